@@ -69,7 +69,7 @@ def main() -> int:
     try:
         report = json.loads(done.stdout)
     except ValueError:
-        print(done.stderr.strip() or "pip-audit has said nothing", file=sys.stderr)
+        print(done.stderr.strip() or "pip-audit has printed nothing", file=sys.stderr)
         report = {}
     lines, code = verdict(pinned(file.read_text()), report)
     print(*lines, sep="\n")

@@ -1,4 +1,4 @@
-"""A second board of a name that is in use, a board by radio, a modem that is gone, and a gateway
+"""A second board with a name that is in use, a board by radio, a modem that is gone, and a gateway
 without an uplink. There is one message at the begin of each problem, and one at its end.
 
 In: a booted userland, and its trial of problems, which has the servers for notifications. Raises
@@ -27,7 +27,7 @@ NO_UPLINK = 8
 RESTART_S = 8.0
 """More than the RestartSec of the uplink's unit."""
 SETTLE_S = 30.0
-"""Seconds in which a problem that lasts must not be told again."""
+"""Seconds in which a problem that lasts must not be reported again."""
 
 
 class Problems(Protocol):
@@ -55,7 +55,7 @@ class Others:
     def run(self) -> None:
         self._without_uplink()
         self._problem("two clients fight for this client identifier", self._clone, self._away)
-        self._problem("roof-1: a second board of this name", self._other_key, self._away)
+        self._problem("roof-1: a second board with this name", self._other_key, self._away)
         self._radio()
 
     def _problem(self, words: str, begin: Callable[[], None], end: Callable[[], None]) -> None:

@@ -241,7 +241,8 @@ def glue(
     folder: Directory = RUNS / "glue",
     as_json: Json = False,
 ) -> None:
-    """Run a usual setup (the glue) and Onceway under the same faults, and compare them.
+    """Run a common do-it-yourself setup (the glue) and Onceway under the same faults, and compare
+    both.
 
     The glue: a sketch, a serial script, mosquitto, files of JSON lines, Spark's file source. Needs
     Debian's mosquitto. The results of both runs stay in the folder. Exit code 0: Onceway's run
@@ -291,7 +292,7 @@ def replay(
 
 @app.command("check")
 def check_history(history: RunArgument, as_json: Json = False) -> None:
-    """Judge a history again. Exit code 0 if it holds.
+    """Judge a history again. Exit code 0: the verdict is `holds`.
 
     A history that cannot be read proves nothing: the verdict is unknown. A broken limit of the
     bench is shown, and does not change the exit code here.

@@ -233,4 +233,4 @@ def _last_line(output: str) -> str:
         for line in output.splitlines()
         if line.strip() and "Thank you" not in line and "TIOCM" not in line
     ]
-    return lines[-1].removeprefix("avrdude error: ") if lines else "it said nothing"
+    return lines[-1].removeprefix("avrdude error: ") if lines else "it printed nothing"

@@ -77,7 +77,7 @@ def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:
         except OncewayError as error:
             raise OncewayError(error.what, where, error.hint) from None
         if not entry.port.isprintable():
-            raise OncewayError(f"{entry.port!r} cannot be a port", where)
+            raise OncewayError(f"{entry.port!r} is not a valid port", where)
         if entry.name in seen:
             raise OncewayError(
                 f"the name {entry.name!r} is on line {seen[entry.name]} already", where

@@ -46,7 +46,7 @@ def list_boards(as_json: Json = False) -> None:
 
 @app.command("ports")
 def list_ports(as_json: Json = False) -> None:
-    """Show the serial ports: which board each looks like, and who holds it.
+    """Show the serial ports, with the board at each and the program that uses it.
 
     Example: onceway board ports --json
     """

@@ -44,7 +44,7 @@ def radios(registry: Registry) -> list[dict[str, Any]]:
 
 
 def channel(registry: Registry, name: str, wanted: Wanted = OPEN) -> RadioPlan:
-    """Return the radio plan of the board of this name. Raises OncewayError if no number is free,
+    """Return the radio plan of the board with this name. Raises OncewayError if no number is free,
     the gateway has several radios, or the law does not allow the plan.
     """
     radio = _radio(registry, name, wanted)

@@ -63,8 +63,8 @@ def add(
     interval: Annotated[
         str | None,
         typer.Option(
-            help="Time between two readings of the sensor example, e.g. 30s, 15min or 1d. One that"
-            " wears the EEPROM out within a year is refused.",
+            help="Time between two readings of the sensor example, e.g. 30s, 15min or 1d. An"
+            " interval that wears out the EEPROM within a year is refused.",
             show_default="60s",
         ),
     ] = None,
@@ -96,9 +96,9 @@ def add(
         raise OncewayError(f"{kind.title} has no radio", hint="Did you mean --board uno-lora?")
     if wanted is not None and kind.radio:
         raise OncewayError(
-            f"{kind.title} takes no interval by cable",
+            f"{kind.title} does not accept an interval by cable",
             hint=f"When it is on the air, publish `interval …` to commands/{name} at QoS 2;"
-            " it obeys when it speaks next",
+            " it obeys when it sends next",
         )
     opened = open_registry(registry, make=not dry_run)
     job = Job(

@@ -187,9 +187,10 @@ async def _acknowledged(obeyed: asyncio.Future[None], wait_s: float, port: str) 
         await asyncio.wait_for(obeyed, wait_s)
     except TimeoutError:
         raise OncewayError(
-            f"the board greets, but has taken no command within {wait_s:.0f} s, so its interval is"
+            f"the board greets, but has accepted no command within {wait_s:.0f} s, so its interval"
+            " is"
             " as it was",
             port,
-            "Only the sensor example takes commands: without --interval the board is added as it"
+            "Only the sensor example accepts commands: without --interval the board is added as it"
             " is",
         ) from None

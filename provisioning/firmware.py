@@ -23,7 +23,7 @@ def hex_for(board: Board, root: Path = ROOT) -> Path:
         packed = root / "provisioning" / "hex" / board.packed
         if not packed.is_file():
             raise OncewayError(
-                f"this installation brought no firmware for {board.title} along",
+                f"this installation includes no firmware for {board.title}",
                 str(packed),
                 "Name a HEX file with --hex",
             )
@@ -48,7 +48,7 @@ def _make(folder: Path, target: str) -> None:
         ) from error
     except subprocess.CalledProcessError as error:
         errors = [line for line in error.stderr.splitlines() if line.strip()] or [
-            "make said nothing"
+            "make printed nothing"
         ]
         raise OncewayError(
             f"the firmware cannot be built ({errors[0].strip()})",

@@ -21,7 +21,7 @@ def check_name(name: str) -> None:
     """Raise OncewayError unless the name is valid for topics, file names and tables."""
     if not _NAME.fullmatch(name):
         raise OncewayError(
-            f"{name!r} cannot be a device name",
+            f"{name!r} is not a valid device name",
             hint=(
                 f"Use 1 to {NAME_SIZE} letters, digits, dots, dashes or underscores, a letter or"
                 " digit first"

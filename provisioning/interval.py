@@ -15,7 +15,7 @@ SLOTS = 60
 """Slots of the journal. A publication writes each cell of one slot once (firmware/JOURNAL.md)."""
 LEAST_YEARS = 1.0
 MOST_YEARS = 100.0
-"""How long an EEPROM keeps its content, in years (ATmega328P data sheet, features)."""
+"""Time for which an EEPROM keeps its content, in years (ATmega328P data sheet, features)."""
 _YEAR_S = 365.25 * 86_400
 _STATUSES = 365.25
 """Number of status messages per year: one a day."""

@@ -349,7 +349,7 @@ def read_log(
         print(json.dumps(rows, indent=2))
         return
     if lost := rows[-1]["lost"]:
-        print(f"({lost} earlier lines had to make room)")
+        print(f"({lost} earlier lines were overwritten)")
     for row in rows[:-1]:
         print(f"{_time_of(row)}  {printable(row['text'])}")
 
@@ -443,7 +443,7 @@ def ping(
             notified = True
         time.sleep(_LOOK_S)
     else:
-        hint = "Has it power? See: onceway device list, onceway radio listen"
+        hint = "Does it have power? See: onceway device list, onceway radio listen"
         raise OncewayError(f"nothing was heard of it within {wait} s", name, hint)
     figures = {"name": name, "after": round(waited, 1), "rssi": row["rssi"], "snr": row["snr"]}
     if as_json:

@@ -74,7 +74,12 @@ Network = Annotated[
 ]
 Number = Annotated[
     int | None,
-    typer.Option(min=1, max=254, help="Number in its network.", show_default="the lowest free one"),
+    typer.Option(
+        min=1,
+        max=254,
+        help="The board's number in its network.",
+        show_default="the lowest free one",
+    ),
 ]
 Mhz = Annotated[
     float | None,

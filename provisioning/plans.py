@@ -143,7 +143,7 @@ def _name_taken(registry: Registry, known: Device) -> OncewayError:
     if renamed is not None:
         hint = (
             f"The renaming of {renamed.was!r} was interrupted; `onceway device rename {renamed.was}"
-            f" {renamed.name}` goes on with it"
+            f" {renamed.name}` continues it"
         )
     else:
         hint = (

@@ -45,8 +45,9 @@ def import_registry(
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
-    """Enter the devices of a backup, all or none. A device of the same name is overwritten, unless
-    it was revoked, admitted or given another key here after the time of the backup's entry.
+    """Enter the devices of a backup: all of them, or none. A device of the same name is
+    overwritten, unless it was revoked, admitted or given another key here after the time of the
+    backup's entry.
 
     Example: onceway registry import backup.owreg
     """

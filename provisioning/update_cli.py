@@ -43,10 +43,10 @@ def update_devices(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Write new firmware to devices in service, one at a time. A running gateway lends their ports.
-    Each device must greet with the new firmware. If it does not, it gets its old firmware back, and
-    the remaining devices are left as they are. Unsent readings stay. Devices that have the firmware
-    are skipped, so the same command continues an interrupted update.
+    """Write new firmware to devices in service, one at a time. A running gateway hands over their
+    ports meanwhile. Each device must greet with the new firmware. If it does not, it gets its old
+    firmware back, and the remaining devices are left as they are. Unsent readings stay. Devices
+    that have the firmware are skipped, so the same command continues an interrupted update.
 
     Example: onceway device update --all
     """
@@ -82,7 +82,7 @@ def update_devices(
             f"{failed} of {len(wanted)} devices could not be updated"
             + (f"; {untouched} were left alone" if untouched else ""),
             str(opened.path),
-            "Mend that and run the command again: it passes over those that have the firmware",
+            "Fix that and run the command again: it skips those that have the firmware",
         )
 
 

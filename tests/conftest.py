@@ -1,5 +1,5 @@
-"""For all tests. Hypothesis tries the same examples each time and takes the time it takes: a
-failure shall come from a change, not from luck or a busy machine. `pytest
+"""Settings of all tests. Hypothesis tries the same examples each time and takes the time it takes:
+a failure shall come from a change, not from luck or a busy machine. `pytest
 --hypothesis-profile=default` looks for new ones. Some open a thousand connections: a shell allows
 fewer files than the system does. Tests marked `soak` run in `make soak` alone. Those marked `sim`
 need a firmware that is built of the sources as they are.

@@ -21,6 +21,11 @@ LONG = " ".join(["word"] * (MOST_WORDS + 1))
         ("Held at the gateway.", "first"),
         ("Most bytes of a packet.", "first"),
         ("Return the row. name: of the gateway.", "odd"),
+        ("Until it is so.", "first"),
+        ("Otherwise the feed waits.", "first"),
+        ("Return a row that cannot be.", "odd"),
+        ("Whether the broker takes no message.", "odd"),
+        ("The client is told the reason.", "odd"),
     ],
 )
 def test_finding_of_each_kind_is_reported_with_its_line(text: str, kind: str) -> None:
@@ -34,6 +39,7 @@ def test_finding_of_each_kind_is_reported_with_its_line(text: str, kind: str) ->
         '"""Return the next packet id."""\n',
         '"""Listen at the address."""\n',
         '"""The `follower` of `nobody`."""\n',
+        '"""The value cannot be read. The name is taken. A compare takes no time."""\n',
         '"""None until CONNECT."""  # prose: None is the value\n',
         'run(\n    """nobody"""\n)\n',
     ],
@@ -103,8 +109,9 @@ def test_pages_scripts_rules_and_units_are_read(file: str, source: str) -> None:
 
 
 def test_name_of_a_test_needs_a_subject() -> None:
-    source = "def test_what_is_refused(): ...\ndef test_refused_packet_is_logged(): ...\n"
-    assert [one.text for one in findings("tests/x.py", source)] == ["test_what_is_refused"]
+    poor = ["test_what_is_refused", "test_mistakes_are_told", "test_streams_are_nobodys"]
+    source = "".join(f"def {name}(): ...\n" for name in [*poor, "test_refused_packet_is_logged"])
+    assert [one.text for one in findings("tests/x.py", source)] == poor
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ class Walk:
 
     steps: list[tuple[int, str]] = field(default_factory=list)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How often a file of the product has called another one."""
+    """Number of calls from one file of the product to another one."""
 
     @property
     def files(self) -> list[str]:

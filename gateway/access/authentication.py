@@ -70,7 +70,7 @@ class Passwords:
         return hashlib.sha256(str(self._users.hashes.get(name)).encode()).hexdigest()
 
     def has(self, name: str) -> bool:
-        """Whether there is a user of this name."""
+        """Whether there is a user with this name."""
         return name in self._users.hashes
 
     @property
@@ -156,7 +156,7 @@ class ListenerAccess(ByAcl):
         certified = caller.peer.certificate_name
         names = packet.client_id, packet.username, certified
         if any(name is not None and name.startswith(OWN_NAMES) for name in names):
-            return ReasonCode.NOT_AUTHORIZED, "the name is kept for the gateway's own clients"
+            return ReasonCode.NOT_AUTHORIZED, "the name is reserved for the gateway's own clients"
         if certified is not None:
             if packet.username not in (None, certified):
                 return (
@@ -176,7 +176,7 @@ class ListenerAccess(ByAcl):
             )
             return (
                 ReasonCode.NOT_AUTHORIZED,
-                f"the listener {self.section.name} takes no anonymous clients, {why}",
+                f"the listener {self.section.name} accepts no anonymous clients, {why}",
             )
         if self.passwords.known(name, password):
             caller.user = name

@@ -20,6 +20,7 @@ app = typer.Typer(help="Users of the gateway: add, remove, list.", no_args_is_he
 LEAST = 8
 """Shortest password, in characters."""
 
+NameArgument = Annotated[str, typer.Argument(help="The user's name.")]
 FileOption = Annotated[Path | None, typer.Option("--file", help="The file of users.")]
 
 
@@ -35,7 +36,7 @@ def _users(file: Path | None, config: Path | None) -> Users:
 
 @app.command()
 def add(
-    name: str,
+    name: NameArgument,
     file: FileOption = None,
     config: ConfigOption = None,
     password_stdin: Annotated[
@@ -65,13 +66,13 @@ def _tell(name: str, text: str, file: Path | None, config: Path | None, as_json:
         if file is None:
             (found,) = ask(folder_of(None, config), do="reload")
             refused = found["wrong"]
-            accepted, why = refused is None, "; the running gateway has taken it"
+            accepted, why = refused is None, "; the running gateway uses it"
     except NotRunning:
-        why = "; a gateway takes it when it starts"
+        why = "; a gateway uses it from its next start"
     except OncewayError as error:
         refused = str(error)
     if refused is not None:
-        why = f"; the running gateway has not taken it: {refused}"
+        why = f"; the running gateway has not accepted it: {refused}"
     if as_json:
         typer.echo(json.dumps({"user": name, "taken": accepted}))
     else:
@@ -95,7 +96,10 @@ def _ask() -> str:
 
 @app.command()
 def remove(
-    name: str, file: FileOption = None, config: ConfigOption = None, as_json: JsonOption = False
+    name: NameArgument,
+    file: FileOption = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove a user. A running gateway ends the user's connections at once.
 

@@ -10,8 +10,8 @@ and:
 - turns alternate between addresses, and an address has a bounded number of places, so a flood
   blocks no other address;
 - after a few wrong passwords, an address must wait before it may try the same user again, and after
-  some more, before it may try any user. Each wait is twice as long as the one before, and until its
-  end the answer is 0x9F;
+  some more, before it may try any user. Each wait is twice as long as the previous one, and until
+  its end the answer is 0x9F;
 - while an address waits because of many names, a user of the file who does not wait is compared
   nevertheless: the address may be a proxy's, and the user another client's. For the same reason a
   hook is asked, about one name in half a second. A wrong password then gets the same answer at the

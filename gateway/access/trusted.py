@@ -66,4 +66,4 @@ class Trusted:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError) as error:
-            log.error("%s: cannot be read (%s): no login is known from before", file, error)
+            log.error("%s: cannot be read (%s): earlier logins are not known", file, error)

@@ -124,7 +124,7 @@ class Users:
             or not name.isprintable()
         ):
             raise UsersError(
-                f"{name!r} cannot be a user name",
+                f"{name!r} is not a valid user name",
                 hint=f"Use printable characters without : / + # $ %; not {INSIDE}...",
             )
         if not password:

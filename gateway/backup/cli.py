@@ -167,7 +167,7 @@ def _print_summary(
     to = "" if config == CONFIG_FILE else f" --config {config}"
     typer.echo(
         f"{where}: {manifest.gateway}, {len(manifest.files)} files, {size:,} bytes."
-        f" This brings it back: sudo onceway restore {file}{to}"
+        f" To restore it: sudo onceway restore {file}{to}"
     )
 
 
@@ -223,7 +223,7 @@ _TO_KNOW = (
     "never let the old machine run again as this gateway: erase its card",
     "messages of clients that were in flight may arrive twice; readings of boards do not",
     "what the old machine received after the backup, and did not land, is on its card alone:"
-    " `onceway store check --data FOLDER` looks at it",
+    " `onceway store check --data FOLDER` checks it",
     "start it: sudo systemctl start onceway-gateway onceway-uplink",
 )
 

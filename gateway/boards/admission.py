@@ -86,7 +86,7 @@ class Registry:
         self._replaced: set[str] = set()
         text = f"{self._path}: the device registry cannot be read"
         self.reading = Job("registry", text, REGISTRY_S)
-        self.looking = Job("boards", "the look at boards and their registry is not done", LOOP_S)
+        self.looking = Job("boards", "boards and their registry are not checked", LOOP_S)
         self.pending = SavedFile(folder / PENDING, "the list of boards that ask to be admitted")
         self.refresh()
 
@@ -274,7 +274,7 @@ class DeviceAccess(ByAcl):
         self.stranger = stranger
 
     def greets(self, name: str, proved: bool) -> LinkRefusal | None:
-        """Return why a board of this name may not connect, or None if it may. proved: whether the
+        """Return why a board with this name may not connect, or None if it may. proved: whether the
         board has proved its key.
         """
         if name.startswith(OWN_NAMES) or not self._registry.admits(name, self.stranger):
@@ -287,7 +287,7 @@ class DeviceAccess(ByAcl):
         return None if admitted else LinkRefusal.NO_PROOF
 
     def key(self, name: str) -> bytes | None:
-        """Return the key of the device of this name, or None if no key is known."""
+        """Return the key of the device with this name, or None if no key is known."""
         return self._registry.key(name)
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | None:

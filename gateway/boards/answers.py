@@ -79,8 +79,8 @@ def _answer(packet: Publish, correlation: bytes) -> Answer | None:
 
 
 def _unknown(packet: Publish, text: str, correlation: bytes) -> Answer | None:
-    """Return a refusal if this line names the command as unknown: all that firmware without answers
-    says.
+    """Return a refusal if this line names the command as unknown: the only text that firmware
+    without answers sends.
     """
     payload = packet.payload.decode(errors="replace")
     if not packet.qos and payload.startswith(UNKNOWN_COMMAND):
@@ -99,7 +99,7 @@ def _silent(device: str, wait_s: int, received: bool) -> OncewayError:
             f" access rules let it write to logs/{device}?",
         )
     return OncewayError(
-        f"the board has not taken the command within {wait_s} s",
+        f"the board has not accepted the command within {wait_s} s",
         device,
-        f"The board takes it when it speaks next; the answer then comes on logs/{device}",
+        f"The board gets the command when it sends next; the answer then arrives on logs/{device}",
     )

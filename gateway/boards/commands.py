@@ -33,7 +33,7 @@ async def command(
     """Send a command for a user. Return why it was not sent, or None."""
     number = re.search(r"\d+", text)
     if not DEVICE_NAME.fullmatch(device):
-        return "A board of such a name takes no commands."
+        return "A board with such a name accepts no commands."
     if not _COMMAND.fullmatch(text) or (number and int(number[0]) > _MOST):
         return "There is no such command."
     if not engine.broker.acl.may_write(user, "", f"commands/{device}"):
@@ -61,11 +61,11 @@ async def send(
     session = broker.sessions[device]
     longest = session.connection.packet_limit if session.connection else MAX_PACKET
     if _OVERHEAD + len(topic.wire) + len(properties) + len(text.encode()) > longest:
-        return f"The command is too long: the board takes packets of {longest} bytes."
+        return f"The command is too long: the board accepts packets of {longest} bytes at most."
     engine.begin()
     run = PublishRun(topic, text.encode(), 2, properties=properties)
     if lacks(broker, run):
-        return "The gateway takes no messages now: its disk or a queue is full."
+        return "The gateway accepts no messages now: its disk or a queue is full."
     commit = publish(broker, run, "")
     broker.settle()
     try:

@@ -38,7 +38,7 @@ affect the age.
 """
 RETRY_S = 60
 NOT_TAKEN_S = 600
-"""Longest time in seconds for which a list may not be taken before it is a problem."""
+"""Longest time in seconds for which a list may fail to be stored before that is a problem."""
 ANSWER_S = 30
 """Time limit of the answer to a publication, in seconds."""
 _FAILURE = 0x80
@@ -57,7 +57,7 @@ class DeviceList:
         self._file = folder / FILE
         self._utc = utc
         self._changed = asyncio.Event()
-        text = "the list of devices was not taken: the centre goes by the last one"
+        text = "the new list of devices was not stored: the centre uses the last one"
         self.job = Job("device_list", f"{DEVICES_TOPIC}: {text}", NOT_TAKEN_S)
         self._saved = SavedFile(self._file, "the note of the newest list of devices")
         self.jobs = [self.job, self._saved.job]

@@ -82,7 +82,7 @@ class Seen:
     lent: bool = False
     """Whether a command uses that port, for example to flash the board."""
     refused: str | None = None
-    """The port at which a board of this name is refused."""
+    """The port at which a board with this name is refused."""
     refusal: Refusal | None = None
     """The reason; None counts as WRONG_KEY."""
 
@@ -162,7 +162,7 @@ def judge(
         shows, todo = _REFUSED.get(seen.refusal, _REFUSED[Refusal.WRONG_KEY])
         return state(
             "refused",
-            f"a board of this name at {seen.refused} shows {shows}, and is refused",
+            f"a board with this name at {seen.refused} shows {shows}, and is refused",
             f"{todo.format(name)} --port {seen.refused}",
         )
     if seen.lent:
@@ -210,9 +210,9 @@ def _by_silence(
         interval = known.gaps.learnt or unknown  # as of the next look, so that the words stay
         limit = max(INTERVALS * interval, LEAST_S)
     if known.heard is None:
-        text = f"no reading ever came to this gateway, and {words(limit)} are over"
+        text = f"this gateway has received no reading, and {words(limit)} are over"
     else:
-        text = f"no reading came for more than {words(limit)}; one each {words(interval)} is due"
+        text = f"no reading arrived for more than {words(limit)}; one each {words(interval)} is due"
     return state(
         "silent",
         text,

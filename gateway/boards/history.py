@@ -36,8 +36,8 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class _Series:
-    """The numbers of one name. unit, value, time: the last reading. times: µs since 1970, or before
-    zero: those on the time axis, see `_on_axis`.
+    """Numeric readings under one name. unit, value, time: the last reading. times: µs since 1970; a
+    negative time is on the time axis, see `_on_axis`.
     """
 
     unit: str | None = None

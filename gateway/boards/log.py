@@ -99,7 +99,7 @@ def _silent(device: str, wait_s: int, received: bool) -> OncewayError:
             f" logs/{device}?",
         )
     return OncewayError(
-        f"the board has not taken the command within {wait_s} s",
+        f"the board has not accepted the command within {wait_s} s",
         device,
-        f"The board takes it when it speaks next; the answer then comes on logs/{device}",
+        f"The board gets the command when it sends next; the answer then arrives on logs/{device}",
     )

@@ -89,8 +89,8 @@ class LastPublications:
             del self.payload_conflicts[next(iter(self.payload_conflicts))]
         if found.count & (found.count + 1) == 0:  # the 1st, 2nd, 4th, 8th, …
             log.error(
-                "two payloads of one key: %s (incarnation %d) sequence %d came again with another"
-                " payload (%d since the start)",
+                "two payloads of one key: %s (incarnation %d) sequence %d arrived again with"
+                " another payload (%d since the start)",
                 name,
                 incarnation,
                 sequence,

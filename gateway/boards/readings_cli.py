@@ -30,20 +30,18 @@ COLUMNS = ("device", "name", "time", "value", "unit", "ago_s")
 @app.command("readings")
 def readings(
     device: Annotated[
-        str, typer.Argument(help="A board; all boards without it.", autocompletion=devices)
+        str, typer.Argument(help="A board; by default, all boards.", autocompletion=devices)
     ] = "",
     since: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="All numbers of this time, such as 2h or 1d, as far as the gateway keeps them: a"
-            " day at one a minute.",
+            help="All values of this period, such as 2h or 1d. The gateway keeps about"
+            " a day at one value per minute.",
             show_default="the last one of each name",
         ),
     ] = None,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print CSV, with a line of titles.")
-    ] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with a header line.")] = False,
     data: DataOption = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,

@@ -166,7 +166,7 @@ class Boards:
         contradicted = [
             (
                 f"{name} contradicts",
-                f"{name}: sequence {found.sequence} came again with another payload"
+                f"{name}: sequence {found.sequence} arrived again with another payload"
                 f" ({found.count} since the gateway's start): it counts wrongly, or two boards have"
                 " one identity",
             )

@@ -53,7 +53,7 @@ def share(engine: Engine, name: str, kind: Kind, seconds: float | None) -> None:
             fits = broker.retained.fits(topic, size, limits)
             if not fits or broker.lacks_room(size):
                 raise OncewayError(
-                    "there is no room to tell the other gateways of the site, so nothing was set",
+                    "there is no room to inform the other gateways of the site, so nothing was set",
                     name,
                     "Look at the disk, and at limits.retained and limits.retained_bytes",
                 )

@@ -62,7 +62,7 @@ class AgreedFile:
         self._volatile = volatile
         self._path = data / FOLDER / f"{name}{AGREED}"
         self._unsaved: dict[str, Digest] = {}
-        """Changes that the disk did not take."""
+        """Changes that could not be written to the disk."""
         self._thread = ThreadPoolExecutor(1, f"agreed-{name}")
 
     def close(self) -> None:
@@ -75,7 +75,7 @@ class AgreedFile:
 
     def doubt(self, topics: list[str], *, sent: bool) -> asyncio.Future[bool]:
         """Note that retained messages of these topics are about to cross. sent: to the other
-        broker. Return False if the disk does not take that; then it holds no agreements any more.
+        broker. Return False if the disk does not accept that; then it holds no agreements any more.
         """
         return self._do(lambda: self._doubt(topics, sent))
 

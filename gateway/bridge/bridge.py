@@ -123,7 +123,7 @@ class Bridge:
 
         def ended() -> None:
             if not done.done():
-                done.set_exception(OncewayError("our broker does not take the session"))
+                done.set_exception(OncewayError("our broker does not accept the session"))
 
         near = NearClient(self._engine, self.section, None, {PropertyId.RECEIVE_MAXIMUM: 1})
         near.on_packets, near.ended = count, ended
@@ -252,7 +252,8 @@ class Bridge:
                 self._pairing.draw()
                 far.close(forget=True)
                 raise OncewayError(
-                    "the other broker has forgotten our session: messages in flight may come twice"
+                    "the other broker has forgotten our session: messages in flight may arrive"
+                    " twice"
                     if pair.joined
                     else "the other broker has a session that the bridge has not begun; a new one"
                     " begins"  # [MQTT-3.2.2-4]
@@ -355,7 +356,8 @@ class Bridge:
         """Return properties of our CONNECT within the limits of the other broker."""
         if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
             log.warning(
-                "bridge %s: the other broker takes no QoS %d. Messages go there at QoS %d, and may"
+                "bridge %s: the other broker does not accept QoS %d. Messages go there at QoS %d,"
+                " and may"
                 " arrive twice after an outage",
                 self.section.name,
                 self.section.qos,

@@ -26,7 +26,8 @@ from gateway.store.views import AsideView
 from gateway.system.logs import printable
 
 app = typer.Typer(
-    help="Messages that can never reach the other broker of a bridge.", no_args_is_help=True
+    help="Bridges: their state, and messages that can never reach the other broker.",
+    no_args_is_help=True,
 )
 
 BridgeArgument = Annotated[str, typer.Argument(help="The bridge's name.")]
@@ -108,7 +109,7 @@ def again(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put messages that are set aside back into the bridge's queue, at its end.
+    """Put messages that were set aside back at the end of the bridge's queue.
 
     Example: onceway bridge again cloud 17
     """

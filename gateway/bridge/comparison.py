@@ -45,7 +45,7 @@ class Difference:
 
 
 class Comparison:
-    """The comparison of one bridge. refused: states that the other broker can never take."""
+    """The comparison of one bridge. refused: states that the other broker can never accept."""
 
     def __init__(
         self, core: Core, section: BridgeSection, refused: dict[str, Digest], own: OwnTopics

@@ -111,7 +111,7 @@ class Convergence:
         self.retained_here = self.retained_there = 0
         """Retained messages of both brokers after the last comparison."""
         self.error = ""
-        """Why the comparison is not complete; empty if it is."""
+        """Reason for which the comparison is not complete; empty if it is."""
         self.proves = True
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}
@@ -164,8 +164,8 @@ class Convergence:
         return Crossings(self._note, self._doubt, self.refused, self._collisions)
 
     async def _remember_refused(self) -> None:
-        """Remember the retained messages that are set aside, because the other broker can never
-        take them.
+        """Remember the retained messages that are set aside, because the other broker can
+        never accept them.
         """
         data = self._engine.broker.config.gateway.data
         for row in await asyncio.to_thread(views.aside, data, self._section.name):

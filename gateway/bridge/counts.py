@@ -46,17 +46,17 @@ class Counts:
         self._loops: set[str] = set()
         """Bridges that returned messages; each is logged once."""
         self._crossed = Counter[int]()
-        """How often each message has crossed since `_since`."""
+        """Number of times that each message has crossed since `_since`."""
         self._since = 0.0
 
     def cannot_take(self, topic: str, why: str) -> None:
         """Count and log a message from the other broker that our broker can never accept."""
         self.not_taken += 1
         name = self._name
-        if self._throttle.allows(f"bridge {name} cannot take a message"):
+        if self._throttle.allows(f"bridge {name} cannot accept a message"):
             log.warning(
-                "bridge %s: a message from the other broker cannot be taken here and is refused,"
-                " and later ones are taken, topic %s: %s",
+                "bridge %s: this gateway cannot accept a message from the other broker and"
+                " refuses it; later messages are accepted, topic %s: %s",
                 name,
                 quote(topic),
                 why,

@@ -281,7 +281,7 @@ class Exchange:
             elif isinstance(packet, Ack):
                 outward += self._answered(far, packet)
             elif isinstance(packet, Connack) and packet.reason:
-                self._ended(f"our broker does not take the session ({packet.reason.name})")
+                self._ended(f"our broker does not accept the session ({packet.reason.name})")
         if outward:
             far.write(b"".join(outward))
         if answers := self._lowered.take_unanswered():

@@ -120,8 +120,8 @@ class FarConnection(asyncio.Protocol):
         last: Sequence[str] = (),
     ) -> Connack:
         """Connect and send CONNECT. kept_s: Session Expiry Interval; 0 also starts without an
-        earlier session. address: the only one to try, None for all of the name. last: addresses to
-        try after the others. Raises OncewayError with the reason of a failure.
+        earlier session. address: the only one to try, None for all addresses of the host. last:
+        addresses to try after the others. Raises OncewayError with the reason of a failure.
         """
         host, port, encrypted = split_broker(section.server)
         password = _password(section)
@@ -157,7 +157,7 @@ class FarConnection(asyncio.Protocol):
         if self.most < SMALLEST:
             self.close()
             raise OncewayError(
-                f"takes packets of {self.most} bytes at most, too few for any message",
+                f"accepts packets of {self.most} bytes at most, too few for any message",
                 section.server,
                 "Raise its maximum packet size",
             )

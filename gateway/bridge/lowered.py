@@ -1,4 +1,4 @@
-"""Messages that cross at a lower QoS, because the other broker takes no higher one (Maximum QoS,
+"""Messages that cross at a lower QoS, because the other broker accepts no higher one (Maximum QoS,
 MQTT-3.2.2-11).
 
 In: messages for the other broker, and its answers. Out: the same messages at a QoS that it takes,

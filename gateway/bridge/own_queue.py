@@ -101,7 +101,9 @@ class OwnQueue:
             with self._engine.broker.step:
                 session.send_flow.pubcomp(released)
             self._give_up(released)
-            self.start_over("a new session begins there, without the message that closed the last")
+            self.start_over(
+                "a new session begins there, without the message that closed the last connection"
+            )
 
         self._soon("the bridge gives a message up", give_up)
 

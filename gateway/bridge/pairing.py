@@ -81,7 +81,7 @@ class Pairing:
             sync(self._path.parent)
         except OSError as error:
             raise OncewayError(
-                f"the disk does not take it ({error.strerror})", str(self._path)
+                f"the disk does not accept it ({error.strerror})", str(self._path)
             ) from error
         return pair
 

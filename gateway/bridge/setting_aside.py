@@ -1,5 +1,5 @@
-"""Moving a message that its receiver can never take from a session's queue to the messages that are
-set aside.
+"""Moving a message that its receiver can never accept from a session's queue to the messages that
+are set aside.
 
 In: the packet identifier of a message in flight. Out: one commit removes the message from the queue
 and keeps it in `aside.py`, so after a power cut it is in exactly one of the two. An exception in

@@ -18,7 +18,7 @@ class BridgeStatus:
     reach it. aside_lost: set-aside messages dropped at their bound. aside, aside_bytes: set-aside
     messages kept now. lacking: filters of `down` that the other broker refuses. unconfirmed:
     messages given up because the other broker closes the connection at their PUBREL; they may have
-    arrived. not_taken: messages from the other broker that this gateway can never take. held:
+    arrived. not_taken: messages from the other broker that this gateway can never accept. held:
     messages that this gateway refuses for now; the other broker keeps them. looped: messages that
     came back in a loop of bridges and did not cross again. retained: one of STATES, or the reason
     why both brokers cannot be compared. differ: retained topics that differ, None while that is
@@ -74,13 +74,14 @@ LACKING = "lacking"
 """The kind of a problem that a bridge has with each of several topic filters."""
 REMEDIES = {
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
-    "aside": "See which and why, then discard them or try again: sudo onceway bridge aside",
+    "aside": "List them with their reasons, then discard them or try again: sudo onceway bridge"
+    " aside",
     "dropped": "Mend the connection, or raise max_messages and max_bytes of the bridge",
-    "unconfirmed": "See which in the log, and look at why the other broker closes the connection",
-    "not_taken": "See which and why in the log: journalctl -u onceway-gateway",
+    "unconfirmed": "The log names them; find out why the other broker closes the connection",
+    "not_taken": "The log names them and the reason: journalctl -u onceway-gateway",
     "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
     "queue": "Look at the other broker's log, and at: sudo onceway bridge status",
-    "retained": "See which end lacks what, and the last error: sudo onceway bridge status",
+    "retained": "See the differences and the last error: sudo onceway bridge status",
     "held": "Make room: the log says where: journalctl -u onceway-gateway",
     LACKING: "Look at down of [[bridge]], and at the other broker's rules",
 }
@@ -111,7 +112,7 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
         text = f"{were(item.unconfirmed)} given up at their PUBREL and may be there"
         found.append(("unconfirmed", text))
     if item.not_taken:
-        text = f"{amount(item.not_taken, 'message')} from the other broker cannot be taken here"
+        text = f"{amount(item.not_taken, 'message')} from the other broker cannot be accepted here"
         found.append(("not_taken", text))
     if item.held:
         found.append(("held", f"{wait(item.held)} for room here, from the other broker"))

@@ -104,7 +104,7 @@ class Survey:
             await self._ask(Unsubscribe(next(self._numbers), names))
 
     async def write(self, topic: str, payload: bytes) -> bool:
-        """Write a retained message. Return False if the other broker does not take it."""
+        """Write a retained message. Return False if the other broker does not accept it."""
         if not self._far.qos:
             self._far.send(Publish(topic, payload, retain=True))
             return True

@@ -130,7 +130,7 @@ class Access(Protocol):
         monotonic: int,
         utc: int | None,
     ) -> None:
-        """Note that a publication of a device was taken, or refused for this reason. monotonic,
+        """Note that a publication of a device was accepted, or refused for this reason. monotonic,
         utc: the current time, as in `Spool.rows`.
         """
         return

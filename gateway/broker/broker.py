@@ -49,7 +49,7 @@ _AT_ONCE = 2000
 `advance` handles. The rest follows in later calls.
 """
 
-_NO_CONNECT = "no CONNECT came in time (limits.connect_timeout_s)"
+_NO_CONNECT = "no CONNECT arrived in time (limits.connect_timeout_s)"
 
 _AXIS_S = 30.0
 """Shortest time, in seconds, between two records of the time axis in the store. A record is made
@@ -130,7 +130,7 @@ class Broker(Core):
         except Exception as error:
             if self.step.unfinished != before:
                 raise
-            blame(self, connection, error, "it is told goodbye")
+            blame(self, connection, error, "its DISCONNECT is written")
             if connection.state is not State.CLOSED:
                 connection.end(text, will=True)
 
@@ -385,7 +385,7 @@ class Broker(Core):
         the disk has time. A delete writes pages too.
         """
         if self.step.unfinished:
-            raise RuntimeError("work on shared state was left in the middle") from self.step.error
+            raise RuntimeError("work on shared state was interrupted") from self.step.error
         if self.changes.neighbours is not None:
             self.neighbours.seal()
         self.changes.origins |= self.spool.notes
@@ -403,7 +403,7 @@ class Broker(Core):
         return commit
 
     def on_disk(self, number: int) -> int:
-        """Release all that waited for this commit. Return the number of waiting connections."""
+        """Release what waited for this commit. Return the number of waiting connections."""
         self.committed = number
         self.statistics.commits += 1
         waiting = self.waits.uncommitted.pop(number, ())
@@ -427,8 +427,8 @@ class Broker(Core):
         return clients
 
     def spool_is_safe(self, row: int) -> int:
-        """Release all that waited for spool rows up to `row` to be on two disks or landed. Return
-        the number of connections that waited.
+        """Release what waited for spool rows up to `row` to be on two disks or landed.
+        Return the number of connections that waited.
         """
         self.neighbours.is_safe(row)
         return self._release_copied()

@@ -270,7 +270,7 @@ class Connection:
         if data is None:
             self.disconnect(
                 ReasonCode.PACKET_TOO_LARGE,
-                "an answer is larger than the packets that the client takes",
+                "an answer is larger than the packets that the client accepts",
             )
         else:
             self.send(data, commit)

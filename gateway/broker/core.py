@@ -88,7 +88,7 @@ class Core(Ledger):
         """The peer gateways."""
         self._next_session = state.next_session
         self.disk_lack = ""
-        """Why the disk takes no messages, in words; empty while the disk takes them."""
+        """Reason for which the disk accepts no messages; empty while the disk accepts them."""
         self.disk_room = sys.maxsize
         """Largest size of messages in the open changes. Further publications are refused."""
 

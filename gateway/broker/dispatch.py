@@ -143,7 +143,7 @@ def _wait(connection: Connection) -> None:
     kept = connection.stream.pending
     connection.keep(kept)
     if kept > _MOST_WAITING:
-        text = f"CONNECT: more than {_MOST_WAITING} bytes came before it was answered"
+        text = f"CONNECT: more than {_MOST_WAITING} bytes arrived before it was answered"
         raise ProtocolError(text, ReasonCode.QUOTA_EXCEEDED)
 
 

@@ -5,10 +5,10 @@ iteration is in progress, `Broker.settle` carries them out in this order, and re
 none remains:
 
   1. A connection ends because a call for it has raised an exception.
-  2. A session ends: its client is told, then its subscriptions and its queue are deleted.
+  2. A session ends: its client is informed, then its subscriptions and its queue are deleted.
   3. Messages that an ended session leaves in a shared subscription go to the other subscribers;
      those that are in the store follow in pages (`queue_pages.py`).
-  4. All queues together hold too much: the longest ones give messages up.
+  4. All queues together hold too much: the longest ones drop messages.
   5. A will is published. Thousands of wills may take several turns: the store holds them until
      then.
   6. The state of a session that ended with its connection is deleted. This may take several turns,

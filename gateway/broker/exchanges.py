@@ -38,7 +38,7 @@ from gateway.system.usage import Account
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
 """Largest number of bytes of the names behind a client's topic aliases."""
-_ENDS = "; its connection ends, and nothing is taken from the client for 1 to 30 s"
+_ENDS = "; its connection ends, and nothing is read from the client for 1 to 30 s"
 _TOO_FAST = (
     "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
     " slowly"

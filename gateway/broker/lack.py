@@ -36,8 +36,8 @@ class Bound(StrEnum):
 
 _BOUNDS = {
     Bound.SPOOL: ("the spool has no room", True),  # the uplink lands
-    Bound.SECOND_DISK: ("no other member of the site takes copies", True),  # that member returns
-    Bound.DISK: ("the disk takes no data", True),
+    Bound.SECOND_DISK: ("no other member of the site accepts copies", True),  # that member returns
+    Bound.DISK: ("the disk accepts no data", True),
     Bound.MEMORY: ("the queues have no room in memory", True),  # subscribers read
     Bound.QUEUE: ("the queue of a subscriber has no room", True),  # the subscriber reads
     Bound.IDENTIFIERS: ("too many messages wait for their PUBREL", True),  # clients send PUBREL

@@ -172,7 +172,7 @@ class Ledger:
         """Connections and calls that wait for commits."""
 
     def send(self) -> None:
-        """Send all that was queued in this turn."""
+        """Send everything that was queued in this turn."""
         flows, self.to_send = self.to_send, []
         for flow in flows:
             before = self.step.unfinished

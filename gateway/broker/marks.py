@@ -1,5 +1,5 @@
-"""Anti-replay windows of boards: per incarnation, the highest sequence that was taken, and which of
-the 64 below it were (RFC 4303, 3.4.3).
+"""Anti-replay windows of boards: per incarnation, the highest sequence that was accepted, and which
+of the 64 below it were (RFC 4303, 3.4.3).
 
 In: identities of publications of boards that have proved their key. Out: whether a publication is a
 duplicate, and rows for the commit that brings the publication to disk. A window outlives sessions,

@@ -66,7 +66,7 @@ class Neighbours:
 
     @property
     def refuses(self) -> bool:
-        """Whether publications for the spool are refused for want of the second disk."""
+        """Whether publications for the spool are refused for lack of the second disk."""
         return False
 
     def lacks(self, commit: int) -> bool:
@@ -104,7 +104,7 @@ class Neighbours:
         """Note that commit `number` is on disk, if there is a second disk."""
 
     def tell(self) -> None:
-        """Tell the news (`has_news`), after all that waited for a commit has been released."""
+        """Report the news (`has_news`), after all that waited for a commit has been released."""
 
     def reconfigure(self) -> None:
         """Apply a changed configuration."""

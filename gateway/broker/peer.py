@@ -17,7 +17,7 @@ class DeviceIdentity:
     next_sequence: int
     """The next sequence that the device will use."""
     proved: bool = False
-    """Whether the device has proved that it has the key of this name."""
+    """Whether the device has proved that it has the key that is registered under this name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ Bounds: messages and bytes per session (`limits`, or its own `[[queue]]`), and b
 together. Expired messages at the front of a queue are dropped first. QoS 0 is dropped and counted,
 unless the session keeps QoS 0 and drops the oldest. For QoS 1 and 2, the configuration decides:
 
-  end the session        its queue and subscriptions are deleted; the client is told 0x97 if it is
-                         connected, and otherwise sees Session Present 0: a gap is never silent
+  end the session        its queue and subscriptions are deleted; the client gets 0x97
+                         if it is connected, and otherwise sees Session Present 0: a gap is never
+                         silent
   drop the oldest        from the front of the queue, never messages in flight; counted. Notices
                          for a peer gateway stay, as long as they are few
   refuse the publisher   0x97 for the publisher, before its message has any effect
@@ -15,7 +16,7 @@ If the front of the queue is only in the store, it is read first. In the meantim
 exceed its bound by an eighth, or by a page if that is larger. If that is full, too, a queue with
 "drop the oldest" drops the new messages, and any other queue ends.
 
-When all queues together are full, the longest ones give messages up until a 32nd of the bound is
+When all queues together are full, the longest ones drop messages until a 32nd of the bound is
 free: a slow consumer harms only itself. A queue whose messages are only in the store notes the
 excess and drops it once it is read. Publishers are refused while all queues exceed their bound by
 an eighth.
@@ -281,7 +282,7 @@ def trim(core: Core, session: Session) -> None:
 
 
 def shorten_longest_queues(core: Core) -> None:
-    """Let the longest queues give up the excess over the bound of all queues."""
+    """Let the longest queues drop the excess over the bound of all queues."""
     most = core.limits.memory_bytes
     if core.queued - core.to_drop <= most:
         return

@@ -142,7 +142,7 @@ def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
 def advice(config: Config) -> list[str]:
     """Return warnings about allowed but often unintended settings, each with a better one."""
     found = [
-        f"listener {item.name}: takes everybody who reaches this machine, without a password. If"
+        f"listener {item.name}: accepts everyone who reaches this machine, without a password. If"
         ' not meant: bind = "127.0.0.1:PORT", or anonymous = false and `onceway user add NAME`'
         for item in config.listener
         if item.anonymous and not item.is_local

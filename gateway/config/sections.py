@@ -91,7 +91,8 @@ class TlsSection(Section):
     def _has_authority(self) -> "TlsSection":
         if self.client_ca is None and (self.client_required or self.client_crl is not None):
             raise ValueError(
-                "client_required and client_crl need client_ca: whose certificates are to be taken?"
+                "client_required and client_crl need client_ca: which CA signs the certificates to"
+                " accept?"
             )
         return self
 
@@ -118,7 +119,7 @@ class ListenerSection(Section):
     tls: TlsSection | None = None
     """Settings for TLS. Without this table, nothing is encrypted."""
     refuse: Literal["disconnect", "reason code"] = "disconnect"
-    """How a client learns that its message at QoS 1 or 2 is refused for now (the spool or the disk
+    """The notice to a client whose message at QoS 1 or 2 is refused for now (the spool or the disk
     is full). Common clients treat a PUBACK as success whatever its reason code. So by default the
     connection ends with DISCONNECT 0x97, and the client sends the message again. If all clients of
     the listener read reason codes, choose "reason code".
@@ -504,7 +505,7 @@ class AccessSection(Section):
     @model_validator(mode="after")
     def _one_hook(self) -> "AccessSection":
         if self.command and self.url is not None:
-            raise ValueError("asks either a command or a url, not both")
+            raise ValueError("needs either a command or a url, not both")
         return self
 
     @property
@@ -540,7 +541,7 @@ class QuotaSection(Section):
     def _says_something(self) -> "QuotaSection":
         if not self.model_fields_set - {"users"}:
             raise ValueError(
-                "says no bound: give sessions, connections, messages_per_s, bytes_per_s or"
+                "sets no limit: give sessions, connections, messages_per_s, bytes_per_s or"
                 " spool_share"
             )
         return self
@@ -690,7 +691,7 @@ class BridgeSection(Section):
     @model_validator(mode="after")
     def _makes_sense(self) -> "BridgeSection":
         if not (self.up or self.down):
-            raise ValueError('says no topics: give up = ["sensors/#"], or down')
+            raise ValueError('names no topics: set up = ["sensors/#"], or down')
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate and key go together")
         if self.password_file is not None and self.user is None:
@@ -768,7 +769,7 @@ INSIDE = "onceway-inside"
 """The user name of the gateway's own clients (`gateway/runtime/internal_client.py`)."""
 
 OWN_NAMES = INSIDE, MEMBER, BRIDGE
-"""Prefixes of users and clients of the gateway's own. No listener takes them."""
+"""Prefixes of users and clients of the gateway's own. No listener accepts them."""
 
 DEVICES_TOPIC = "onceway/devices"
 """Topic on which a gateway publishes its device registry for the centre. No other client may."""

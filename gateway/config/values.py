@@ -72,7 +72,7 @@ def _check_bridge(value: str) -> str:
 
 
 def _url(value: str) -> SplitResult:
-    """Return the parts of a URL. Raises ValueError for a host or port that cannot be."""
+    """Return the parts of a URL. Raises ValueError for an impossible host or port."""
     url = urlsplit(value)
     if any(sign.isspace() or not sign.isprintable() for sign in value):
         raise ValueError("a URL has no spaces")

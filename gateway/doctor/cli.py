@@ -49,9 +49,9 @@ def doctor(
         bool, typer.Option("--quiet", "-q", help="Show only findings that need attention.")
     ] = False,
 ) -> None:
-    """Check for common problems, and say what to do about each.
+    """Check for common problems, and name the remedy of each.
 
-    Exit code 1: something is wrong. Warnings alone leave it 0.
+    Exit code 1: there is a problem. With warnings alone, the exit code is 0.
 
     Example: sudo onceway doctor
     """

@@ -73,7 +73,7 @@ def _errors(device: Path, root: Path) -> Iterator[Finding]:
             "card",
             f"the file system of {device.name} has met {count} errors",
             "Make a copy now: `sudo onceway store backup --to FILE`. Then check it"
-            " (`sudo touch /forcefsck`, reboot), and replace the card if errors come again",
+            " (`sudo touch /forcefsck`, reboot), and replace the card if errors occur again",
         )
     else:
         yield ok("card", f"the file system of {device.name} has met no error")

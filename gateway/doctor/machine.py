@@ -66,7 +66,8 @@ def power(root: Path = Path("/")) -> Iterator[Finding]:
             yield wrong(
                 "power supply",
                 "the voltage is too low: the machine slows down and its card can lose data",
-                "Use the supply made for this Pi and a short cable; power USB devices by a hub",
+                "Use the supply made for this Pi and a short cable; connect USB devices through a"
+                " powered hub",
             )
         else:
             yield ok("power supply", "the voltage is right")

@@ -50,7 +50,7 @@ def _failure(part: str, error: OncewayError) -> Finding:
     return wrong(part, f"{where}{error.what}", error.hint or _SEE_LOG)
 
 
-_SEE_LOG = "`journalctl -u onceway-gateway` tells more"
+_SEE_LOG = "`journalctl -u onceway-gateway` shows more"
 
 
 def uplink(config: Config) -> Iterator[Finding]:
@@ -111,7 +111,7 @@ def _landing(config: Config, state: Status) -> Iterator[Finding]:
     if settings is None:
         return
     part = f"landing place {without_password(settings.landing)}"
-    outage = state.outage and f"the uplink gets no batch there: {state.outage['error']}"
+    outage = state.outage and f"the uplink cannot land a batch there: {state.outage['error']}"
     try:
         way = try_place(settings, state.gateway, state.landed)
     except OncewayError as error:

@@ -95,9 +95,9 @@ def _pair(
 def _dated(part: str, ends: datetime) -> Finding:
     remaining = ends - datetime.now(UTC)
     if remaining < timedelta():
-        return wrong(part, f"ended on {ends:%Y-%m-%d}: clients refuse it", _RENEW)
+        return wrong(part, f"expired on {ends:%Y-%m-%d}: clients refuse it", _RENEW)
     if remaining < _SOON:
-        return warning(part, f"ends on {ends:%Y-%m-%d}, in {remaining.days} days", _RENEW)
+        return warning(part, f"expires on {ends:%Y-%m-%d}, in {remaining.days} days", _RENEW)
     return ok(part, f"valid until {ends:%Y-%m-%d}")
 
 

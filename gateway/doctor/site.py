@@ -57,10 +57,10 @@ def _certificate(config: Config) -> Finding:
     first = authority_of(config.site_folder) is not None
     if ends < now:
         remedy = _RENEW if first else _JOIN
-        return wrong(part, f"the certificate ended on {ends:%Y-%m-%d}", remedy)
+        return wrong(part, f"the certificate expired on {ends:%Y-%m-%d}", remedy)
     if ends - now < _SOON:
         remedy = _RENEW if first else _LINK
-        return warning(part, f"the certificate ends on {ends:%Y-%m-%d}", remedy)
+        return warning(part, f"the certificate expires on {ends:%Y-%m-%d}", remedy)
     return ok(part, f"a member of site {own.site}, certificate until {ends:%Y-%m-%d}")
 
 

@@ -18,7 +18,10 @@ from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.system.durations import seconds
 from gateway.system.gateway_name import shown
 
-app = typer.Typer(no_args_is_help=True, help="Landing place to Delta table, with Spark.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Bring batches from the landing place into a Delta table, with Spark.",
+)
 
 NO_TIME = "0s"
 
@@ -45,13 +48,11 @@ Checkpoint = Annotated[
     ),
 ]
 AvailableNow = Annotated[
-    bool, typer.Option("--available-now", help="Take the batches that are there, and stop.")
+    bool, typer.Option("--available-now", help="Process the batches that are there, and stop.")
 ]
 Every = Annotated[
     str,
-    typer.Option(
-        metavar="TIME", help="Interval between two looks for new batches, e.g. 30s or 5m."
-    ),
+    typer.Option(metavar="TIME", help="Interval between checks for new batches, e.g. 30s or 5m."),
 ]
 Damaged = Annotated[
     Literal["skip", "wait"],
@@ -206,7 +207,7 @@ def run(
     writer: Writer = "auto",
     settle: Settle = NO_TIME,
 ) -> None:
-    """Run the ingest in place of this process. SIGTERM and Ctrl-C stop it cleanly.
+    """Run the ingest; it replaces this process. SIGTERM and Ctrl-C stop it cleanly.
 
     Exit code 5, with --available-now: all available batches are in the table, but a gateway is
     held.
@@ -280,7 +281,7 @@ def compact(
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
-    """Join the tables' small files into large ones. Run it once a day. May run beside the ingest,
+    """Merge the tables' small files into large ones. Run it once a day. May run beside the ingest,
     which waits for it on a local disk. If the table is on S3, stop the ingest first.
 
     Example: onceway ingest compact --table /srv/lake/publications
@@ -378,9 +379,9 @@ def clean(
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete batches at the landing place that the table has. A file at the landing place names the
-    deleted batches, so that no ingest waits for them. Does not need Spark. If the table is restored
-    to an older version, it cannot get deleted batches again.
+    """Delete batches at the landing place that are already in the table. A file at the landing
+    place names the deleted batches, so that no ingest waits for them. Does not need Spark. If the
+    table is restored to an older version, it cannot get deleted batches again.
 
     Example: onceway ingest clean --landing /srv/landing --table /srv/lake/publications --older-than
     30d
@@ -396,9 +397,9 @@ def clean(
             text = f"{feed}: batches up to {until} were deleted on purpose"
             print(json.dumps([{"feed": feed, "batches": 0, "until": until}]) if as_json else text)
         elif table is None:
-            raise UsageError("say which table has the batches", hint="Use --table PATH")
+            raise UsageError("name the table that has the batches", hint="Use --table PATH")
         elif until:
-            raise UsageError("say of which feed that is the last batch", "--until", "Use --feed")
+            raise UsageError("name the feed whose last batch this is", "--until", "Use --feed")
         else:
             done = []
             try:
@@ -421,7 +422,7 @@ def trust_command(
         typer.Argument(
             metavar="FILE",
             help=(
-                "Keys to trust from now on, one in a line, as `onceway uplink key` prints them; `-`"
+                "Keys to trust from now on, one per line, as `onceway uplink key` prints them; `-`"
                 " for standard input. Without it: the keys that are trusted now."
             ),
         ),
@@ -512,7 +513,8 @@ def report_command(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write it as Prometheus metrics, too, e.g. for node_exporter; - prints only them.",
+            help="Also write the report as Prometheus metrics, e.g. for node_exporter; - prints"
+            " only the metrics.",
         ),
     ] = None,
     max_lag: Annotated[
@@ -527,9 +529,9 @@ def report_command(
 
     Exit code 5, for a problem that needs a person: nothing has ever landed; a gateway is held, gone
     from the landing place, or behind by more than --max-lag; a batch is in quarantine; a key has
-    two payloads; a table is damaged or lacks rows; another gateway of a name was refused; more
-    sequences are missing than --max-missing; the ingest is silent, or ended with an error. Each is
-    named at the end (stderr).
+    two payloads; a table is damaged or lacks rows; a second gateway with the same name was refused;
+    more sequences are missing than --max-missing; the ingest is silent, or ended with an error.
+    Each is named at the end (stderr).
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """
@@ -579,7 +581,7 @@ def _execute(job: Job) -> None:
         raise OncewayError(
             "JAVA_HOME names no Java",
             home,
-            "Correct it, or unset it: then the `java` of PATH is taken",
+            "Correct it, or unset it: then the `java` of PATH is used",
         )
     if not home and shutil.which("java") is None:
         raise OncewayError(

@@ -28,7 +28,7 @@ _SOON_S = 60.0
 _BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"
 BY_WATCHDOG = (
     "The watchdog resets a board whose loop() takes more than 2 s without ow_mqtt_poll: look for a"
-    " delay() or a sensor that is waited for. Or the sketch crashes, or a person presses its reset"
+    " delay() or code that waits for a sensor. Or the sketch crashes, or a person presses its reset"
 )
 _BY_RESET = f"a reset, not its supply, begins each. {BY_WATCHDOG}"
 

@@ -61,7 +61,7 @@ class Greeter:
     `handshakes`.
 
     gateway_boot: number of this gateway's starts, from its database. utc: seconds since 1970, 0
-    while unknown. admit: returns why a device of this name may not connect, or None; its second
+    while unknown. admit: returns why a device with this name may not connect, or None; its second
     argument is whether the device has proved its key. key: returns the key of a device, or None for
     an unknown device. again: rereads the data of `admit` and `key` before a device is refused, and
     returns whether anything is new. incarnation: draws a number for a device that has none.

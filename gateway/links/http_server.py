@@ -70,7 +70,7 @@ def server(handler: Handler, name: str, longest_body: int = 0) -> web.Server:
 
 
 def _proxied_host(transport: Any) -> str | None:
-    """Return the client's host as a proxy has told it, or None."""
+    """Return the client's host as reported by a proxy, or None."""
     between = transport.get_protocol() if transport is not None else None
     address = between.proxied_address if isinstance(between, Between) else None
     return address[0] if address is not None else None

@@ -32,7 +32,8 @@ ROOM = 4 * MAX_WINDOW * MTU
 acknowledged.
 """
 PATIENCE_BYTES = 20
-"""How long an acknowledgement waits for an answer that can carry it, in byte times of the line."""
+"""Time for which an acknowledgement waits for an answer that can carry it, in byte times of the
+line."""
 LONG_FRAME = 48
 """Length of a payload, in bytes, from which on the packet probably continues in the next frame, so
 that no answer is expected yet.

@@ -484,7 +484,7 @@ def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
             return (
                 f"the device {name!r} greets without a key, as older firmware does."
                 f" `onceway device flash {quoted} --port {path}` writes one that has a key;"
-                " `open = true` in this port's [[serial]] section takes it as it is"
+                " `open = true` in this port's [[serial]] section accepts it as it is"
             )
     return (
         f"the device {name!r} is not admitted, or was revoked. If it may come in,"

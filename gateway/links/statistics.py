@@ -28,7 +28,7 @@ class LinkStatistics:
     """Frames with impossible length, broken COBS, or a field outside its range."""
     sessions: int = 0
     reboots: int = 0
-    """Handshakes whose boot counter differs from that of the handshake before."""
+    """Handshakes whose boot counter differs from that of the previous handshake."""
     give_ups: int = 0
     round_trip: float | None = None
     """Smoothed round-trip time in seconds; None before the first sample."""

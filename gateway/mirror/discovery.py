@@ -53,7 +53,7 @@ _UNITS = {
 }
 
 _TOTALS = ("energy", "volume")
-"""Device classes of amounts, for which Home Assistant takes no state class `measurement`."""
+"""Device classes of amounts, for which Home Assistant accepts no state class `measurement`."""
 _TITLES = {
     "boot": "Starts",
     "cause": "Cause of the last start",

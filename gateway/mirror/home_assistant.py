@@ -115,7 +115,7 @@ class HomeAssistant:
         self._wanted: set[str] = set()
         """Boards whose update Home Assistant wants."""
         self._task: asyncio.Task[None] | None = None
-        self.job = Job("home_assistant", "Home Assistant is not told of boards", LOOP_S)
+        self.job = Job("home_assistant", "Home Assistant is not informed of boards", LOOP_S)
         mirror.on_gone.append(self._clear)
 
     def start(self) -> None:

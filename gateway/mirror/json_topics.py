@@ -38,7 +38,7 @@ STATE = "$state"
 
 class Mirror:
     """The mirror of readings. topic: first level; None: publish nothing, but keep the last values.
-    stays: returns whether a board of this name may connect. is_fine: returns whether the board
+    stays: returns whether a board with this name may connect. is_fine: returns whether the board
     works as expected. Runs from `start` to `close`.
     """
 

@@ -30,7 +30,7 @@ MOST_OF_ONE = 64
 POINTS = 240
 """Largest number of points of a plot."""
 MOST_TOPICS = 4
-"""Largest number of topics that are kept of one name."""
+"""Largest number of topics that are kept for one name."""
 LONGEST_TOPIC = 256
 """Length of the longest topic that is kept."""
 UNKNOWN = ""
@@ -41,7 +41,7 @@ MOST_PLOTS = 1_000
 
 @dataclass(slots=True)
 class Series:
-    """The readings of one name of one board."""
+    """The readings of one board under one name."""
 
     last: Reading
     points: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS))

@@ -345,6 +345,6 @@ def packet_bounds(buffer: bytes | bytearray, start: int, maximum: int) -> tuple[
     if size > maximum:
         name = PacketType(buffer[start] >> 4).name if buffer[start] >> 4 else "packet"
         raise ProtocolError(
-            f"{name}: {size} bytes, at most {maximum} are taken", ReasonCode.PACKET_TOO_LARGE
+            f"{name}: {size} bytes, at most {maximum} are accepted", ReasonCode.PACKET_TOO_LARGE
         )
     return at, start + size

@@ -128,7 +128,7 @@ class ClientLink:
         self._looked = float("-inf")
         """Time at which the last bytes arrived."""
         self._lost_reason: str | None = None
-        """Why the transport is gone. Set while input of its client still waits."""
+        """Reason for which the transport is gone. Set while input of its client still waits."""
         self._pausing = False
         """Whether a timer runs until the client's pause is over."""
         self._paused = False

@@ -53,7 +53,7 @@ class Clock:
         """µs since 1970 at the boot of the machine, as last believed; None before the first time.
         """
         self.doubt: str | None = None
-        """Why the system clock is not believed, as a sentence; None while it is."""
+        """Reason for which the system clock is not believed, as a sentence; None while it is."""
         self._start = 0.0
         self.offset = 0.0
         """Seconds on the time axis when the event loop's clock shows 0."""

@@ -15,7 +15,7 @@ from gateway.commands.options import (
 from gateway.payload.readings import iso
 
 app = typer.Typer(
-    help="The time of day as the gateway knows it: show it, or say that the clock is right.",
+    help="The time of day as the gateway knows it: show it, or declare the clock right.",
     no_args_is_help=True,
 )
 
@@ -34,7 +34,7 @@ def show(data: DataOption = None, config: ConfigOption = None, as_json: JsonOpti
 def trust(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Say that the system clock is right, for example after a year on the shelf: the gateway
+    """Declare the system clock right, for example after a year on the shelf: the gateway
     believes the time from now on. Sessions expire by the gateway's own clock, as before.
 
     Example: sudo onceway clock trust

@@ -1,5 +1,5 @@
-"""Which changes of a configuration take effect while the gateway runs. In: the configuration in
-force and a new one. Out: the keys that wait for a restart.
+"""Finds the changes of a configuration that take effect only after a restart. In: the configuration
+in force and a new one. Out: the keys that wait for a restart.
 """
 
 from gateway.config import Config

@@ -79,7 +79,8 @@ def run(
     data: Annotated[Path | None, typer.Option(help="Without a file: the data directory.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each connection.")] = False,
     log_format: Annotated[
-        logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")
+        logs.Form | None,
+        typer.Option("--log-format", help="Log format, instead of log.format in the file."),
     ] = None,
 ) -> None:
     """Run the gateway until SIGTERM.

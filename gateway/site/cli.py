@@ -224,8 +224,8 @@ def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) 
     )
     if settings.site is not None and name in settings.site.members:
         typer.echo(
-            "The other members take it out of their lists, without a restart. A member of Onceway"
-            f" 0.2.0 does not: take it out there in [site.members], then: {_RESTART}"
+            "The other members remove it from their lists, without a restart. A member of Onceway"
+            f" 0.2.0 does not: remove it there from [site.members], then: {_RESTART}"
         )
 
 

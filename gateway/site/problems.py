@@ -7,7 +7,7 @@ def copies_problems(copies: dict[str, Any]) -> list[str]:
     """Return the problems with this gateway's copies (`gateway/site/wiring/replicas.py`)."""
     found = []
     if copies.get("copies_refusing"):
-        found.append("no other member takes copies: readings are refused (site.copies)")
+        found.append("no other member accepts copies: readings are refused (site.copies)")
     elif copies.get("copies_behind") and copies["copies_at"] is None:
         behind = copies["copies_behind"]
         found.append(f"messages on this disk only, without a copy: {behind:,} (site.copies)")

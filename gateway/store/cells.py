@@ -281,7 +281,7 @@ _WHOLE = {
 }
 """Checks of whole rows by table."""
 CHANGED = "contents"
-"""Stands for the damaged column in a row whose check fails."""
+"""Placeholder for the damaged column in a row whose check fails."""
 
 
 def sound(table: str) -> str:
@@ -304,7 +304,7 @@ class Broken:
         row = ", ".join(repr(value)[:60] for value in self.row)
         if self.columns == (CHANGED,):
             return f"row {row} of {self.table}: its contents have changed since they were stored"
-        return f"row {row} of {self.table}: its {' and '.join(self.columns)} cannot be"
+        return f"row {row} of {self.table}: invalid {' and '.join(self.columns)}"
 
 
 def broken(

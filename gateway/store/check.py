@@ -60,7 +60,7 @@ RULES = (
         "queue",
         "EXISTS (SELECT 1 FROM message WHERE id = queue.message AND"  # noqa: S608 - a text of ours
         f" (skip + queue.count > message.count OR NOT ({SIZE})))",
-        "a place in a queue that cannot be",
+        "an impossible place in a queue",
     ),
     Rule(
         "queue",
@@ -71,20 +71,20 @@ RULES = (
     Rule(
         "mark",
         f"highest > 4294967295 AND device NOT LIKE '{MEMBER}%'",
-        "a mark of a board that cannot be",
+        "an invalid mark of a board",
     ),
     Rule(
         "given",
         "parts <> (SELECT count(*) FROM given_part WHERE"
         " given_part.key = given.key AND part BETWEEN 0 AND given.parts - 1)",
-        "a session that has left without all its parts",
+        "a moved session without all its parts",
     ),
     Rule("given_part", "key NOT IN (SELECT key FROM given)", "a part of a session that is gone"),
 )
 """The rules. Deletions for one rule can break a later rule, so the order matters."""
 
 CELLS = tuple(
-    Rule(table, f"({sound(table)}) IS NOT TRUE", f"a row of {table} that cannot be")
+    Rule(table, f"({sound(table)}) IS NOT TRUE", f"an invalid row of {table}")
     for table in cells.CELLS
 )
 """Rules for rows with an impossible value in a cell."""

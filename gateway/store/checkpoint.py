@@ -189,7 +189,7 @@ class Checkpointer:
     def _report(self, size: int, cut: bool) -> None:
         if not cut and size >= WAL_WARN_BYTES and not self.job.too_large:
             self.job.too_large = True
-            log.warning("%s. It grows on until then", self.job.problem)
+            log.warning("%s. It grows until then", self.job.problem)
         elif cut and self.job.too_large:
             self.job.too_large = False
             log.warning("the store's write-ahead log is short again")

@@ -76,7 +76,7 @@ def back_up(
     if as_json:
         typer.echo(json.dumps({"backup": str(to)}))
         return
-    typer.echo(f"{to}: a backup. This brings it back: onceway store restore --from {to}")
+    typer.echo(f"{to}: a backup. To restore it: onceway store restore --from {to}")
 
 
 @app.command()
@@ -115,7 +115,7 @@ def restore(
 def downgrade(
     to: Annotated[
         int | None,
-        typer.Option("--to", help="Number of the schema.", show_default="the one before"),
+        typer.Option("--to", help="Number of the schema.", show_default="the previous one"),
     ] = None,
     data: DataOption = None,
     config: ConfigOption = None,

@@ -52,10 +52,10 @@ def read(folder: Path) -> list[Doubt]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        log.error("%s: clients that were in doubt cannot be read (%s)", folder / FILE, error)
+        log.error("%s: clients that had suspect sessions cannot be read (%s)", folder / FILE, error)
         return []
     if len(kept) < len(found):
-        text = "%s: %d entries of clients in doubt make no sense, and are left out"
+        text = "%s: %d entries of clients with suspect sessions make no sense, and are left out"
         log.error(text, folder / FILE, len(found) - len(kept))
     return kept
 

@@ -74,13 +74,13 @@ _STEPS = {
 
 _LEFT_OUT = {
     7: "messages forwarded to sessions that have moved between the gateways of a site: they may be"
-    " lost or come twice; wait until `onceway site status` shows no forwarder",
+    " lost or arrive twice; wait until `onceway site status` shows no forwarder",
     6: "which of two gateways' retained messages is newer, and which were removed: another gateway"
     " of the site may bring removed ones back",
     5: "sessions that are on their way to another gateway of the site, and notices to other"
     " gateways that are not sent yet: wait until `onceway site status` shows none of either",
-    4: "the accepted sequences of each board: a reading that comes again may stand in the spool"
-    " twice; the table keeps one",
+    4: "the accepted sequences of each board: a reading that arrives again may be in the"
+    " spool twice; the table keeps one",
     3: "the generation of the store: a copy is not recognised until it is newer again",
     2: "the owner of each session: any user may take over any session",
 }

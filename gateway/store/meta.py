@@ -133,9 +133,9 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
     lost = {key: f"{part} is gone (meta.{key})" for key, part in wanted.items() if key not in found}
     for key, value in found.items():
         if key is None:
-            lost[""] = "a row of meta: its key cannot be"
+            lost[""] = "a row of meta: its key is invalid"
         elif not fits(key, value):
-            lost[key] = f"row {key!r} of meta: its value {_shown(value)} cannot be"
+            lost[key] = f"row {key!r} of meta: its value {_shown(value)} is invalid"
     return _differences(database) | lost
 
 

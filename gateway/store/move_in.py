@@ -134,7 +134,7 @@ class _Import:
 
     def _mark(self, *values: Any) -> None:
         if not self._incarnation or len(self._marks) == 4:
-            raise Unfit("it has marks that cannot be")
+            raise Unfit("it has invalid marks")
         self._marks.append((self._client, *values))
 
     def _keep_move(self, *values: Any) -> None:
@@ -162,7 +162,7 @@ class _Import:
         self, topic: str, retain: int, count: int, properties: bytes, expires: int, body: bytes
     ) -> None:
         if len(self._messages) >= self._order.most_messages:
-            raise Unfit("it has more messages than it said")
+            raise Unfit("it has more messages than it announced")
         if len(body) % count:
             raise Unfit("a message is not as long as it says")
         number = self._order.first_message + len(self._messages)
@@ -175,7 +175,7 @@ class _Import:
         self, first: int, count: int, message: int, skip: int, flags: int, extra: bytes, share: str
     ) -> None:
         if not self._unsent or message > len(self._messages) or first < self._next:
-            raise Unfit("a place in its queue cannot be")
+            raise Unfit("a place in its queue is invalid")
         self._queued += count
         if self._queued > self._order.most_queued:
             raise Unfit("more waits in it than a queue may hold (limits.queue_messages)")

@@ -51,7 +51,7 @@ def give(database: sqlite3.Connection, order: SessionExport) -> None:
     ).fetchone()
     if found is None or unsound:
         log.error(
-            "session of %s: %s, so it does not leave for %s. The session ends, and its client"
+            "session of %s: %s, so it does not move to %s. The session ends, and its client"
             " learns it by Session Present 0",
             name(name_of(order.key)),
             f"{unsound:,} places of its queue are damaged or gone"

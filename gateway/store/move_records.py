@@ -84,7 +84,7 @@ def read_head(parts: Sequence[bytes]) -> Head:
     if magic != _MAGIC or not OLDEST <= version <= VERSION:
         raise Unfit(f"it has format {version}, this gateway knows {VERSION}: update the older one")
     if abs(found[0]) > _LATEST:
-        raise Unfit("its time cannot be")
+        raise Unfit("its time is invalid")
     return Head(*found)
 
 
@@ -108,7 +108,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
     ended = False
     for kind, body in _bodies(parts):
         if ended:
-            raise Unfit("something stands behind its end")
+            raise Unfit("there are bytes after its end")
         ended = kind == END
         checks = _CHECKS.get(kind)
         if checks is None:
@@ -121,7 +121,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
             raise Unfit(f"a record of kind {kind} has not {len(checks)} values")
         for number, (check, value) in enumerate(zip(checks, values, strict=True)):
             if not check(value):
-                raise Unfit(f"value {number} of a record of kind {kind} cannot be")
+                raise Unfit(f"value {number} of a record of kind {kind} is invalid")
         yield kind, values
     if not ended:
         raise Unfit("its end is missing")

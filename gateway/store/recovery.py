@@ -163,7 +163,7 @@ def _refuse_numbers(database: sqlite3.Connection) -> None:
     for text, query in _NUMBERS.items():
         (highest,) = database.execute(query).fetchone()
         if highest is not None and not 0 <= highest <= HIGHEST:
-            raise Refused(f"{text.format(highest)}: this number was never given")
+            raise Refused(f"{text.format(highest)}: this number was never assigned")
 
 
 _NUMBERS = {

@@ -250,11 +250,11 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
         for first, count in places:
             missing -= _identifiers(first, count, following)
         if missing:
-            yield session, f"{len(missing):,} messages that were under way are gone"
+            yield session, f"{len(missing):,} messages that were in flight are gone"
         if swept and (idle := _idle(following, flying | released, places)):
             yield (
                 session,
-                f"{len(idle):,} places of its queue are neither under way nor still to be sent",
+                f"{len(idle):,} places of its queue are neither in flight nor still to be sent",
             )
 
 
@@ -358,8 +358,8 @@ def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
         " AND id NOT IN (SELECT session FROM journey)"
     ):
         yield Missing(
-            f"session {session}, for messages that are late for one that has left: where that one"
-            " is now is gone, so they are lost"
+            f"session {session}, for messages that are late for one that has left: its present"
+            " member is not recorded, so they are lost"
         )
     query = f"SELECT id, client, user FROM session JOIN {_KEYS} ON session = id WHERE {_MISTAKEN}"  # noqa: S608
     for session, client, user in database.execute(query).fetchall():
@@ -398,7 +398,7 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
     for (number,) in database.execute(
         "SELECT number FROM batch WHERE number NOT IN (SELECT number FROM batch_content)"
     ):
-        yield Missing(f"batch {number}: which readings it holds is gone (onceway where)")
+        yield Missing(f"batch {number}: the list of its readings is gone (onceway where)")
     for (number,) in database.execute(
         "SELECT number FROM batch_content WHERE number NOT IN (SELECT number FROM batch)"
     ):

@@ -222,7 +222,7 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
         if known
         else [
             *lost,
-            "spool: which row was the last; what stood behind those that are there cannot be named",
+            "spool: which row was the last; rows after the last readable one cannot be named",
         ]
     )
 

@@ -238,7 +238,7 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
     except OSError as error:
-        text = f"cannot make the data directory ({error.strerror})"
+        text = f"cannot create the data directory ({error.strerror})"
         raise StoreError(text, str(folder), cause(error).todo) from error
 
 
@@ -294,7 +294,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
         prepare(database, gateway)
     except OSError as error:
         raise StoreError(
-            f"the disk does not take the store's log ({error.strerror})",
+            f"the store's log cannot be written to the disk ({error.strerror})",
             str(path),
             cause(error).todo,
         ) from error

@@ -9,8 +9,8 @@ BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 
 class Histogram:
-    """A histogram. counts: samples at or below each of `BOUNDS_S` and above the bound before; last,
-    the samples above all bounds. total: sum of all samples in seconds.
+    """A histogram. counts: samples at or below each of `BOUNDS_S` and above the previous bound;
+    last, the samples above all bounds. total: sum of all samples in seconds.
     """
 
     def __init__(self) -> None:

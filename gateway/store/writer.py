@@ -78,7 +78,9 @@ class Writer:
         self._busy_since: float | None = None
         self._checkpointer = Checkpointer(self._path, self._orders.put)
         self._looking = Job("space", "the free space of the disk is not measured", LOOP_S)
-        self._renewing = Job("generation", "the word of the store's generation stays old", LOOP_S)
+        self._renewing = Job(
+            "generation", "the file with the store's generation is not updated", LOOP_S
+        )
         self._counting = Job("landed", "landed rows of the spool are not noticed", LOOP_S)
         self.jobs: list[Job] = [
             self._checkpointer.job,
@@ -163,7 +165,7 @@ class Writer:
             if not isinstance(order, Commit):
                 self._read(order)
             elif self._gave_up:
-                # a commit holds the changes since the one before, and needs that one in the store
+                # a commit holds the changes since the previous one, and needs that one in the store
                 continue
             elif self._write(order):
                 with _noted(self._looking):
@@ -223,7 +225,7 @@ class Writer:
                     return False
             else:
                 if tries:
-                    log.warning("the store takes data again, after %d tries", tries)
+                    log.warning("the store accepts data again, after %d tries", tries)
                 self.times.error = None
                 self.times.commit.observe(perf_counter() - begin)
                 return True
@@ -274,7 +276,7 @@ def _say(error: Exception, folder: Path) -> None:
     if not isinstance(error, sqlite3.OperationalError):
         todo = "Stop the gateway and run: onceway store check"
     log.error(
-        "the store takes no data: %s (%s, %s). Nothing is acknowledged until it does. %s",
+        "the store accepts no data: %s (%s, %s). Nothing is acknowledged until it does. %s",
         reason,
         error,
         name,

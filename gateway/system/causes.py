@@ -30,7 +30,9 @@ READ_ONLY = Cause(
 FAILS = Cause("the disk fails: it reports an error", "Look at dmesg, and replace the disk")
 DAMAGED = Cause("the database is damaged", "See: onceway store check")
 LINK = Cause("the path is a symbolic link", "Remove the link, or name another file")
-BUSY = Cause("another program holds the database", "End the program that has the database open")
+BUSY = Cause(
+    "another program has locked the database", "End the program that has the database open"
+)
 CANNOT_OPEN = Cause("the file cannot be opened", "See whether the file and its folder are there")
 GONE = Cause(
     "the file or its folder is not there",
@@ -125,7 +127,7 @@ def advised(error: OncewayError) -> OncewayError:
 
 
 def _of_folder(folder: Path) -> Cause | None:
-    """Return the cause for which a folder takes no file, or None if it takes one."""
+    """Return the cause for which no file can be created in a folder, or None if one can."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(os.urandom(4096))

@@ -24,8 +24,8 @@ takeover is forgotten.
 
 @dataclass(slots=True)
 class _Takeovers:
-    """The takeovers of one identifier since `since`. was: number of takeovers in the minute
-    before.
+    """The takeovers of one identifier since `since`. was: number of takeovers in the last
+    minute.
     """
 
     since: float

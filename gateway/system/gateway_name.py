@@ -28,7 +28,7 @@ OF_FILE_SERVERS = frozenset(
     ]
 )
 """Folders that file servers create by themselves, in lower case, except those that begin with a
-dot. A gateway may have such a name; but an unreadable folder of this name counts as the file
+dot. A gateway may have such a name; but an unreadable folder with this name counts as the file
 server's.
 """
 

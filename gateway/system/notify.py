@@ -23,7 +23,7 @@ def notify(state: str) -> None:
             channel.sendto(state.encode(), address)
         except OSError as error:
             log.warning(
-                "%s: systemd cannot be told the state of the service (%s)",
+                "%s: cannot report the state of the service to systemd (%s)",
                 os.environ["NOTIFY_SOCKET"],
                 error.strerror,
             )

@@ -24,7 +24,7 @@ class Patience:
         loop = asyncio.get_running_loop()
         until = loop.time() + limit_s
         while (last := self._last) is not None and not last.done():
-            await self._bounded(last, until, "the attempt before has not ended")
+            await self._bounded(last, until, "the previous attempt has not ended")
         self._last = ended = loop.create_future()
         ended.add_done_callback(lambda future: future.exception())  # nobody may wait for it by then
 

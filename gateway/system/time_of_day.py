@@ -1,7 +1,7 @@
 """Plausibility of a time of day: clocks lie, also those that the kernel calls synchronised.
 
 In: a time of day, the newest time that the gateway has believed before, and the machine's clock
-chip (RTC). Out: why the time cannot be right, or None. Known lies: a machine without RTC starts in
+chip (RTC). Out: why the time must be wrong, or None. Known lies: a machine without RTC starts in
 1970, or at its last saved time; a GPS receiver of the wrong era is off by 1,024 weeks; a wrong NTP
 server or a person sets any time. All times are in µs since 1970.
 """
@@ -31,7 +31,7 @@ def rtc() -> int | None:
 
 
 def doubt(utc: int, seen: int | None, chip: int | None = None) -> str | None:
-    """Return why `utc` cannot be right, as a clause, or None. seen: the newest time that was
+    """Return why `utc` must be wrong, as a clause, or None. seen: the newest time that was
     believed. chip: time of the clock chip; a time before `seen` means that it has lost its time.
     """
     if utc < BEGIN:

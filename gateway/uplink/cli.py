@@ -39,7 +39,7 @@ LOOK_S = 1.0
 log = logging.getLogger(__name__)
 
 app = typer.Typer(
-    no_args_is_help=True, help="Take the spool to the landing place in numbered batches."
+    no_args_is_help=True, help="Land the publications of the spool in numbered batches."
 )
 
 LandingOption = Annotated[
@@ -213,7 +213,8 @@ def run(
         bool, typer.Option("--once", help="Land all rows of the spool now, then exit.")
     ] = False,
     log_format: Annotated[
-        logs.Form | None, typer.Option("--log-format", help="Instead of the file's log.format.")
+        logs.Form | None,
+        typer.Option("--log-format", help="Log format, instead of log.format in the file."),
     ] = None,
 ) -> None:
     """Cut the spool into batches and land them, until stopped.
@@ -313,8 +314,8 @@ def status(
         str, typer.Option(metavar="TIME", help="How long an outage may last, e.g. 30m or 2h.")
     ] = "1h",
 ) -> None:
-    """Show waiting messages, cut batches and landed batches, and what holds the readings: an
-    outage, the window, the rate, or a batch that is not full yet.
+    """Show waiting messages, cut batches and landed batches, and what delays the readings:
+    an outage, the window, the rate, or a batch that is not full yet.
 
     Exit code 9: the landing place has not been reached for longer than --max-outage.
 

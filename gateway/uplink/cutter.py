@@ -44,7 +44,7 @@ class Cutter:
             give_to_uplink(self._folder, data)
         except OSError as error:
             raise OncewayError(
-                f"cannot make the folder of batches ({error.strerror})", str(self._folder)
+                f"cannot create the folder of batches ({error.strerror})", str(self._folder)
             ) from error
         self._waiting_since: float | None = None
         self._clockless_since: float | None = None

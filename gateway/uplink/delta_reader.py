@@ -63,9 +63,14 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
     except (DeltaError, OSError, pa.ArrowException) as error:
         text, hint = reason(error), None
         if "nsupported" in text and "features" in text:
-            hint = f"deltalake {__version__} does not know all that the table uses: ask with Spark"
+            hint = (
+                f"deltalake {__version__} does not know all that the table uses:"
+                " use Spark to query it"
+            )
         elif "s3a://" in text:
-            hint = "deltalake does not find the files of a shallow clone on S3: ask with Spark"
+            hint = (
+                "deltalake does not find the files of a shallow clone on S3: use Spark to query it"
+            )
         elif "No field named" in text:
             hint = "Is it a table of the ingest?"
         raise OncewayError(f"cannot read the table: {text}", table, hint) from error

@@ -20,7 +20,7 @@ class NumberLost(OncewayError):
 
 
 class NumberTaken(NumberLost):
-    """Another gateway of this name, or another generation of this store, uses the number."""
+    """Another gateway with this name, or another generation of this store, uses the number."""
 
 
 def land(

@@ -39,7 +39,7 @@ class Numbers:
         query = "SELECT CAST(value AS BLOB) FROM meta WHERE key = ?"
         row = self._db.execute(query, (key,)).fetchone()
         if row is not None and not meta.fits(key, row[0]):
-            raise _damaged(f"row {key!r} of meta: its value cannot be")
+            raise _damaged(f"row {key!r} of meta: its value is invalid")
         self._check("meta", key)
         return None if row is None else str(row[0].decode())
 

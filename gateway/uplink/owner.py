@@ -103,7 +103,7 @@ def check(spool: Spool, landing: Landing) -> None:
                 f"the owner mark {mark_name(origin.gateway)} is damaged, so the owner of the name"
                 " is unknown",
                 landing.url,
-                "If this is the only gateway of this name, run `onceway uplink claim`.",
+                "If this is the only gateway with this name, run `onceway uplink claim`.",
             )
         present = f"host {mark.host}, since {mark.since}" if mark else "it is about to take it"
         raise OwnedByAnother(
@@ -168,7 +168,7 @@ def rival(landing: Landing, spool: Spool) -> tuple[str, str] | None:
     if note is None or note[0] == spool.get(OWNER):
         return None
     _, host, at = note
-    return f"another gateway of the name {gateway} was refused here (host {host})", at
+    return f"another gateway named {gateway} was refused here (host {host})", at
 
 
 def _leave_note(landing: Landing, gateway: str, owner: str) -> None:

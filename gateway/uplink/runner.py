@@ -255,7 +255,7 @@ class Uplink:
     def _rename(self) -> None:
         """Number from 1 under the new name, after all batches of the old one have landed."""
         log.warning(
-            "the gateway %s is called %s now", self._spool.origin().gateway, self._spool.new_name()
+            "the gateway %s is now called %s", self._spool.origin().gateway, self._spool.new_name()
         )
         epoch.begin_under_new_name(self._spool)
         self._cutter.tidy()

@@ -45,7 +45,7 @@ def land(
     landing: LandingOption = None,
     new_place: Annotated[
         bool,
-        typer.Option("--new-place", help="Nothing of the gateway is at --landing yet."),
+        typer.Option("--new-place", help="Accept a landing place without batches of this gateway."),
     ] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -127,7 +127,7 @@ def discard(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the messages that wait in the spool: they were acknowledged, and never land. The
+    """Delete the messages that wait in the spool: they were acknowledged, and will never land. The
     gateway may run, but its uplink must be stopped. Later messages are kept. Exit code 1: the
     answer was no.
 

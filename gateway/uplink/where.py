@@ -85,7 +85,7 @@ class Place:
                 f" {_moment(self.since or 0)}: {self.reason}"
             ),
             "conflicts": (
-                f"came again with another payload in batch {self.batch} of"
+                f"arrived again with another payload in batch {self.batch} of"
                 f" {self.gateway}/{self.epoch}, set aside at {_moment(self.since or 0)}:"
                 f" {self.payload}"
             ),
@@ -105,13 +105,13 @@ def where(
     config: ConfigOption = None,
     data: DataOption = None,
     table: Annotated[
-        str | None, typer.Option("--table", help="Look into this Delta table too: a path or URL.")
+        str | None, typer.Option("--table", help="Search this Delta table, too: a path or URL.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show where one reading is: in the spool, in a batch, landed, in the table. With --table, show
     also payload conflicts, and whether its batch is in quarantine. In a site, also show suspect
-    answers to its device. Exit code 1: no place has it.
+    answers to its device. Exit code 1: the reading is in none of these places.
 
     Example: onceway where sensor-1 4711
     """
@@ -242,8 +242,8 @@ def unknown(spool: Spool, device: str, sequence: int) -> str:
 def _doubt(item: Doubt) -> str:
     moment = "at an unknown time" if item.at is None else f"at {_moment(item.at)}"
     return (
-        f"was answered in doubt {moment}: {doubts.reason(item.silent)}. Messages that"
-        " it had published before may have come again here; the table keeps one"
+        f"was answered with a suspect session {moment}: {doubts.reason(item.silent)}. Messages that"
+        " it had published before may have arrived here again; the table keeps one"
     )
 
 

@@ -142,7 +142,7 @@ def _store(source: Source) -> list[Problem]:
             if source.times.error
             else f"{lack} except for a reserve"
         )
-        return [Problem("store", f"the store takes no data ({why})", remedy(lack), "refuses")]
+        return [Problem("store", f"the store accepts no data ({why})", remedy(lack), "refuses")]
     if (waits := source.waits_s()) > STUCK_S:
         return [Problem("store", f"a commit has waited {waits:.0f} s for the disk")]
     return []
@@ -236,7 +236,7 @@ def _boards(source: Source) -> list[Problem]:
         *(
             Problem(
                 "boards",
-                f"{name}: a second board of this name is refused at {port}: it has another key",
+                f"{name}: a second board with this name is refused at {port}: it has another key",
                 f"Give it a name of its own: sudo onceway device add NAME --port {port}",
                 f"{name} doubled",
             )

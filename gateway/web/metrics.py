@@ -66,8 +66,12 @@ _LINK_COUNTERS = {
 
 
 _BOARD_FIGURES = (
-    ("board_eeprom_life_years", "life", "Years that the board's EEPROM lives on at its interval"),
-    ("board_worn_writes", "worn", "Writes to its EEPROM that a cell did not take, since its start"),
+    (
+        "board_eeprom_life_years",
+        "life",
+        "Remaining life of the board's EEPROM at its interval, in years",
+    ),
+    ("board_worn_writes", "worn", "Failed writes of EEPROM cells, since the board's start"),
     ("board_set_aside", "aside", "Publications that the gateway refused for good, as it counts"),
 )
 """Metric, figure of a board's status report, and help text."""
@@ -90,36 +94,36 @@ _BRIDGE_COUNTERS = {
     "set_aside": "Messages that can never reach the other broker, since the start",
     "aside_lost": "Messages lost because too many were kept aside",
     "unconfirmed": "Messages given up at their PUBREL, which may have reached the other broker",
-    "not_taken": "Messages from the other broker that this gateway can never take",
+    "not_taken": "Messages from the other broker that this gateway can never accept",
     "looped": "Messages that came back in a loop of bridges and did not cross again",
 }
 _SITE_COUNTERS = {
-    "asked": "Questions about clients, one for each member that was asked",
-    "calls": "Calls in which questions went to other members",
-    "moved_in": "Sessions that came from another member",
-    "moved_out": "Sessions that left for another member",
+    "asked": "Session lookup queries, one for each member that was asked",
+    "calls": "Calls that carried session lookup queries to other members",
+    "moved_in": "Sessions that moved here from another member",
+    "moved_out": "Sessions that moved to another member",
     "released": "Packet identifiers that another member released for a client here",
     "lost": "Messages that waited for sessions which a newer one at another member replaced",
     "superseded": "CONNECTs that waited for other members when their client connected again",
-    "marked": "Answers to clients in doubt: a message published again may stand in the spool twice",
+    "marked": "Answers with a suspect session: a message published again may be in the spool twice",
     "forward_dropped": "Messages for other members that were dropped because too many waited",
-    "followers_refused": "Sessions that left and could not be followed: late messages are lost",
+    "followers_refused": "Moved sessions without a forwarder: their late messages are lost",
     "retained_left_out": "Retained messages of other members for which there was no room here",
 }
 _SITE_GAUGES = {
-    "given": "Sessions that have left and are kept until they have arrived",
+    "given": "Moved sessions that are kept until they have arrived",
     "filters": "Filters of clients at other members",
-    "followers": "Sessions that have left, for which messages may still come here",
+    "followers": "Moved sessions for which messages may still arrive here",
     "forward_waiting": "Messages that wait until another member has them",
     "retained_waiting": "Retained messages that another member, to which there is a link, may lack",
     "in_doubt": "Sessions here that may not be the newest of their clients",
 }
 _COPIES_GAUGES = {
     "copies_kept_bytes": "Bytes that are kept here of other members' spools",
-    "copies_damaged": "Copies that the disk has changed, and that do not land, since the start",
+    "copies_damaged": "Copies that the disk has corrupted, and that do not land, since the start",
     "copies_full": "1 while other members' copies wait for room here (site.copies_bytes, the disk)",
     "copies_behind": "Rows of the spool that are neither on a second disk nor landed",
-    "copies_refusing": "1 while messages are refused because no other member takes copies",
+    "copies_refusing": "1 while messages are refused because no other member accepts copies",
 }
 """Gauges of replication. The last two exist only with `copies = 2`."""
 _RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
@@ -134,14 +138,18 @@ _RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
     ),
 )
 _SIGNAL_FIGURES: tuple[tuple[str, str, Callable[[BoardSignal], float | None]], ...] = (
-    ("radio_heard_seconds", "Time since a board was heard by radio", lambda board: board.age),
+    ("radio_heard_seconds", "Time since the last frame from a board", lambda board: board.age),
     (
         "radio_board_airtime_seconds",
         "Airtime of a board's frames that were heard within an hour",
         lambda board: board.airtime,
     ),
-    ("radio_rssi_dbm", "Strength with which a board was heard last", lambda board: board.rssi),
-    ("radio_snr_db", "Signal to noise with which a board was heard last", lambda board: board.snr),
+    ("radio_rssi_dbm", "Signal strength of the last frame from a board", lambda board: board.rssi),
+    (
+        "radio_snr_db",
+        "Signal-to-noise ratio of the last frame from a board",
+        lambda board: board.snr,
+    ),
 )
 
 
@@ -222,7 +230,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
     waiting = source.broker.pauses.waiting(source.broker.now)
     yield _gauges(
         "publishers_paused",
-        "Clients from which nothing is taken for a while because a publication was refused",
+        "Clients that are not read for a while because a publication was refused",
         "bound",
         dict.fromkeys(pauses, 0) | {key or "for_good": n for key, n in waiting.items()},
     )
@@ -265,9 +273,7 @@ def _clients(source: Source) -> Iterator[Metric]:
         "subscription_bytes", "Memory of all subscriptions' filters", broker.router.use.total
     )
     yield _gauge("retained_bytes", "Memory of all retained messages", broker.retained.size)
-    yield _gauge(
-        "partial_packet_bytes", "Memory of packets that have not come whole", broker.partial
-    )
+    yield _gauge("partial_packet_bytes", "Memory of incomplete packets", broker.partial)
     yield _gauge(
         "memory_limit_bytes",
         "Bytes of queues, filters, retained messages and partial packets each",
@@ -340,7 +346,7 @@ def _spool(source: Source) -> Iterator[Metric]:
     used = bool(source.broker.config.spooled)
     yield _gauge("spool_used", "1 while messages are kept for an uplink ([uplink])", used)
     full = used and spool.full
-    yield _gauge("spool_full", "1 while messages are refused for want of room", full)
+    yield _gauge("spool_full", "1 while messages are refused for lack of room", full)
     age = source.spool_age_s
     if age is not None:
         yield _gauge(
@@ -396,7 +402,7 @@ def _site(source: Source) -> Iterator[Metric]:
     others = rows[1:]
     remaining = date.fromisoformat(rows[0]["until"]) - datetime.now(UTC).date()
     yield _gauge(
-        "site_certificate_days", "Days until this gateway's certificate ends", remaining.days
+        "site_certificate_days", "Days until this gateway's certificate expires", remaining.days
     )
     yield _gauges(
         "site_member_connected",
@@ -406,7 +412,7 @@ def _site(source: Source) -> Iterator[Metric]:
     )
     yield _counters(
         "site_silent",
-        "Answers to clients that another member had no part in, since it was silent",
+        "Answers to clients that were given without a member, because it was silent",
         "member",
         {row["name"]: row["silent"] for row in others},
     )
@@ -432,7 +438,7 @@ def _expected(source: Source) -> Iterator[Metric]:
     words: Counter[str] = Counter(state.word for state in source.expected.states.values())
     yield _gauges(
         "boards_expected",
-        "Boards of the device registry, by how they are",
+        "Boards of the device registry, by state",
         "state",
         {str(word): words[word] for word in WORDS},
     )
@@ -492,7 +498,7 @@ def _radios(source: Source) -> Iterator[Metric]:
         yield _gauges(name, text, "port", {radio.path: figure(radio) for radio in radios})
     frames = CounterMetricFamily(
         "onceway_radio_frames",
-        "Frames of a radio, by what became of them",
+        "Frames of a radio, by outcome",
         labels=["port", "result"],
     )
     for radio in radios:
@@ -519,7 +525,7 @@ def _board_reports(source: Source, ports: dict[str, PortStatus]) -> Iterator[Met
     """Yield the figures that boards report, and counts of payload conflicts."""
     yield _counter(
         "board_contradictions",
-        "Publications of boards that came again with another payload",
+        "Publications of boards that arrived again with another payload",
         0 if source.boards is None else source.boards.payload_conflicts,
     )
     statuses = {

@@ -31,9 +31,7 @@ from gateway.runtime.internal_client import Client
 
 MOST_A_SECOND = 100
 PATIENCE_S = 10.0
-_FULL = (
-    "The gateway takes no messages at present: its disk, its spool, a queue or your quota is full."
-)
+_FULL = "The gateway accepts no messages now: its disk, its spool, a queue or your quota is full."
 _GONE = "The gateway has ended the connection."
 _FAILURE = 0x80
 

@@ -293,7 +293,7 @@ class Bench(BaseModel):
             )
         if self.firmware or self.first_sequence != 1:
             raise ValueError(
-                "boards by radio have the shipped firmware and a new EEPROM; leave out firmware and"
+                "boards by radio have the bundled firmware and a new EEPROM; leave out firmware and"
                 " first_sequence, or [air]"
             )
         if self.subscriber:

@@ -87,7 +87,7 @@ class AirTable(BaseModel):
     seconds of the recording per second; without it, one frame of the recording per frame.
     longest_outage: longer outages are shortened to this many seconds, or frames. foreign: the
     continuous attack of a foreign radio. foreign_frames: how many of its frames the gateway must
-    hear. sent_before: airtime of the gateway's radio in the hour before, in seconds; it leaves the
+    hear. sent_before: airtime of the gateway's radio in the last hour, in seconds; it leaves the
     hour after_s seconds after the start. apart_s: seconds between the starts of two boards. modem:
     the port of a real KISS modem, for real boards; then there is no other air.
     """

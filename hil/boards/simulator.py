@@ -98,7 +98,7 @@ class EventStream:
             yield Event(details.pop("event"), details.pop("cycle"), details)
 
     async def wait_for(self, name: str, seconds: float = 10.0) -> Event:
-        """Return the next event of this name. Other events are skipped. Raises TimeoutError."""
+        """Return the next event with this name. Other events are skipped. Raises TimeoutError."""
         async with asyncio.timeout(seconds):
             async for event in self:
                 if event.name == name:

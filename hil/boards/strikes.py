@@ -50,7 +50,7 @@ class Strikes:
         self._waiting[name] = (place, command)
 
     async def next(self, name: str, event: str) -> Event:
-        """Return the board's next event of this name from a command. In `struck`, details has the
+        """Return the board's next event with this name from a command. In `struck`, details has the
         place (`sample`) and the wait (`behind`). Raises BoardError if the board refused the
         command.
         """

@@ -101,9 +101,9 @@ class MovedError(Exception):
 
 
 class Publisher:
-    """Publishes these payloads, numbered from 1. moves: numbers of the messages after whose PUBREC
-    it moves to the next broker. hops: whether it moves to the next broker at once when a connection
-    ends.
+    """A publisher of these payloads, numbered from 1. moves: numbers of the messages after whose
+    PUBREC it moves to the next broker. hops: whether it moves to the next broker at once when a
+    connection ends.
     """
 
     def __init__(

@@ -136,7 +136,7 @@ class LedgerWatch:
             self._contradict(text)
         if self.obeyed > self._accepted + 1:  # the last command may be on its way
             self._contradict(
-                f"{self.obeyed} commands were obeyed, and {self._accepted} messages taken at QoS 2"
+                f"{self.obeyed} commands obeyed, and {self._accepted} messages accepted at QoS 2"
             )
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
@@ -198,7 +198,7 @@ class LedgerWatch:
         if not found[1]:
             return
         if before == ((found[0] - 1) & 0xFF, found[1]):
-            self._contradict(f"the message with the identifier {found[1]} was taken twice")
+            self._contradict(f"the message with the identifier {found[1]} was accepted twice")
         else:
             self._accepted += 1
 

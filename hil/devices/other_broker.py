@@ -36,7 +36,7 @@ max_inflight_messages 0
 
 
 class OtherBroker:
-    """mosquitto on a folder of its own, in which it keeps its sessions when it is told to end.
+    """mosquitto on a folder of its own, in which it keeps its sessions when it is asked to end.
     port: where it listens. running: programs of the run by name, to which mosquitto is added.
     changes: number of changes of retained messages so far.
     """

@@ -147,7 +147,7 @@ class RealBoard(WiredDevice):
             await asyncio.to_thread(self._switch.turn, True)
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Return False: a real board takes no orders. A fault waits until its place is seen."""
+        """Return False: a real board accepts no orders. A fault waits until its place is seen."""
         return False
 
     async def provision(self) -> None:

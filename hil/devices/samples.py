@@ -70,7 +70,7 @@ class Samples:
         return Sample(conversion.ns, conversion.cycle, topic, tuple(records))
 
     def status(self, begun: int, boot: int, cause: int) -> Sample:
-        """Return the status of a start, which has a higher number than the one before. Only the
+        """Return the status of a start, which has a higher number than the previous one. Only the
         program knows which starts it survived long enough to count, and it reserves numbers ahead,
         at most as many as it has used. Another status of the same start has the same content.
         Raises ImpossibleContentError.

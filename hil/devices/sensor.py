@@ -111,7 +111,7 @@ class SensorBoard(SketchedBoard):
         self._sent.contradict(text)
 
     async def says(self, number: int, after: int, within: float) -> int | None:
-        """Wait for a report of this fault behind a publication. Returns its sequence, or None."""
+        """Wait for a report of this fault after a publication. Returns its sequence, or None."""
         return await self._first(
             lambda: [one for one, code in self._faults.items() if one > after and code == number],
             within,

@@ -33,7 +33,7 @@ RELEASED_WITHIN = 20.0  # s in which the gateway must have released the last com
 STEP_MS = 20
 STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
 """For successive commands: the number of steps by which their interval is longer than the bench's.
-Each differs much from the one before, so that a few samples show which interval a board uses.
+Each differs much from the previous one, so that a few samples show which interval a board uses.
 """
 SECOND_MS = 1000
 SECOND_EVERY = 2
@@ -88,7 +88,7 @@ class Boards(WiredDevice):
 
     def look(self) -> int:
         """Enter publications completed since the last look. Returns the number of readings that all
-        boards of this name have taken.
+        boards with this name have taken.
         """
         return sum(watch.look() for _, watch in self._boards)
 
@@ -107,7 +107,7 @@ class Boards(WiredDevice):
 
     @property
     def journalled(self) -> int:
-        """Return the number of publications of all boards of this name."""
+        """Return the number of publications of all boards with this name."""
         return sum(len(watch.produced) for _, watch in self._boards)
 
 
@@ -292,7 +292,7 @@ class SimulatedDevice(Boards):
         await wait_until(started)
 
     def next_interval(self) -> int:
-        """Return the interval of the next command, in ms: never that of the one before."""
+        """Return the interval of the next command, in ms: never that of the previous one."""
         steps = STEPS_TOLD[self._commanded % len(STEPS_TOLD)]
         self._commanded += 1
         if self._commanded % SECOND_EVERY == 0:

@@ -349,7 +349,7 @@ class BoardEepromWorn(Kind):
         while device.board is board:
             if changed := (await board.stats()).stuck_writes - before:
                 return Evidence(
-                    f"slot {slot} took {changed} bytes otherwise than they were written",
+                    f"slot {slot} took {changed} bytes that differ from the written ones",
                     {"slot": slot},
                 )
             await asyncio.sleep(LOOK_EVERY)

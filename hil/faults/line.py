@@ -180,7 +180,7 @@ class LineDelay(LineStrike):
 
 
 class LineStall(LineStrike):
-    """The line takes no bytes for a while."""
+    """The line carries no bytes for a while."""
 
     text: ClassVar[str] = "line stalled"
     action: ClassVar[str] = "stall"

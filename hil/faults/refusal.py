@@ -58,11 +58,11 @@ class PublicationRefused(Kind):
                 "board",
                 "contradiction",
                 device=device.name,
-                text=f"publication {refused[0]} was refused for good, and none came behind it"
-                f" for {GOES_ON_WITHIN:g} s",
+                text=f"publication {refused[0]} was refused for good, and no later"
+                f" one arrived for {GOES_ON_WITHIN:g} s",
             )
         seen = await restart(system, "gateway", site.start_gateway)
-        text = f"publication {refused[0]} was refused, and {behind} came behind it; {seen.text}"
+        text = f"publication {refused[0]} was refused, and {behind} arrived after it; {seen.text}"
         return Evidence(text, {**seen.data, "refused": refused, "behind": behind})
 
 

@@ -52,7 +52,7 @@ class SensorKind(Kind):
             sensor.contradict(f"{self.text}, and it sent a value as publication {lies[0]}")
         return Evidence(
             f"fault {number} was reported after {after:.1f} s as publication {reported}, and values"
-            f" came again behind publication {well}",
+            f" arrived again after publication {well}",
             {"fault_number": number, "told": reported, "well": well},
         )
 

@@ -118,7 +118,7 @@ class DeviceUnderTest(Protocol):
     harmed: Counter[str]
     """Harms done by the device's wire, by kind."""
     opened: int
-    """How often the gateway has opened its port."""
+    """Number of times that the gateway has opened its port."""
     refused: list[tuple[int, int]]
     """Packet identifiers of publications that the gateway has refused, with the reason."""
 
@@ -146,11 +146,11 @@ class DeviceUnderTest(Protocol):
         ...
 
     def next_interval(self) -> int:
-        """Return the interval of the next command; it differs from the one before."""
+        """Return the interval of the next command; it differs from the previous one."""
         ...
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Order a fault of the board in advance. Return False if it takes no orders."""
+        """Order a fault of the board in advance. Return False if it accepts no orders."""
         ...
 
     async def samples(self) -> int:
@@ -166,11 +166,11 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def reset(self, fault: str) -> Evidence | None:
-        """Reset with an edge of DTR: as ordered, or at once if it takes no orders."""
+        """Reset with an edge of DTR: as ordered, or at once if it accepts no orders."""
         ...
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Switch the power off for `seconds`: as ordered, or at once if it takes no orders."""
+        """Switch the power off for `seconds`: as ordered, or at once if it accepts no orders."""
         ...
 
     async def swap(self, fault: str, within: float) -> None: ...
@@ -202,7 +202,7 @@ class SensorUnderTest(Protocol):
         ...
 
     async def says(self, number: int, after: int, within: float) -> int | None:
-        """Wait for a report of this fault behind a publication. Returns its sequence, or None."""
+        """Wait for a report of this fault after a publication. Returns its sequence, or None."""
         ...
 
     async def has_value(self, after: int, within: float) -> int | None:

@@ -188,7 +188,7 @@ Packet = Connect | Connack | Publish | Answer | Subscribe | Suback | Disconnect 
 
 
 def first(properties: Properties, name: Property, default: Any = None) -> Any:
-    """Return the value of the first property of this name."""
+    """Return the value of the first property with this name."""
     return next((value for found, value in properties if found is name), default)
 
 

@@ -181,7 +181,7 @@ def read_answer(content: bytes, turn: Turn) -> Reply:
 
 
 def successes(turn: Turn) -> list[Packet]:
-    """Return the packets that the gateway's one byte means: success for each of a TURN."""
+    """Return the answers that the gateway's one byte stands for: success for each packet."""
     if turn.packets == (POLL,):
         return [Other(Kind.PINGRESP)]
     found: list[Packet] = []

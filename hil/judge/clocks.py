@@ -176,7 +176,7 @@ class Clocks:
         lost = line.lost(life)
         welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
         if not welcomes:
-            return "it has a time, and no gateway had told the board one"
+            return "it has a time, and no gateway had given the board one"
         for welcome in welcomes:
             delay = sum(span.by for span in line.late if span.near(welcome, welcome, S))
             # the board's loss since the WELCOME; or, for an earlier sample, until the WELCOME
@@ -193,7 +193,7 @@ class Clocks:
         large, or smaller than the possible error of the board's clock since it got the time.
         """
         if record.time is None:
-            return None if record.error is None else "it says how wrong a time is that it has not"
+            return None if record.error is None else "it states an error without a time"
         if record.error is None:
             return "it does not say how far its time may be wrong"
         line = self._lines[device]

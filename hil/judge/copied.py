@@ -1,9 +1,9 @@
 """Finds rows that a gateway has landed for another one, from the copies of that gateway's spool
 (`copies = 2` in `[site]`).
 
-The other gateway may return and land them, too; the ingest takes each row once. A gateway that took
-copies into its spool has copies of these rows on another gateway, perhaps on the one that they come
-from.
+The other gateway may return and land them, too; the ingest adds each row once. After a gateway has
+moved copies into its own spool, another gateway keeps copies of these rows in turn, perhaps the one
+that made them.
 
 In: the way of each publication. Out: places of stores, origin and position, with such a copy: its
 receipt is that of another gateway's row, to the microsecond.
@@ -32,9 +32,9 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
 
 def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
     """Return the copies among equal rows, in the order in which they were seen. The first one is
-    the original. Another one at the same gateway is a copy only if its spool took it when another
-    gateway had it. A row that a restored store lands again therefore keeps its kind. rows: each
-    with whether it was seen in a spool.
+    the original. Another one at the same gateway is a copy only if it entered the spool after
+    another gateway had it. A row that a restored store lands again therefore keeps its kind. rows:
+    each with whether it was seen in a spool.
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}

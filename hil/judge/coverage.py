@@ -63,7 +63,7 @@ GUARDS: dict[str, dict[str, str]] = {
             "before its counts are saved",
             "before its end is noted",
         ),
-        "a micro-batch that is taken again adds nothing, and leaves nothing out",
+        "a repeated micro-batch adds nothing, and leaves nothing out",
     ),
     "kill -9 of the uplink": {
         DATA: "rows stay until their batch is published",
@@ -85,7 +85,7 @@ GUARDS: dict[str, dict[str, str]] = {
     "power cut in a turn": {
         AT_SENDING: "a journalled publication is sent in a new session",
         AT_SENT: "a publication accepted without an answer is delivered only once",
-        AT_LISTENING: "no nonce comes twice",
+        AT_LISTENING: "no nonce is used twice",
         AT_HEARD: "an answer that was not recorded is given again",
     },
     "power cut at a byte of the exchange": {

@@ -134,7 +134,7 @@ class Seen:
     """Boards that were welcomed."""
     by_air: set[str] = field(default_factory=set)
     counted: set[str] = field(default_factory=set)
-    """By line: sessions begun, those with a reported end, and whether the last counts arrived."""
+    """Lines that have reported their final counts."""
     restores: int = 0
     """Number of times that a backup replaced the store: its rows, and publications that boards have
     not released, land once more.

@@ -8,11 +8,11 @@ topic:
 - it *must* come if its publisher has the acknowledgement, it was published after the subscription
   was granted, both QoS are above 0, and the session outlives connections;
 - it *may* come otherwise: at QoS 0, or while it is not acknowledged;
-- it *must not* come at another QoS than the lower of both [MQTT-3.8.4-8], or with another payload.
+- it *must not* come at a QoS other than the lower one [MQTT-3.8.4-8], or with another payload.
   It must not come on a topic that the filter does not match, or after a later one of its publisher
   [MQTT-4.6.0-6]. If it was acknowledged before the session asked for anything, it must not come. It
   must come only once: at QoS 2 in a session, at QoS 1 on a connection, at QoS 0 at all;
-- it *must* come with DUP when it comes again, and without when it cannot have been sent before
+- it *must* come with DUP when it is sent again, and without when it cannot have been sent before
   [MQTT-3.3.1-1, -2]. It must come without RETAIN: no client here publishes with it [MQTT-3.3.1-12];
 - messages that a session holds at QoS 2 are sent or released once more when it continues, before
   those published since [MQTT-4.4.0-1];

@@ -36,7 +36,7 @@ SETTLES = 3_000_000_000
 """Time in ns after a fault in SILENCING until open queries are answered, on a busy machine."""
 FAR = 1 << 63
 LAST = 2
-"""Number of connections of a client that count: the present one, and the one before."""
+"""Number of connections of a client that count: the present one, and the previous one."""
 
 
 class Silences:

@@ -157,7 +157,7 @@ def _newest_time(rows: pa.Table, name: str) -> Any:
 
 
 def _shrunk(folder: Path, newest: int) -> Iterator[str]:
-    """Yield versions that have fewer rows than the one before: a run deletes no rows."""
+    """Yield versions that have fewer rows than the previous version: a run deletes no rows."""
     before = 0
     for version in range(max(0, newest - MOST_FILES), newest + 1):
         try:

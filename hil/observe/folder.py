@@ -115,7 +115,7 @@ def fresh(root: Path) -> Folder:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OncewayError(
-            f"cannot make the folder of the run ({error.strerror})",
+            f"cannot create the folder of the run ({error.strerror})",
             f"{error.filename or root}",
             "A run that was killed has left its disk mounted here: unmount it"
             if error.errno == errno.EBUSY

@@ -60,8 +60,8 @@ class LandingHop:
             self._seen[manifest] = hashlib.sha256(data).hexdigest()
 
     def leave_out(self, origin: str, number: int, content: str) -> None:
-        """Do not enter the rows of a batch that a fault has landed as another gateway of the name.
-        content: the SHA-256 of its data, which must stay.
+        """Do not enter the rows of a batch that a fault has landed as another gateway with that
+        name. content: the SHA-256 of its data, which must stay.
         """
         self._seen[self._folder / origin / f"{number:012d}.json"] = content
 

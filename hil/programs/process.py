@@ -26,7 +26,7 @@ class EndedError(OncewayError):
         self.name = name
         self.how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
         lines = log.read_text(errors="replace").splitlines()[-LOG_TAIL:] if log.exists() else []
-        # XML takes no colours
+        # XML allows no colours
         self.last_words = ["".join(filter(str.isprintable, line)) for line in lines]
         super().__init__(
             f"{name} {text} ({self.how})",

@@ -131,8 +131,8 @@ def recording(line: str, direction: str, replayed: Replayed) -> str:
 
 
 def sent(direction: str, counts: dict[str, int], line: dict[str, dict[str, int]]) -> str:
-    """Return the counts of a direction. line: bytes by direction. Without a session there are
-    bytes, and no frame of one.
+    """Return the counts of a direction. line: bytes by direction. A direction without a
+    session has bytes and no frames.
     """
     return (
         f"{direction}: {counted(line[direction]['sent'], 'byte')},"

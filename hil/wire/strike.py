@@ -69,7 +69,7 @@ class Strike:
         return None if self.offset is None or self._from is None else self.offset - self._from
 
     def count_from(self, offset: int, publication: int) -> None:
-        """Start the count here, if it has not started. offset: bytes of the line before."""
+        """Start the count here, if it has not started. offset: bytes of the previous line."""
         if self._from is None:
             self._from, self.publication = offset, publication
 

@@ -94,7 +94,7 @@ async def test_an_address_waits_after_some_wrong_passwords_and_others_do_not(
 
 
 async def test_wrong_names_of_others_at_an_address_keep_no_known_user_out(tmp_path: Path) -> None:
-    """Behind a proxy, all come from one address."""
+    """All clients behind a proxy have one address."""
     arguments = configured(tmp_path, LISTENER)
     users = Users(tmp_path / "data" / "users")
     names = [f"user{number}" for number in range(5)]

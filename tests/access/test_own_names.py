@@ -94,7 +94,7 @@ async def test_no_board_user_or_page_has_a_name_of_the_gateway(name: str, tmp_pa
     users = Users(tmp_path / "users")
     users.add("alice", "right")
     if name.startswith(INSIDE):
-        with pytest.raises(UsersError, match="cannot be a user name"):
+        with pytest.raises(UsersError, match="is not a valid user name"):
             users.add(name, "right")
     passwords = Hook(users, AccessSection(url="http://127.0.0.1:1/"))
     logins = PageLogins(lambda: passwords, ["*"])

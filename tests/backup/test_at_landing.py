@@ -251,4 +251,4 @@ def test_backup_of_a_clock_that_was_ahead_is_a_problem(tmp_path: Path) -> None:
 
 
 AHEAD = 2_208_988_800_000_000
-"""In 2040, in µs UTC."""
+"""A time in 2040, in µs UTC."""

@@ -178,7 +178,7 @@ def test_files_that_the_configuration_names_come_along(site: Path, tmp_path: Pat
 def test_restore_writes_the_configuration_where_the_environment_says(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a new machine there is no file at that place yet."""
+    """A new machine has no file at that place yet."""
     backed_up(site, tmp_path / "b")
     shutil.rmtree(site)
     monkeypatch.setenv("ONCEWAY_CONFIG", str(site / "gateway.toml"))
@@ -392,7 +392,7 @@ MANIFESTS = [
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)
-def test_a_list_of_files_that_is_wrong_is_told_in_a_sentence(
+def test_a_list_of_files_that_is_wrong_is_reported_in_a_sentence(
     manifest: bytes, tmp_path: Path
 ) -> None:
     archive = io.BytesIO()
@@ -431,7 +431,7 @@ _FILES = st.dictionaries(
 
 @settings(deadline=None, max_examples=200)
 @given(_MANIFEST | _TREE, _FILES, st.integers(0, 6000), st.binary(max_size=8))
-def test_an_archive_of_any_content_is_read_or_told_in_a_sentence(
+def test_an_archive_of_any_content_is_read_or_reported_in_a_sentence(
     manifest: object, files: dict[str, bytes], place: int, noise: bytes
 ) -> None:
     archive = io.BytesIO()
@@ -451,7 +451,7 @@ def test_an_archive_of_any_content_is_read_or_told_in_a_sentence(
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, b"5"])
 @pytest.mark.parametrize("name", ["manifest.json", "gateway.db"])
-def test_an_archive_that_holds_other_things_than_files_is_told_in_a_sentence(
+def test_an_archive_that_holds_other_things_than_files_is_reported_in_a_sentence(
     kind: bytes, name: str, tmp_path: Path
 ) -> None:
     archive = io.BytesIO()

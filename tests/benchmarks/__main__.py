@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 
 def changed() -> int:
-    """When the results were last written, 0 for never."""
+    """Return the time at which the results were last written, 0 for never."""
     return RESULTS.stat().st_mtime_ns if RESULTS.exists() else 0
 
 

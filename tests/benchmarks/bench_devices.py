@@ -27,8 +27,8 @@ MESSAGES = 3000
 STALLS = 4
 """Largest number of stalls of one measurement; more are an error."""
 GOALS = {10: (0.6, 45.0), 100: (1.0, 25.0), 1000: (1.0, 25.0)}
-"""By number of devices: the least rate as a multiple of the peer's; the most CPU time of a QoS 1
-message, in µs.
+"""Goals by number of devices: the least rate as a multiple of the peer's; the most CPU time of a
+QoS 1 message, in µs.
 """
 
 

@@ -274,7 +274,8 @@ def skipping(spark: Any, folder: Path) -> list[Figure]:
 
 
 def files_read(rows: Any, device: str, day: int, expected: int) -> tuple[int, int]:
-    """How many files Delta reads for a device and a day, and how many the table has."""
+    """Return the number of files that Delta reads for a device and a day, and the number in the
+    table."""
     begin = f"timestamp_micros({BEGIN_US + day * 86_400_000_000})"
     found = rows.where(
         f"device = '{device}' and received >= {begin} and received < {begin} + interval 1 day"
@@ -308,8 +309,8 @@ def inside(folder: Path, parts: list[str], history: int) -> None:
 
 
 def start(folder: Path) -> list[Figure]:
-    """From the start of a process to the first rows in a new table, and when its steps end; beside
-    that, the start of Spark alone. Both take turns.
+    """Measure the time from the start of a process to the first rows in a new table, and the ends
+    of its steps; beside that, the start of Spark alone. Both take turns.
     """
     ours: dict[str, list[float]] = {}
     bare = []
@@ -358,8 +359,8 @@ def _run(job: command.Job) -> None:
 
 
 def restart(folder: Path) -> bool:
-    """From the start of a process to its first commit in the large table; and the same after all
-    snapshots were lost.
+    """Measure the time from the start of a process to its first commit in the large table, and the
+    same after the loss of all snapshots.
     """
     place = Place(None, folder / "large")
     figures = []

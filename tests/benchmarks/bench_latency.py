@@ -1,4 +1,4 @@
-"""How long a durable QoS 1 publish takes until its PUBACK: beyond the fsync, and with a slow disk.
+"""Time from a durable QoS 1 PUBLISH to its PUBACK: beyond the fsync, and with a slow disk.
 
 A persistent session subscribes, so that each message needs a commit. First one message at a time on
 the disk as it is; a library notes each fsync, and what a publish waited for one is taken off its

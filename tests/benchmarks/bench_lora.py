@@ -36,7 +36,7 @@ GOALS = {Radio.SX127X: "≤ 400", Radio.KISS: "≤ 490", Radio.RYLR998: "≤ 500
 
 
 def reading(identifier: int) -> Turn:
-    """PUBREL of the one before, and a PUBLISH with 20 bytes."""
+    """PUBREL of the previous one, and a PUBLISH with 20 bytes."""
     released = b"\x62\x02" + (identifier - 1).to_bytes(2, "big")
     head = b"\x34\x1c\0\0" + identifier.to_bytes(2, "big") + b"\x03\x23\0\x01"
     return Turn((released, head + bytes(20)))

@@ -1,4 +1,4 @@
-"""How long a gateway takes to start with a million messages in its queues.
+"""Time that a gateway needs to start with a million messages in its queues.
 
 The store is filled as the broker would: 20 sessions of clients that are away, with 50,000 messages
 of 32 bytes each, none alike. The time is from the start of the process to the first connection that

@@ -29,7 +29,7 @@ GOALS = {
     (True, 1): 4.5,
     (True, 2): 4.5,
 }
-"""By clean session and QoS, as multiples of the peer's."""
+"""Goals by clean session and QoS, as multiples of the peer's rate."""
 
 
 def measure(folder: Path, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[Figure]:

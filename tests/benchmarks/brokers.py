@@ -39,7 +39,7 @@ class BrokerProcess:
 
     @property
     def starved_s(self) -> float:
-        """For how long its threads could have run so far and got no CPU."""
+        """Return the time for which the broker's threads were ready to run and got no CPU."""
         return self._scheduled(1)
 
     def _scheduled(self, field: int) -> float:
@@ -121,7 +121,7 @@ def mosquitto(folder: Path, more: str = "") -> Iterator[BrokerProcess]:
 def side_by_side(
     folder: Path, limits: str = "", spooled: str = "sensors/#"
 ) -> Iterator[list[BrokerProcess]]:
-    """Ours and, where it is installed, the peer."""
+    """Start our broker and, if installed, the peer."""
     with onceway(folder / "onceway", limits, spooled=spooled) as ours:
         if not has_peer():
             yield [ours]

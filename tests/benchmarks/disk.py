@@ -36,7 +36,7 @@ def build(name: str, folder: Path) -> Path:
 
 
 def syncs(record: Path) -> list[tuple[float, float]]:
-    """When each sync of a record began and ended, on the monotonic clock."""
+    """Return begin and end of each sync of a record, on the monotonic clock."""
     data = record.read_bytes()
     found, at = [], 0
     while at + _NOTE.size <= len(data):

@@ -35,10 +35,10 @@ Device = tuple[str, int]
 
 FILE_ROWS = 1_000_000
 BEGIN_US = 1_700_006_400_000_000
-"""When the first row was received: a midnight (UTC)."""
+"""Time at which the first row was received: a midnight (UTC)."""
 
 STEP_US = 1000
-"""Between two rows."""
+"""Time between two rows, in µs."""
 
 KINDS = {
     "string": pa.string(),

@@ -251,7 +251,7 @@ class Subscriber(Peer):
 
 
 def run(kinds: bytes, at: int) -> int:
-    """How many equal bytes stand from `at` on."""
+    """Return the number of equal bytes from `at` on."""
     rest = kinds[at:] if at else kinds
     return len(rest) - len(rest.lstrip(rest[:1]))
 
@@ -333,8 +333,8 @@ def throughput(
     publishers: int = 1,
     subscribers: int = 1,
 ) -> Throughput:
-    """With clients and topics that are new. topics: neighbouring messages go to this many, one
-    after the other.
+    """Measure the throughput with new clients and topics. topics: neighbouring messages go to this
+    many, one after the other.
     """
     names = new_topics(topics)
     readers = [Subscriber(port, names, qos, clean) for _ in range(subscribers)]

@@ -18,7 +18,7 @@ from tests.benchmarks.load import Throughput
 def in_turns(
     brokers: Sequence[BrokerProcess], rounds: int, once: Callable[[BrokerProcess], Sequence[float]]
 ) -> list[tuple[float, float | None]]:
-    """For each number that `once` measures: (ours, peer's)."""
+    """Return (our figure, the peer's) for each number that `once` measures."""
     results = [[once(broker) for broker in brokers] for _ in range(rounds)]
     medians = [
         [median(values) for values in zip(*(each[index] for each in results), strict=True)]

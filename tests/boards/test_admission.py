@@ -1,4 +1,4 @@
-"""Which boards may greet, as the registry that provisioning keeps says it, while the gateway
+"""Admission of boards by the device registry while the gateway
 runs.
 """
 
@@ -221,7 +221,7 @@ async def test_locked_or_missing_registry_disconnects_no_board(
         with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as writer:
             writer.execute("PRAGMA locking_mode = EXCLUSIVE")
             writer.execute("UPDATE device SET port = 'elsewhere'")
-            await running.logged("another program holds the database: database is locked")
+            await running.logged("another program has locked the database: database is locked")
         (folder / FILE).rename(folder / "away")
         await asyncio.sleep(1.5 * LOOK_S)  # nothing shall happen: there is no event to wait for
         (folder / "away").rename(folder / FILE)
@@ -242,7 +242,7 @@ async def test_a_registry_that_is_being_written_holds_no_board_up(
                 await _connected(line, name)
                 for line, name in zip(lines, ("roof-1", "roof-5"), strict=True)
             ]
-            await running.logged("another program holds the database: database is locked")
+            await running.logged("another program has locked the database: database is locked")
         for board in boards:
             assert (board.refused, len(board.started)) == (False, 1)
             board.power_off()
@@ -300,7 +300,7 @@ def _shown(folder: Path) -> bool:
     return "keyed" in statuses(folder).get("roof-1", {})
 
 
-async def test_a_board_with_another_key_is_refused_by_name_and_no_key_is_told(
+async def test_a_board_with_another_key_is_refused_by_name_and_no_key_is_shown(
     folder: Path, lines: list[Pty]
 ) -> None:
     async with gateway_on(lines, folder) as running:

@@ -170,7 +170,9 @@ async def test_command_not_taken_by_the_board_is_reported(tmp_path: Path) -> Non
     async with gateway(tmp_path) as running, wire(running.port, Connect(NAME)) as silent:
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await silent.take(Suback)
-        with pytest.raises(OncewayError, match=r"has not taken the command within 1 s.*logs/roof"):
+        with pytest.raises(
+            OncewayError, match=r"has not accepted the command within 1 s.*logs/roof"
+        ):
             await command(tmp_path, "identify", "--wait", "--within", "1")
 
 
@@ -181,7 +183,7 @@ async def test_a_command_that_is_too_long_for_the_board_is_not_sent(tmp_path: Pa
     async with gateway(tmp_path) as running, wire(running.port, small) as sensor:
         sensor.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await sensor.take(Suback)
-        with pytest.raises(OncewayError, match=r"too long: the board takes packets of 96 bytes"):
+        with pytest.raises(OncewayError, match=r"too long: the board accepts packets of 96 bytes"):
             await command(tmp_path, "x" * 70, "--wait", "--within", "1")
 
 

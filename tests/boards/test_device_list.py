@@ -118,11 +118,11 @@ async def test_an_access_rule_of_the_owner_does_not_keep_the_list_back(site: Sit
         await until(lambda: site.names() == [["roof-1"]])
 
 
-async def test_a_list_that_is_refused_is_told_with_its_reason(site: Site) -> None:
+async def test_a_list_that_is_refused_is_reported_with_its_reason(site: Site) -> None:
     site.add("roof-1")
     site.write(UPLINK, '[[acl]]\ndeny_write = ["onceway/#"]\n')
     async with gateway(site.data, "--config", str(site.path)) as running:
-        await until(lambda: any("list of devices was not taken" in line for line in running.log))
+        await until(lambda: any("list of devices was not stored" in line for line in running.log))
         assert "not authorized" in "".join(running.log)
     assert not site.names()
 

@@ -73,7 +73,7 @@ def test_silence_is_a_problem_after_three_learnt_intervals(site: Site) -> None:
     assert site.wait(179, HERE) == "fine"
     assert site.wait(1, HERE) == "silent"
     state = site.expected.states["roof-1"]
-    assert state.sentence == "roof-1: no reading came for more than 3 min; one each 1 min is due"
+    assert state.sentence == "roof-1: no reading arrived for more than 3 min; one each 1 min is due"
     assert "onceway device expect roof-1 1h" in state.todo
     site.expected.hear("roof-1", site.now)
     assert site.look(HERE) == "fine"
@@ -235,11 +235,11 @@ def test_a_registered_board_that_never_came_is_a_problem(tmp_path: Path) -> None
     site = Site(tmp_path)
     assert site.wait(179, UNPLUGGED) == "new"
     assert site.wait(1, UNPLUGGED) == "silent"
-    assert "no reading ever came" in site.expected.states["roof-1"].sentence
+    assert "has received no reading" in site.expected.states["roof-1"].sentence
 
 
 def test_the_first_reading_counts_at_once(tmp_path: Path) -> None:
-    """Also if it comes sooner than the first look at a board that was just added."""
+    """The reading may arrive before the first check of a board that was just added."""
     site = Site(tmp_path)
     site.expected.look([], {})
     site.expected.hear("roof-1", 1.0, {"name": "t", "value": 2.0, "unit": "V"})
@@ -470,7 +470,7 @@ def test_intervals_of_commands_are_read(command: str, seconds: float | None) -> 
     [(60, "1 min"), (90, "90 s"), (180, "3 min"), (5400, "90 min"), (7200, "2 h"),
      (86_400, "24 h"), (259_200, "3 days")],
 )  # fmt: skip
-def test_durations_are_told_in_words(seconds: float, text: str) -> None:
+def test_durations_are_reported_in_words(seconds: float, text: str) -> None:
     assert words(seconds) == text
 
 

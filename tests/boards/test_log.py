@@ -63,7 +63,7 @@ async def test_log_lines_and_the_number_of_lost_ones(tmp_path: Path) -> None:
     async with gateway(tmp_path) as running, board(running.port, LINES):
         for _ in range(2):
             assert await log(tmp_path) == (
-                "(12 earlier lines had to make room)\n"
+                "(12 earlier lines were overwritten)\n"
                 "2026-01-01T00:00:00Z  start, cause 0\n"
                 "7 s after its start  odd \\x1b[2J text\n"
             )
@@ -108,7 +108,9 @@ async def test_command_not_taken_by_the_board_is_reported(tmp_path: Path) -> Non
     async with gateway(tmp_path) as running, wire(running.port, Connect(NAME)) as silent:
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await silent.take(Suback)
-        with pytest.raises(OncewayError, match=r"has not taken the command within 1 s.*logs/roof"):
+        with pytest.raises(
+            OncewayError, match=r"has not accepted the command within 1 s.*logs/roof"
+        ):
             await log(tmp_path, "--wait", "1")
 
 
@@ -123,7 +125,7 @@ async def test_impossible_log_line_is_cut(
 async def test_a_log_without_an_end_does_not_keep_others_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On the page one board is asked at a time."""
+    """The page asks one board at a time."""
 
     async def endless(*_: object) -> AsyncIterator[dict[str, Any]]:
         while True:

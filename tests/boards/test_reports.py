@@ -250,12 +250,12 @@ def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_
     assert not caplog.records
     for payload in (last_publications(3), b"no SenML", last_publications(4)):
         boards.last_publications.hear(("roof-2", 8, 1), payload, 5)
-    assert [message.partition(" came again")[0] for message in caplog.messages] == [
+    assert [message.partition(" arrived again")[0] for message in caplog.messages] == [
         "two payloads of one key: roof-2 (incarnation 8) sequence 1"
     ] * 2
     assert boards.payload_conflicts == 3
     (trouble,) = troubles(boards, 5)
-    assert trouble.startswith("roof-2: sequence 1 came again with another payload (3 since")
+    assert trouble.startswith("roof-2: sequence 1 arrived again with another payload (3 since")
     assert troubles(boards, 5 + FORGET_US) == []
 
 
@@ -358,7 +358,7 @@ async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path,
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_repetition_with_another_payload_is_acknowledged_and_told(
+async def test_a_repetition_with_another_payload_is_acknowledged_and_reported(
     tmp_path: Path, line: Pty, restarts: bool
 ) -> None:
     """The broker drops it, as it must [MQTT-4.3.3-10], so no one else would ever know. A start
@@ -400,4 +400,4 @@ async def test_a_repetition_with_another_payload_is_acknowledged_and_told(
 async def is_told(running: GatewayProcess, folder: Path) -> None:
     await running.logged("two payloads of one key: roof-1")
     _, text = await onceway("gateway", "status", "--data", str(folder))
-    assert "roof-1: sequence 1 came again with another payload (1 since" in text
+    assert "roof-1: sequence 1 arrived again with another payload (1 since" in text

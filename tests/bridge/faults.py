@@ -170,7 +170,7 @@ class Pair:
         """Retained messages that both ends shall have."""
         self.arrived: Counter[bytes] = Counter()
         self.renew: Callable[[], object] = lambda: None
-        """Gives the other broker a certificate that is valid, from its next start on."""
+        """Callback that gives the other broker a valid certificate from its next start on."""
 
     async def publish(self, count: int, topic: str = "load/x") -> None:
         """Publish messages at QoS 2, each acknowledged to the end."""

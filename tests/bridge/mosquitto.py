@@ -12,8 +12,8 @@ PROGRAM = "/usr/sbin/mosquitto"
 
 
 class Mosquitto:
-    """On a folder of its own, where it keeps its sessions when it is told to end. more: lines of
-    its configuration. before: words of a program that starts it.
+    """mosquitto with a folder of its own, in which it keeps its sessions when it is asked to end.
+    more: lines of its configuration. before: words of a program that starts it.
     """
 
     def __init__(

@@ -65,8 +65,8 @@ class Killed(Exception):
 
 
 class Ends:
-    """Both brokers, the bridge, and the agreements on disk. Each topic has an oracle of its own:
-    which end changed since both were equal. A topic of `up` begins with u.
+    """A model of both brokers, the bridge, and the agreements on disk. Each topic has an oracle of
+    its own: which end changed since both were equal. A topic of `up` begins with u.
     """
 
     def __init__(self) -> None:
@@ -80,11 +80,11 @@ class Ends:
         self.held: dict[str, bytes] = {}
         self.doubted: dict[str, bool] = {}
         self.number = 0
-        """On disk, as the two above."""
+        """Number of the mark, on disk as the two attributes above."""
         self.base: dict[str, str] = {}
         """States when both ends were equal last."""
         self.unsure: set[str] = set()
-        """Topics of which an end cannot know which of both is newer."""
+        """Topics of which an end cannot know which of the two is newer."""
         self.unmarked: set[str] = set()
         """Topics that changed or crossed since the last mark."""
         self.lost = False
@@ -283,8 +283,8 @@ def test_both_ends_converge_in_ten_thousand_schedules(schedule: list[tuple[objec
 @pytest.mark.parametrize("here", [True, False])
 @pytest.mark.parametrize("killed", [False, True], ids=["cut", "kill"])
 def test_change_back_after_a_cut_is_not_undone(killed: bool, here: bool) -> None:
-    """Both agreed on A. B crossed without a mark, and the connection was lost. A came again, at
-    the end that had sent B.
+    """Both ends agree on A. B crosses without a mark, and the connection is lost. Then the
+    end that sent B sets A again.
     """
     topic = "u" if here else "d"
     for new in ("b", ""):

@@ -189,7 +189,7 @@ async def test_no_packet_of_any_kind_is_larger_than_the_other_broker_takes(
 
 
 @pytest.mark.parametrize("limit", [1, 5])
-async def test_a_broker_that_takes_no_message_at_all_is_told_apart(
+async def test_a_broker_that_accepts_no_message_at_all_is_distinguished(
     tmp_path: Path, limit: int
 ) -> None:
     async with (
@@ -197,7 +197,7 @@ async def test_a_broker_that_takes_no_message_at_all_is_told_apart(
         bridged(tmp_path, far.port, UP) as near,
         wire(near.port, Connect("b")) as board,
     ):
-        await near.logged(f"takes packets of {limit} bytes at most, too few for any message")
+        await near.logged(f"accepts packets of {limit} bytes at most, too few for any message")
         await publish(board, READING, b"1", 2)
         await until(tmp_path, waiting=1, set_aside=0)
         assert far.largest <= limit
@@ -369,8 +369,8 @@ async def test_a_message_at_qos_0_that_closes_connections_costs_no_other_one(
 
 
 async def test_a_broker_that_goes_down_takes_no_message_along(tmp_path: Path) -> None:
-    """Closes right after CONNACK, closes before CONNACK, says that it shuts down, is killed while a
-    message is in flight: none of it is the message's fault.
+    """The other broker closes after or before CONNACK, announces its end, or is killed while a
+    message is in flight. The message is not blamed for any of these.
     """
     async with (
         picky() as far,
@@ -419,7 +419,7 @@ async def test_a_broker_that_closes_every_connection_takes_no_message_along(
 
 
 async def test_filters_at_which_the_other_broker_closes_are_left_out(tmp_path: Path) -> None:
-    """And the messages that were in flight with them are not."""
+    """Messages that were in flight at the same time are not set aside."""
     text = f'{UP}\ndown = ["good/#", "bad/#"]'
     async with picky() as far:
         far.filters = lambda item: "close" if item.startswith("bad") else 0
@@ -503,7 +503,8 @@ async def test_mosquitto_refuses_one_message_and_gets_the_next(
 
 @pytest.mark.parametrize("step", ["before the commit", "after", "between closes", "before PUBCOMP"])
 async def test_a_kill_at_any_step_leaves_a_message_in_one_place(tmp_path: Path, step: str) -> None:
-    """In the queue or set aside: never in both, never in none, and at QoS 2 there once at most."""
+    """The message is either in the queue or set aside, and at QoS 2 at most once at the other
+    broker."""
     port = free_port()
     file = configuration(tmp_path, port, UP, free_port())
     how: Verdict = "close" if step in ("between closes", "before PUBCOMP") else 0x87
@@ -614,7 +615,7 @@ async def test_set_aside_messages_are_shown_discarded_and_tried_again(tmp_path: 
         assert f"{READING}  1 bytes, QoS 2: the other broker refuses" in text
         text = await asyncio.to_thread(onceway, tmp_path, "gateway", "status")
         assert "0 dropped, 0 received, 4 set aside" in text
-        assert "bridge cloud: 4 messages are set aside. See which and why" in text
+        assert "bridge cloud: 4 messages are set aside. List them with their reasons" in text
         text = await asyncio.to_thread(
             onceway, tmp_path, "bridge", "discard", "cloud", str(found[0]["number"])
         )
@@ -643,8 +644,8 @@ def failing(folder: Path, *words: str) -> str:
 
 
 async def test_message_just_set_aside_is_tried_again(tmp_path: Path) -> None:
-    """Before its commit, too: the bridge knows its number at once. Only the named messages are
-    read.
+    """The rule also holds before the commit, since the bridge knows the number at once. Only the
+    named messages are read.
     """
     async with (
         picky() as far,

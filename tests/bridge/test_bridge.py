@@ -207,7 +207,7 @@ async def test_message_from_the_remote_broker_is_not_sent_back(tmp_path: Path) -
 
 
 async def test_an_outage_stops_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    """From the first message on; and retained messages are retained there."""
+    """No message is lost, from the first one on; retained messages stay retained there."""
     far = Mosquitto(tmp_path / "far")
     async with bridged(tmp_path, far.port, UP) as near, wire(near.port, Connect("b")) as board:
         await near.logged("cannot be reached")

@@ -1,4 +1,5 @@
-"""Both ends of a bridge change one topic while messages are on the way: a model with its clock."""
+"""Changes of one topic at both ends of a bridge while messages are on the way: a model with a
+clock."""
 
 import heapq
 import math
@@ -65,7 +66,7 @@ class Line:
         self.up: list[tuple[int, Digest]] = []
         self.down: list[tuple[int, Digest]] = []
         self.reading: tuple[Digest, Digest] | None = None
-        """Both states when a reading began, None without one."""
+        """States of both ends when a reading began, None without a reading."""
         self.touched = False
         """Whether our state has changed since that time."""
         self.reads = 0

@@ -61,7 +61,7 @@ async def test_a_command_that_can_never_be_taken_is_refused_and_counted(
             await subscribe(slow, "commands/slow")
         far.send_bytes(raw(qos, 1, b"commands/slow", payload=bytes(2000)))
         await until(tmp_path, not_taken=1)
-        await near.logged("cannot be taken here and is refused")
+        await near.logged("cannot accept a message from the other broker and refuses it")
         (answer,) = far.answers
         assert isinstance(answer, Puback if qos == 1 else Pubrec)
         assert (answer.packet_id, answer.reason) == (1, R.QUOTA_EXCEEDED)

@@ -1,5 +1,5 @@
-"""A message of the other broker that this gateway can never take is refused, and the next one is
-taken.
+"""A message of the other broker that this gateway can never accept is refused, and the next one is
+accepted.
 """
 
 from pathlib import Path
@@ -108,7 +108,7 @@ FINE: dict[str, tuple[bytes, bytes]] = {
 async def test_impossible_message_is_refused_and_the_next_is_taken(
     tmp_path: Path, qos: int, flags: int
 ) -> None:
-    """On one connection: each of them, each followed by a good one."""
+    """One connection carries all of them, each followed by a valid message."""
     text = f'{UP}\ndown = ["#"]\nqos = 2\nprefix = "commands/"\n[limits]\npacket_bytes = {LIMIT}'
     async with (
         picky() as far,
@@ -130,8 +130,10 @@ async def test_impossible_message_is_refused_and_the_next_is_taken(
             assert status(tmp_path)["not_taken"] == count + 1, name
         assert far.connections == 1
         assert status(tmp_path)["received"] == 2 * len(BAD)
-        await near.logged("cannot be taken here and is refused")
-        assert sum("cannot be taken here" in line for line in near.log) == 1
+        await near.logged("cannot accept a message from the other broker and refuses it")
+        assert (
+            sum("cannot accept a message from the other broker" in line for line in near.log) == 1
+        )
         await publish(here, READING, b"up", 1, 9)
         await far.until(1)
 

@@ -145,7 +145,8 @@ async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path
 async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
     tmp_path: Path, qos: int
 ) -> None:
-    """In both directions. The flow continues, and the packet identifiers are free again."""
+    """The rule holds in both directions. The flow continues, and the packet identifiers are free
+    again."""
     text = f'up = ["loop/#"]\ndown = ["loop/#"]\nqos = {qos}'
     async with (
         scripted() as far,
@@ -182,7 +183,7 @@ async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
         await near.logged("came back by way of other/bridge, topic")
 
 
-def test_message_that_crosses_again_and_again_is_told_once(
+def test_message_that_crosses_again_and_again_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A loop through a bridge that drops the mark, such as mosquitto's before MQTT 5."""

@@ -61,8 +61,8 @@ async def test_mosquitto_bridges_into_this_gateway_at_its_defaults(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
-async def test_loop_with_mosquitto_s_bridge_is_told(tmp_path: Path, version: str) -> None:
-    """With MQTT 5 it is stopped, too."""
+async def test_loop_with_mosquitto_s_bridge_is_reported(tmp_path: Path, version: str) -> None:
+    """The loop is also stopped with MQTT 5."""
     port = free_port()
     bridge = (
         f"allow_anonymous true\nconnection b\naddress 127.0.0.1:{port}\n"

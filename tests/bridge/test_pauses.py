@@ -53,7 +53,7 @@ def test_pause_grows_with_the_messages_at_which_the_other_broker_closes(suspects
 async def test_connection_that_breaks_after_each_message_is_tried_again_soon(
     tmp_path: Path,
 ) -> None:
-    """And the log has one line for that, not one for each connection."""
+    """The log has one line for all of these connections."""
     async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
         async with wire(near.port, Connect("board")) as board:
             async with asyncio.timeout(30):  # without forgiveness the pauses alone take 31 s

@@ -197,7 +197,7 @@ async def test_access_rules_hold_for_retained_messages(tmp_path: Path) -> None:
             assert await held(here.port) == ours
 
 
-async def test_unreadable_agreements_are_told_and_delete_nothing(tmp_path: Path) -> None:
+async def test_unreadable_agreements_are_reported_and_delete_nothing(tmp_path: Path) -> None:
     async with mosquitto(tmp_path / "far") as far:
         async with near(tmp_path, far.port) as here:
             await say(here.port, up_a="1", up_b="1")

@@ -1,4 +1,4 @@
-"""Which message is guilty of closed connections, and which never is."""
+"""The search for the message at which the other broker closes connections."""
 
 from collections.abc import Callable
 

@@ -89,7 +89,8 @@ async def settles(
     ids=["up", "up and down"],
 )
 async def test_two_gateways_with_all_topics_end_equal(tmp_path: Path, more: str) -> None:
-    """Both changed while apart, so that each bridge wants its own state at the other end."""
+    """Both gateways change while apart, so that each bridge sends its own state to the other
+    end."""
     a, b, topics = free_port(), free_port(), f"{ALL}{more}"
     to_b, to_a = section("to-b", b, topics), section("to-a", a, topics)
     async with named(tmp_path / "a", a, to_b):

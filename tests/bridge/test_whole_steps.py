@@ -28,7 +28,7 @@ ROW = SimpleNamespace(
 
 
 class Injected(Exception):
-    """No error that the gateway knows."""
+    """An error that the gateway does not expect."""
 
 
 def at_call(wanted: int, work: Callable[[], object]) -> bool:
@@ -102,8 +102,8 @@ def run(awaited: Any) -> None:
 
 
 def places(world: World) -> tuple[int, int, int]:
-    """How often the message stands in a queue and aside, and whether there is the session. A place
-    whose identifier waits for its PUBCOMP is done.
+    """Return the number of copies of the message in a queue and set aside, and whether the session
+    exists. A place whose identifier waits for its PUBCOMP is done.
     """
     released = {
         one for (ids,) in world.rows("SELECT released FROM flow") for one in unpack_ids(ids)

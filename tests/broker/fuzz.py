@@ -59,7 +59,7 @@ def seeds() -> list[bytes]:
 
 
 def guided(inputs: int, seed: int) -> int:
-    """In a process of its own: libFuzzer ends it."""
+    """Run in a separate process, because libFuzzer ends it."""
     corpus = WORK / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(seeds()):

@@ -76,12 +76,12 @@ from gateway.system.jobs import Job
 
 P = TypeVar("P", bound=Packet)
 UPLINK = UplinkSection(landing="file:///landing")
-"""With one, there is a spool."""
+"""An uplink; with it, the broker has a spool."""
 FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
 class Anonymous(ByAcl):
-    """Takes clients without asking who they are, or takes no one."""
+    """Access rules that accept every client, or none."""
 
     def __init__(self, allowed: bool = True) -> None:
         self._allowed = allowed
@@ -89,7 +89,9 @@ class Anonymous(ByAcl):
     def refuses_connect(
         self, connection: Connection, packet: Connect
     ) -> Refusal | SlowCheck | None:
-        return None if self._allowed else (ReasonCode.NOT_AUTHORIZED, "takes no anonymous clients")
+        return (
+            None if self._allowed else (ReasonCode.NOT_AUTHORIZED, "accepts no anonymous clients")
+        )
 
     def holds(self, connection: Connection) -> bool:
         return True
@@ -557,7 +559,7 @@ class World:
         return client
 
     def turn(self, moment: float = GATHER_S) -> None:
-        """Until nothing is left to do; a call in the meantime does nothing. moment: as
+        """Run until no work remains; a call in the meantime does nothing. moment: as
         in `Loop.run`.
         """
         if self._turning:

@@ -1,4 +1,4 @@
-"""Whatever a client may send, as bytes: input of the fuzzers and of hypothesis for a broker, and
+"""Streams of bytes that a client may send: input of the fuzzers and of hypothesis for a broker, and
 the promises that hold afterwards.
 
 In: the bytes of one connection. Out: what the broker wrote, and why it closed; an exception for
@@ -22,8 +22,9 @@ PACKETS = {
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How bytes come. greeted: after a CONNECT that was accepted. kept: its session outlives the
-    connection. singly: each byte on its own. slow: the disk commits only after all of them.
+    """The way in which bytes arrive. greeted: after a CONNECT that was accepted. kept: its session
+    outlives the connection. singly: each byte on its own. slow: the disk commits only after all of
+    them.
     """
 
     version: Version

@@ -31,7 +31,7 @@ V4, V5 = Version.V3_1_1, Version.V5
 
 
 class Named(Anonymous):
-    """Takes every user name at its word."""
+    """Access rules that believe every user name."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect
@@ -41,7 +41,7 @@ class Named(Anonymous):
 
 
 class Slow(Anonymous):
-    """Needs time to find out that the password is `right`."""
+    """Access rules that need time to check that the password is `right`."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect
@@ -64,7 +64,7 @@ ACL = [
 ]
 
 
-def test_a_publication_that_is_not_allowed_is_told_0x87_and_goes_nowhere() -> None:
+def test_a_publication_that_is_not_allowed_gets_0x87_and_goes_nowhere() -> None:
     world = World(acl=ACL)
     watching = user(world, "root", answers=True)
     watching.subscribe("#")

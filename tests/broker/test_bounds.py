@@ -52,7 +52,7 @@ def fill(
 
 @pytest.mark.parametrize("limits", [{"queue_messages": 5}, {"queue_bytes": 5 * 67}])
 @pytest.mark.parametrize("run", [False, True])
-def test_absent_session_with_a_full_queue_ends_and_its_client_is_told(
+def test_absent_session_with_a_full_queue_ends_and_its_client_learns_it(
     limits: dict[str, int], run: bool
 ) -> None:
     world = World(queue=full("end the session"), **limits)
@@ -73,7 +73,7 @@ def test_absent_session_with_a_full_queue_ends_and_its_client_is_told(
     )
 
 
-def test_a_client_that_does_not_acknowledge_is_told_0x97() -> None:
+def test_a_client_that_does_not_acknowledge_gets_0x97() -> None:
     world = World(queue_messages=5)
     slow = world.durable("slow")
     slow.subscribe("t")
@@ -428,8 +428,8 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
 def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     free: int, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If many queues refuse the publisher, a message must not cost each of them again. The broker
-    takes the first messages that have room, and refuses the others by their identifiers.
+    """The case: many queues refuse the publisher. A message must not cost each of them again. The
+    broker takes the first messages that have room, and refuses the others by their identifiers.
     """
     asked = Mock(wraps=is_full)
     monkeypatch.setattr(fan_out, "is_full", asked)

@@ -76,7 +76,7 @@ SPOOLED = {11, 12, 13, 14, 21, 22, 23, 24}
 
 
 class AskingAccess(harness.Anonymous):
-    """Has to find out whether the password is `right`."""
+    """Access rules that check off the loop whether the password is `right`."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect
@@ -185,7 +185,7 @@ def client_of(item: object) -> str | None:
 
 
 class Trap:
-    """Stands in place of a function, and raises once. nth: at which call since `set`, from 0 on.
+    """A replacement of a function that raises once. nth: at which call since `set`, from 0 on.
     late: when the work is done, before anything is returned.
     """
 
@@ -253,7 +253,7 @@ class Bystander:
 
 
 class Writer(Bystander):
-    """Publishes at QoS 2."""
+    """A client that publishes at QoS 2."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "writer")
@@ -338,9 +338,9 @@ class Scene:
         self.pings = 0
         self.victims: list[Client] = []
         self.last: dict[str, Any] = {}
-        """How it connected last."""
+        """Arguments of the victim's last CONNECT."""
         self.rounds = 0
-        """How many of the victim's acts are over."""
+        """Number of the victim's finished acts."""
         self.broke = self.patient = False
 
     # -- one turn for all
@@ -761,7 +761,7 @@ SHARED = ("Router.", "Spool.", "Changes.", "NeededRows.", "Broker.seal", "Routed
 
 
 Seen = dict[str, dict[str, list[tuple[str, int]]]]
-"""By script and call: of each call, whose it was and in how many steps it came."""
+"""Calls by script and function, each with its owner and its number of steps."""
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -35,7 +35,7 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 
 
 class Slow(Anonymous):
-    """Needs time to find out that everybody may enter."""
+    """Access rules that accept every client after some time."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect
@@ -64,7 +64,7 @@ def test_connection_without_connect_is_closed_in_time_and_blocks_no_client(
     assert world.broker.statistics.disconnects == {R.SERVER_BUSY: 3, R.KEEP_ALIVE_TIMEOUT: 2}
     assert [record.message for record in caplog.records] == [
         "memory: too many connections have sent no CONNECT (limits.connections) (0x89)",
-        "memory: no CONNECT came in time (limits.connect_timeout_s) (0x8D)",
+        "memory: no CONNECT arrived in time (limits.connect_timeout_s) (0x8D)",
     ]
 
 

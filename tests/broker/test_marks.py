@@ -177,7 +177,7 @@ def test_refused_publication_leaves_no_mark_and_is_taken_later() -> None:
     assert spooled(world) == [1, 2]
 
 
-def test_two_incarnations_are_told_apart() -> None:
+def test_two_incarnations_are_distinguished() -> None:
     world = World(receive_maximum=1)
     for _ in range(2):
         for incarnation in (7, 8):
@@ -353,8 +353,8 @@ class Journal:
         self.client: Client | None = None
         self.next = 1
         self.flights: dict[int, str] = {}
-        """By sequence: `new`, `sent`, `released` (PUBREC has come), `released before` (on another
-        connection)."""
+        """State by sequence: `new`, `sent`, `released` (PUBREC has come), `released before` (on
+        another connection)."""
 
     def connect(self, clean: bool) -> None:
         world = self.world

@@ -172,7 +172,7 @@ def test_answers_come_in_the_order_of_the_messages_though_some_wait_for_the_disk
 
 @pytest.mark.mqtt("MQTT-3.3.4-7")
 @pytest.mark.parametrize("qos", [1, 2])
-def test_more_than_the_receive_maximum_in_flight_is_told_0x93(qos: int) -> None:
+def test_more_than_the_receive_maximum_in_flight_gets_0x93(qos: int) -> None:
     world = World(receive_maximum=2)
     world.durable("s").subscribe("a")
     publisher = world.durable("p")

@@ -420,7 +420,7 @@ def test_a_client_that_brings_much_waits_for_others() -> None:
 
 
 def test_a_client_that_brings_little_is_read_on_while_it_is_put_off() -> None:
-    """To stop reading costs a system call, and to begin again another one."""
+    """A stop of reading costs a system call, and its resumption another one."""
     world = World()
     client = world.accepted("c")
     looks = iter([True])

@@ -378,7 +378,8 @@ def test_qos_0_that_is_refused_for_good_is_dropped_and_counted(
 
 
 def test_oversized_publication_gets_its_reason_on_a_full_spool_and_disk_too() -> None:
-    """Otherwise its sender would come again and again until there is room, for nothing."""
+    """Without the reason, its sender would reconnect in a loop until there is room, to no
+    effect."""
     full = _spool()
     full.world.disk_full(True)
     client = full.world.accepted("c")
@@ -539,7 +540,7 @@ def test_the_doubling_begins_again(reset: str) -> None:
 
 
 def test_a_message_that_needs_no_spool_does_not_end_the_doubling() -> None:
-    """Otherwise a client that says "online" first would come every second."""
+    """Without this rule, a client that publishes "online" first would reconnect every second."""
     full = _spool()
     full.publish(full.world.accepted("c"), 1, 1)
     client = full.world.accepted("c")

@@ -1,4 +1,4 @@
-"""Whatever is cut when: acknowledged messages arrive, and at QoS 2 exactly once.
+"""Acknowledged messages arrive despite cuts at any time, and at QoS 2 exactly once.
 
 A publisher and a subscriber, both with a memory of their own, as the standard wants them, on lines
 that break; a disk that commits when it likes; a gateway whose power is cut. The order of all that
@@ -16,8 +16,8 @@ V4, V5 = Version.V3_1_1, Version.V5
 
 
 class Publisher:
-    """Publishes numbered messages and keeps them until they are complete. complete: payloads with
-    PUBACK or PUBCOMP.
+    """A client that publishes numbered messages and keeps them until they are complete. complete:
+    payloads with PUBACK or PUBCOMP.
     """
 
     def __init__(self, world: World, version: Version) -> None:
@@ -67,8 +67,8 @@ class Publisher:
 
 
 class Subscriber:
-    """Subscribes at QoS 2 and keeps the identifiers between PUBLISH and PUBREL. delivered:
-    payloads, by the QoS they came with.
+    """A client that subscribes at QoS 2 and keeps the identifiers between PUBLISH and PUBREL.
+    delivered: payloads, by the QoS they came with.
     """
 
     def __init__(self, world: World, version: Version) -> None:

@@ -188,7 +188,7 @@ ENDS = pytest.mark.parametrize("end", ["expiry", "clean start", "an administrato
 
 
 def two_members(world: World) -> None:
-    """Both are away."""
+    """Add two members of a shared subscription, both away."""
     for name, seconds in ("leaves", 10), ("stays", 0xFFFF_FFFF):
         properties = {P.SESSION_EXPIRY_INTERVAL: seconds}
         client = world.accepted(name, clean=False, properties=properties)
@@ -251,7 +251,7 @@ def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
 
 
 def test_messages_of_a_departed_group_member_are_redistributed_page_by_page() -> None:
-    """However much that is, the clients of others are served between two pages."""
+    """Other clients are served between two pages, however many pages there are."""
     world = World()
     two_members(world)
     publish(world, 3000)
@@ -271,7 +271,7 @@ def test_messages_of_a_departed_group_member_are_redistributed_page_by_page() ->
 
 
 def cut_after(world: World, commits: int) -> None:
-    """After this many commits nothing gets to the disk any more."""
+    """Cut the power after this number of commits: nothing reaches the disk any more."""
     last = len(world.commits) + commits
 
     def count() -> None:

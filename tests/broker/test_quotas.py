@@ -116,7 +116,8 @@ def test_properties_count_as_bytes_that_are_published() -> None:
 @pytest.mark.parametrize("topics", [1, 3], ids=["a run", "no runs"])
 @pytest.mark.parametrize("key", ["messages_per_s", "bytes_per_s"])
 def test_rate_holds_for_messages_that_come_in_one_piece(key: str, topics: int, qos: int) -> None:
-    """After any time, no more has passed than the rate gives for that time and a second more."""
+    """At any time, the broker has accepted at most what the rate allows for that time and one more
+    second."""
     world = World(quota=[QuotaSection(**{key: 40})])
     watching = watched(world)
     fast, begin = world.accepted("fast"), world.broker.now
@@ -294,13 +295,13 @@ def test_accounts_of_users_that_have_nothing_are_forgotten() -> None:
 @pytest.mark.parametrize(
     ("section", "text"),
     [
-        ({"users": ["a"]}, "quota[1]: says no bound: give sessions"),
+        ({"users": ["a"]}, "quota[1]: sets no limit: give sessions"),
         ({"sessions": 0}, "quota[1].sessions = 0: input should be greater than or equal to 1"),
         ({"spool_share": 2.0}, "quota[1].spool_share = 2.0: input should be less than or equal"),
         ({"session": 1}, "quota[1].session: there is no such key, 'sessions' was meant?"),
     ],
 )
-def test_a_quota_that_cannot_be_is_explained(section: dict[str, object], text: str) -> None:
+def test_an_impossible_quota_is_explained(section: dict[str, object], text: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse({"quota": [section]}, "here")
     assert text in str(raised.value)

@@ -78,7 +78,7 @@ def _client(world: World, version: Version, reads: str) -> Client:
 @pytest.mark.parametrize("version", [V4, V5])
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
-def test_a_refusal_is_told_as_the_table_says(
+def test_a_refusal_is_reported_as_the_table_says(
     make: Callable[[], Case], qos: int, version: Version, reads: str
 ) -> None:
     world, packet, reason, passes = make()
@@ -113,7 +113,8 @@ def test_no_refusal_ends_in_a_storm(make: Callable[[], Case]) -> None:
 
 
 def _wait_for_the_end(world: World, client: Client, more: bytes = b"") -> None:
-    """Until the connection has ended. more: what the client sends each second meanwhile."""
+    """Wait until the connection has ended. more: input that the client sends each second
+    meanwhile."""
     for _ in range(60):
         if client.closed:
             return

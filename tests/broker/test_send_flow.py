@@ -133,8 +133,8 @@ def test_message_sent_before_a_power_cut_has_dup_despite_a_slow_disk(cuts: int) 
 
 @pytest.mark.parametrize("expiry", [0, 3600])
 def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
-    """Only for sessions that outlive a power cut, deliveries that the store does not know are
-    bounded.
+    """The bound on deliveries that the store does not know holds only for sessions that outlive
+    a power cut.
     """
     world = World(inflight=4)
     subscriber = world.accepted("s", properties={P.SESSION_EXPIRY_INTERVAL: expiry}, answers=True)
@@ -267,7 +267,7 @@ def test_a_refused_message_is_done(power_cut: bool) -> None:
     assert [packet.payload for packet in kept(world).received] == [b"3"]
 
 
-def test_a_pubrec_for_an_unknown_identifier_is_told_0x92() -> None:
+def test_a_pubrec_for_an_unknown_identifier_gets_0x92() -> None:
     subscriber = kept(World())
     subscriber.send(Pubrec(5))
     assert subscriber.take(Pubrel) == Pubrel(5, R.PACKET_IDENTIFIER_NOT_FOUND)

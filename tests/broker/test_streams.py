@@ -36,7 +36,7 @@ VERSIONS = st.sampled_from(list(Version))
 def test_the_pieces_that_bytes_come_in_make_no_difference(
     data: st.DataObject, version: Version, kept: bool
 ) -> None:
-    """On a disk that commits at the end, since an answer that waits for it is dropped when the
+    """The disk commits at the end, since an answer that waits for it is dropped when the
     client is closed meanwhile.
     """
     stream = data.draw(damaged(version))

@@ -71,8 +71,8 @@ async def broker(own: Broker) -> AsyncIterator[Broker]:
 
 
 class Proxy:
-    """Passes bytes on to a broker, and cuts each of the first connections after a number of bytes,
-    both ways together. cuts: those so far.
+    """A proxy that forwards bytes to a broker, and cuts each of the first connections after a
+    number of bytes in both directions together. cuts: number of cuts so far.
     """
 
     def __init__(self, to: int, cuts: int, rng: random.Random, least: int, most: int) -> None:

@@ -46,7 +46,7 @@ def test_a_cell_that_was_good_and_is_bad_is_worse() -> None:
     assert not bad(cells("yes")["brokers"]["x 1|5"]["TCP"])
 
 
-async def test_proxy_cuts_as_often_as_it_is_told_and_then_passes_all() -> None:
+async def test_proxy_cuts_as_often_as_ordered_and_then_passes_all() -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(4096):
             writer.write(data)

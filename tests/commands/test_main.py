@@ -115,7 +115,7 @@ def test_a_command_whose_packages_are_missing_says_what_brings_them(tmp_path: Pa
     assert told["hint"] == f"Run: {sys.executable} -m pip install --editable '{clone}[hil]'"
 
 
-def test_a_package_that_is_missed_while_a_command_runs_is_told_alike(tmp_path: Path) -> None:
+def test_a_package_that_is_missed_while_a_command_runs_is_reported_alike(tmp_path: Path) -> None:
     (tmp_path / "arro3").mkdir()
     (tmp_path / "arro3" / "__init__.py").write_text("")
     done = _run("uplink", "run", "--data", str(tmp_path), PYTHONPATH=str(tmp_path))

@@ -25,7 +25,8 @@ from tests.links.board import Pty
 from tests.uplink.conftest import GatewayData
 
 END_S = 60.0
-"""Far above what a command takes here: its own limits are set to fractions of a second."""
+"""Bound of a command, in seconds; far above what one takes here: its own limits are set to
+fractions of a second."""
 SERVICES = {"gateway run", "uplink run"}
 COMMANDS = sorted(
     name for name in TREE.keys() - SERVICES if not name.startswith(("hil ", "ingest "))
@@ -203,7 +204,7 @@ def test_listening_to_radios_ends(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Beside a gateway that never stops sending rows."""
+    """The gateway in this test never stops sending rows."""
     rows: dict[str, Any] = {"radios": [{}], "listen": repeat({})}
 
     def follow(folder: Path, do: str) -> Iterator[dict[str, Any]]:

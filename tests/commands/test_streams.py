@@ -51,6 +51,6 @@ def test_a_full_disk_behind_the_output_is_an_error_of_one_line(words: list[str])
         assert "No space left on device" in told
 
 
-def test_closed_streams_are_nobodys() -> None:
+def test_command_runs_with_closed_standard_streams() -> None:
     assert run(TABLE, None, "in", "out") == (0, "")
     assert run(["nonsense"], None, "in", "out", "err") == (2, "")

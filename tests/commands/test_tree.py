@@ -220,7 +220,8 @@ def test_unknown_command_is_reported(words: list[str], run: Run) -> None:
 
 @pytest.mark.parametrize("name", sorted(TREE.keys() - WITHOUT_JSON - {"hil glue"}))
 def test_an_error_is_one_json_object(name: str, run: Run, tmp_path: Any) -> None:
-    """Without a gateway and with files that are not there, most commands end in an error."""
+    """The commands run without a gateway and with missing files, so most of them end in an
+    error."""
     needed = [item for item in TREE[name].params if item.required]
     words = []
     for item in needed:
@@ -256,7 +257,7 @@ _OTHER_FIRST = {"restore", "device import", "device read", "registry import", "g
 def test_each_mistake_in_a_configuration_is_reported_with_its_line(
     name: str, run: Run, tmp_path: Path
 ) -> None:
-    """Whichever command reads it."""
+    """The report is the same for each command that reads the configuration."""
     file = tmp_path / "gateway.toml"
     file.write_text(WRONG)
     words = list(_MORE.get(name, []))

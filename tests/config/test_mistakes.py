@@ -84,7 +84,7 @@ def _load(folder: Path, text: str) -> Config:
             "[access]\nurl = 'http://b:0'",
             "access.url = 'http://b:0': the port of a URL is a number from 1 to 65535",
         ),
-        ("[[bridge]]\nname = 'b'\nserver = 'mqtt://b'", 'says no topics: give up = ["sensors/#"]'),
+        ("[[bridge]]\nname = 'b'\nserver = 'mqtt://b'", 'names no topics: set up = ["sensors/#"]'),
         (
             "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['#']\nmax_bytes = 200_000_000",
             "more than half of limits.memory_bytes = 256000000: raise that, too",
@@ -115,7 +115,7 @@ def test_a_size_with_a_unit_is_given_back_as_a_number(
 @pytest.mark.parametrize("bind", ["0.0.0.0:1883", ":1883", "[::]:1883", "192.168.1.4:1883"])
 def test_open_listener_is_reported(tmp_path: Path, bind: str) -> None:
     (text,) = advice(_load(tmp_path, f"[[listener]]\nbind = '{bind}'\nanonymous = true"))
-    assert text.startswith(f"listener {bind}: takes everybody who reaches this machine")
+    assert text.startswith(f"listener {bind}: accepts everyone who reaches this machine")
     assert "anonymous = false" in text
 
 
@@ -123,7 +123,7 @@ def test_open_listener_is_reported(tmp_path: Path, bind: str) -> None:
     "listener",
     ["bind = '127.0.0.1:1883'\nanonymous = true", "bind = '0.0.0.0:1883'\nanonymous = false"],
 )
-def test_a_closed_listener_is_not(tmp_path: Path, listener: str) -> None:
+def test_a_listener_with_access_control_gets_no_advice(tmp_path: Path, listener: str) -> None:
     assert advice(_load(tmp_path, f"[[listener]]\n{listener}")) == []
 
 
@@ -161,7 +161,7 @@ def test_a_bridge_may_do_what_its_section_says(tmp_path: Path, rules: str) -> No
     assert acl.may_write(INSIDE, "onceway-bridge:b", "s/1") == (not rules)
 
 
-def test_a_program_is_told_as_json(tmp_path: Path) -> None:
+def test_a_program_gets_the_result_as_json(tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     command = [Path(sys.executable).with_name("onceway"), "gateway", "check-config", "--json"]
 
@@ -173,7 +173,7 @@ def test_a_program_is_told_as_json(tmp_path: Path) -> None:
 
     found = json.loads((done := told("0.0.0.0:1883")).stdout)
     assert (done.returncode, found["file"]) == (0, str(file))
-    assert "takes everybody" in found["warnings"][0]
+    assert "accepts everyone" in found["warnings"][0]
     found = json.loads((done := told("0.0.0.0:99999")).stderr)
     assert (done.returncode, found["where"]) == (2, str(file))
     assert "a port is a number up to 65535" in found["error"]
@@ -254,14 +254,14 @@ BETWEEN_AT = {
     11: "should be a path",
     15: "region",
     17: "users",
-    18: "says no topics",
+    18: "names no topics",
     21: "no such key",
     22: "two members have the address",
     24: "copies",
 }
 
 
-def test_mistakes_between_keys_are_told_beside_wrong_keys(tmp_path: Path) -> None:
+def test_mistakes_between_keys_are_reported_beside_wrong_keys(tmp_path: Path) -> None:
     """A check that reads a wrong key says nothing: page, lora, quota and the whole file here."""
     with pytest.raises(ConfigError) as refused:
         _load(tmp_path, BETWEEN)

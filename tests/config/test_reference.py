@@ -45,7 +45,7 @@ def test_defaults_of_the_reference_are_in_force() -> None:
 
 
 def _without_skipped(lines: list[str]) -> list[str]:
-    """Without the tables that may stand in the file any number of times."""
+    """Return the configuration without the tables that may appear any number of times."""
     kept, skip = [], False
     for line in lines:
         if line.startswith("["):

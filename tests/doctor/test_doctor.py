@@ -380,7 +380,7 @@ def test_the_landing_place_is_tried_while_an_outage_is_noted(
     found = json.loads(doctor(configured, "--json").stdout)
     (said,) = (item for item in found if item["part"].startswith("landing place"))
     assert said["state"] == "wrong"
-    assert "the uplink gets no batch there: no route to host" in said["what"]
+    assert "the uplink cannot land a batch there: no route to host" in said["what"]
     tried = "it answers now, and a hard link to a taken name is refused"
     assert (tried in said["what"]) is reachable
     assert ("cannot " in said["what"]) is not reachable

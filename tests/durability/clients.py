@@ -196,7 +196,7 @@ class Publisher(Client):
         return []
 
     def _again(self, identifier: int) -> None:
-        """Refused: nothing was promised, so the same goes out once more, later."""
+        """Send a refused message again later: the broker has promised nothing about it."""
         line, sent = self.line, self._flights[identifier]
         assert sent is not None
         asyncio.get_running_loop().call_later(
@@ -219,8 +219,9 @@ class Publisher(Client):
 
 
 class Subscriber(Client):
-    """Takes everything at QoS 2, and keeps the packet identifiers between PUBLISH and PUBREL.
-    ledger: delivered messages. held back: how many QoS 2 messages came again and went nowhere.
+    """A subscriber at QoS 2 that keeps the packet identifiers between PUBLISH and PUBREL.
+    ledger: delivered messages. held back: number of repeated QoS 2 messages that were not
+    delivered.
     """
 
     def __init__(self, name: str, version: Version, faults: Faults) -> None:

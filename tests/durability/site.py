@@ -99,8 +99,8 @@ class Site:
     async def outages(
         self, times: int, disk: LoopDisk | None, progress: Callable[[], None] = lambda: None
     ) -> None:
-        """From the first start to a clean stop, with this many power cuts, or kills where there is
-        no `disk`; fewer when a promise is broken before.
+        """Run from the first start to a clean stop, with this number of power cuts, or of kills
+        without a `disk`; a broken promise ends the run earlier.
         """
         try:
             await self.open()

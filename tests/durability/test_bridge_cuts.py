@@ -2,7 +2,7 @@
 at a subscriber of the other broker, at QoS 2 once and in order. At the end both hold
 the same retained messages.
 
-The other broker is mosquitto, which keeps its sessions when it is told to end and not when it is
+The other broker is mosquitto, which keeps its sessions when it is asked to end and not when it is
 killed; or another gateway, which may lose its power.
 """
 
@@ -52,8 +52,8 @@ class Broker(Protocol):
 
 
 class Gateway:
-    """At one port for its whole life. disk: whose power is cut; None: it is killed. text: more of
-    its configuration.
+    """A gateway that keeps its port over restarts. disk: the disk whose power is cut; None: the
+    gateway is killed. text: further lines of its configuration.
     """
 
     def __init__(self, folder: Path, disk: LoopDisk | None, text: str = "") -> None:
@@ -89,7 +89,7 @@ class Gateway:
 
 
 class PoliteMosquitto(Mosquitto):
-    """Goes down by SIGTERM: it writes its state."""
+    """mosquitto that is ended by SIGTERM and writes its state."""
 
     async def down(self) -> None:
         await Mosquitto.end(self)
@@ -182,7 +182,8 @@ class Pair:
             self.subscriber.ledger.settle("p", self.publisher.published)
 
     async def _something_new(self) -> None:
-        """At QoS 0 messages on the wire are lost, and those after the outage arrive."""
+        """Wait for a new message: at QoS 0, messages on the wire are lost, and those after the
+        outage arrive."""
         before = self.publisher.published
         self.publisher.start()
         ledger = self.subscriber.ledger

@@ -141,7 +141,7 @@ async def test_a_disk_that_messages_fill_takes_them_again_when_they_are_gone(
             with closing(connect(disk.mount / "data" / FILE)) as database:
                 drain(database)
             await publish_until_taken(fast, Publish("spool/kept", b"again", 1, 1))
-        assert not any("takes no data" in line for line in running.log)
+        assert not any("accepts no data" in line for line in running.log)
 
 
 async def test_gateway_starts_on_a_full_disk_by_its_reserve_or_reports_it(

@@ -155,7 +155,9 @@ def hurried(sketch: str, folder: Path) -> Path:
     "sketch",
     ["thermometer", *(pytest.param(one, marks=pytest.mark.soak) for one in ("ds18b20", "dht22"))],
 )
-async def test_a_full_journal_is_no_burst_and_the_gap_is_told(sketch: str, tmp_path: Path) -> None:
+async def test_a_full_journal_is_no_burst_and_the_gap_is_reported(
+    sketch: str, tmp_path: Path
+) -> None:
     """The gateway is away for 80 readings, and the journal has 60 slots."""
     gateway = Gateway()
     async with SimulatedBoard(

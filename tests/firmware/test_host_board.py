@@ -277,7 +277,7 @@ async def test_power_cuts_of_both_lose_and_double_nothing(
 async def test_log_of_the_board_is_read_over_the_link(
     sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
 ) -> None:
-    """Also what happened before it was connected; and the readings go on."""
+    """The log contains events from before the connection; readings continue."""
     async with board_on(sensor, tmp_path, 30) as board:
         async with gateway_at(configuration(board)):
             await until(lambda: len(spooled(tmp_path)) >= 5)

@@ -150,7 +150,7 @@ def hex_file(folder: Path) -> Path:
 
 
 def test_each_option_is_checked() -> None:
-    """Whatever a build may set is in the list that the files of a program compare."""
+    """Each option that a build may set is in the list that the files of a program compare."""
     checked = set(re.findall(r"(?:NUMBER|WIDE)\((OW_\w+)", read("ow_options.h")))
     assert checked == OTHER.keys() | {"OW_SEVERAL_BOARDS"} == DEFAULT.keys()
     for header in sorted((FIRMWARE / "src").glob("*.h")):
@@ -210,7 +210,7 @@ def avr(command: list[str], *, wrong: bool = False) -> "subprocess.CompletedProc
 
 
 def test_the_options_cost_the_chip_nothing(tmp_path: Path) -> None:
-    """Not a byte of ow_options.c, nor of what refers to it, is loaded."""
+    """The image contains no byte of ow_options.c or of its references."""
     built = tmp_path / "options.o"
     source = str(FIRMWARE / "src" / "ow_options.c")
     avr(["avr-gcc", *AVR, "-c", source, "-o", str(built)])

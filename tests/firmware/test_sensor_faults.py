@@ -78,7 +78,7 @@ def fault(sketch: str, number: int) -> list[tuple[str, float | None]]:
 
 
 @pytest.mark.parametrize(("sketch", "name", "number"), BUS)
-async def test_a_faulty_sensor_is_told_once_and_sends_no_value_until_it_is_well(
+async def test_a_faulty_sensor_is_reported_once_and_sends_no_value_until_it_is_well(
     sketch: str, name: str, number: int, tmp_path: Path
 ) -> None:
     gateway = Gateway()
@@ -114,7 +114,7 @@ async def test_impossible_voltage_is_reported(
     assert told(gateway) == [fault(sketch, number)]
 
 
-async def test_a_sensor_that_breaks_later_is_told_and_the_last_value_is_not_repeated(
+async def test_a_sensor_that_breaks_later_is_reported_and_the_last_value_is_not_repeated(
     tmp_path: Path,
 ) -> None:
     gateway = Gateway()

@@ -189,7 +189,7 @@ def test_a_run_that_fails_is_shrunk_to_the_faults_that_matter(
     tried: list[tuple[int, int]] = []
 
     def carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
-        """Fails if the second kill of the gateway is in the plan."""
+        """Fail if the second kill of the gateway is in the plan."""
         tried.append((len(made.faults), len(bench.fault)))
         lost = any(fault.id == "gateway/gateway-kill-2" for fault in made.faults)
         events = [
@@ -276,8 +276,8 @@ def test_the_glue_takes_no_bench_with_what_it_does_not_know(
         GlueRun(found, make_plan(found), tmp_path)
 
 
-def test_the_kinds_of_faults_are_told_with_all_that_a_bench_may_say_of_them() -> None:
-    """Also one whose class gives only another default for a key of all kinds."""
+def test_the_kinds_of_faults_are_reported_with_all_that_a_bench_may_say_of_them() -> None:
+    """The list includes a kind whose class only changes the default of a common key."""
     done = runner.invoke(cli.app, ["faults", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.output)

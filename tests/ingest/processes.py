@@ -122,7 +122,7 @@ class Site:
 
 
 def environment_of(line: command.Command) -> dict[str, str]:
-    """For a command of this clone."""
+    """Return the environment of a command of this clone."""
     return {
         **os.environ,
         **SHORT_LIVED_JAVA,

@@ -25,7 +25,7 @@ pytestmark = [
 
 FEED = f"site/{EPOCH}"
 NUMBER, MICRO_BATCHES = 6, 3
-"""How many batches a `Site` has, and in how many micro-batches they come."""
+"""Number of batches of a `Site`, and of their micro-batches."""
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
         else:
             for folder in disk.mount.iterdir():
                 shutil.rmtree(folder)
-        # each overlaps the one before, so some of its rows are written again by Spark
+        # each overlaps the previous one, so some of its rows are written again by Spark
         more = [("late", 7, sequence) for sequence in range(100, 150)]
         for number in range(7, 11):
             first = 100 + 10 * (number - 7)
@@ -144,7 +144,7 @@ def test_two_jobs_at_once(site: Site, writer: WriterName) -> None:
 
 
 def test_a_catalog_table_is_the_same_table_at_the_next_start(site: Site) -> None:
-    """Without a metastore of its own, Spark keeps one in the folder where it is started."""
+    """Spark without a metastore of its own keeps one in the folder where it is started."""
     warehouse = f"spark.sql.warehouse.dir={site.folder}"
     for _ in range(2):
         assert site.start(table="default.publications", conf=[warehouse]).wait(timeout=300) == 0, (

@@ -63,8 +63,8 @@ def test_a_micro_batch_has_room_for_a_row(tmp_path: Path) -> None:
     ("words", "what"),
     [
         (["--table", "/t"], "no gateway has landed a batch"),
-        (["--table", "/t", "--until", "5"], "say of which feed"),
-        ([], "say which table"),
+        (["--table", "/t", "--until", "5"], "name the feed"),
+        ([], "name the table"),
     ],
 )
 def test_cleaning_without_effect_is_reported(tmp_path: Path, words: list[str], what: str) -> None:
@@ -92,15 +92,15 @@ def test_pass_without_new_batches_reports_the_progress() -> None:
     from gateway.ingest.jobs.stream import progress_text
 
     feeds = {"roof/0a1b2c3d": 7, "roof/ffffffff": 2, "cellar/0a1b2c3d": 3}
-    assert progress_text(feeds) == "12 batches of 2 gateways were taken so far"
+    assert progress_text(feeds) == "12 batches of 2 gateways were read so far"
 
 
 @pytest.mark.parametrize("made", [".", "site/0a1b2c3d/000000000001.parquet", None])
 def test_landing_place_without_a_batch_is_an_error_before_spark_starts(
     tmp_path: Path, made: str | None
 ) -> None:
-    """By its URL too, which the command line does not look at. A batch is there when its manifest
-    is.
+    """The place may be given by its URL, which the command line does not check. A batch exists when
+    its manifest does.
     """
     pytest.importorskip("pyspark")
     from gateway.ingest.jobs import stream

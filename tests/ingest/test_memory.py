@@ -56,7 +56,7 @@ def test_heap_and_rows_follow_the_memory(megabytes: int, heap: str, most: int) -
     assert rows(megabytes * MEGABYTE) == most
 
 
-def test_the_command_has_them_unless_it_is_told_otherwise(
+def test_the_command_has_them_unless_it_is_ordered_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("pyspark")

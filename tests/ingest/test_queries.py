@@ -134,7 +134,8 @@ def test_the_answers_are_true(lake: Job, ask: Callable[[Job], Answers]) -> None:
 
 @pytest.mark.soak
 def test_duckdb_says_the_same_as_spark(lake: Job) -> None:
-    """In every row and column. `make test` looks at those that the test above names."""
+    """The answers agree in every row and column. `make test` checks those that the test above
+    names."""
     for text, found, answer in zip(QUESTIONS, by_duckdb(lake), by_spark(lake), strict=True):
         assert [plain(one) for one in found] == [plain(one) for one in answer], text
 

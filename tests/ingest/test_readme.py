@@ -186,7 +186,8 @@ def test_the_line_takes_what_landed_and_stops_in_order(centre: Centre) -> None:
 
 @pytest.mark.soak
 def test_one_pass_and_all_upkeep_run_as_they_are_written(centre: Centre) -> None:
-    """In the order of the guide. Nothing expires, and no batch is old enough to be cleaned."""
+    """The commands run in the order of the guide. Nothing expires, and no batch is old enough to be
+    cleaned."""
     centre.land(1, range(1, 6), received=time.time_ns() // 1000)
     every = re.findall(r"^ {4}(?:\.venv/bin/)?onceway ingest ((?:.*\\\n)*.*)", PAGE, re.MULTILINE)
     lines = [line for line in every if not line.startswith(("trust", "report"))]

@@ -1,4 +1,4 @@
-"""How far a soak has come, on disk: `build/soak/NAME.json`. In: finished schedules. Out: where the
+"""Progress of a soak, on disk: `build/soak/NAME.json`. In: finished schedules. Out: where the
 next run continues.
 
 A run counts only for the code that it ran: when one of its sources changes, the soak starts again.

@@ -33,7 +33,7 @@ _SCHEDULES = {
 }
 """Functions that schedule a call in the event loop, with the position of that argument."""
 _GUARDED = ("self._do", "partial(self._do", "self.do", "partial(self.do", "self._engine.do")
-"""Starts of calls whose exceptions the engine or the port handles."""
+"""Prefixes of calls whose exceptions the engine or the port handles."""
 _HARMLESS = {
     "call",  # Engine.call_later: its users guard themselves
     "self._engine.fail",  # the end of the engine itself

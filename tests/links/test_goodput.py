@@ -11,7 +11,7 @@ from tests.links.world import KEY, Ledger, World
 
 BAUD = 115_200
 LATENCY = 0.001
-"""In each direction: what USB adds at least."""
+"""Lowest latency that USB adds in each direction, in seconds."""
 
 SECONDS = 3.0
 _FRAME = 69

@@ -280,7 +280,7 @@ async def test_failed_tls_handshakes_leave_nothing_behind(tmp_path: Path) -> Non
     await found.close(0.1)
 
 
-async def test_an_error_of_ours_is_told_once_and_costs_that_request_only(
+async def test_an_error_of_ours_is_logged_once_and_costs_that_request_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def answer(request: web.BaseRequest) -> web.Response:

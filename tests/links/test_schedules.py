@@ -1,5 +1,5 @@
-"""Both ends of the link in memory, driven by a state machine: whatever the line does, a session
-delivers a prefix of the sent messages.
+"""The link in memory, both ends driven by a state machine: a session delivers a prefix
+of the sent messages on any line.
 """
 
 from collections import Counter

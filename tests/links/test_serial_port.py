@@ -161,7 +161,7 @@ async def test_close_sends_what_is_queued_and_then_asks_for_a_new_greeting(
         board.power_off()
 
 
-async def test_unsent_counts_down_and_writable_is_told_once_below_the_mark(
+async def test_unsent_counts_down_and_writable_is_called_once_below_the_mark(
     broker: Broker, line: Pty
 ) -> None:
     async with listening(broker, line.path):
@@ -605,8 +605,8 @@ def test_closing_keeps_dtr_and_the_line_is_raw(line: Pty) -> None:
 
 
 def test_a_deadline_that_has_passed_is_armed_again_before_it_fires() -> None:
-    """For such a moment uvloop gives a handle that does not know when it is due; the error ended a
-    turn of the gateway half-way.
+    """The handle that uvloop returns for a past moment does not know its time; the error ended
+    a turn of the gateway half-way.
     """
     loop = uvloop.new_event_loop()
     port = object.__new__(SerialPort)

@@ -96,7 +96,7 @@ async def test_a_reader_that_does_not_read_shows_in_unsent_and_writable_comes_wh
 
 
 async def test_a_reader_that_reads_very_slowly_shows_in_undelivered(broker: Broker) -> None:
-    """In `unsent` it does not: the operating system holds much."""
+    """The bytes do not show in `unsent`, because the operating system buffers much."""
     async with listening(broker) as (_, port):
         sock = socket.socket()
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -135,7 +135,7 @@ async def test_paused_reading_holds_the_bytes_back(broker: Broker) -> None:
         other.close()
 
 
-async def test_a_closed_listener_loses_its_connections_and_takes_no_more(broker: Broker) -> None:
+async def test_a_closed_listener_loses_its_connections_and_accepts_no_more(broker: Broker) -> None:
     async with listening(broker) as (listener, port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         await until(lambda: broker.connections)

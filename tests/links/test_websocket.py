@@ -250,7 +250,9 @@ async def test_websocket_origin_is_checked_against_dns_rebinding(
 
 
 @pytest.mark.parametrize(("path", "status"), [("/mqtt", 426), ("/", 404), ("/mqtt/x", 404)])
-async def test_a_plain_request_is_told_what_this_is(broker: Broker, path: str, status: int) -> None:
+async def test_a_plain_request_is_answered_with_a_description(
+    broker: Broker, path: str, status: int
+) -> None:
     async with (
         listening(broker) as listener,
         aiohttp.ClientSession() as session,

@@ -64,7 +64,7 @@ def install(python: str) -> None:
 
 
 class HomeAssistant:
-    """In a folder of its own. Started and ended as often as one likes."""
+    """Home Assistant in a folder of its own; it can be started and ended several times."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()

@@ -83,7 +83,9 @@ async def test_a_board_appears_with_its_values_and_commands(tmp_path: Path, line
             assert (figures["problems"], figures["waiting"]) == ([], 2)
 
 
-async def test_all_is_told_again_when_home_assistant_has_started(tmp_path: Path, line: Pty) -> None:
+async def test_everything_is_announced_again_when_home_assistant_has_started(
+    tmp_path: Path, line: Pty
+) -> None:
     rules = (
         '[[acl]]\nwrite = ["sensors/#", "homeassistant/status"]\n'
         'read = ["homeassistant/#", "readings/#"]\n'

@@ -79,7 +79,7 @@ def test_readings_an_hour_are_counted_before_the_clock_is_known(tmp_path: Path) 
     assert LastReadings(tmp_path).per_hour("roof-1", None) == 0
 
 
-def test_a_value_ends_a_fault_that_was_told(tmp_path: Path) -> None:
+def test_a_value_ends_a_fault_that_was_reported(tmp_path: Path) -> None:
     kept = LastReadings(tmp_path)
     fault = Reading("adc0.fault", 4, None, NOW, "synchronised", None, NOW, status=True)
     assert kept.mend("roof-1", reading()) is None

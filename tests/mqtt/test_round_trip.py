@@ -1,5 +1,5 @@
-"""Whatever is written can be read again, however the bytes are split; whatever comes in, nothing
-but MqttError comes out.
+"""Round trips: each written packet can be read, however the bytes are split; any other input
+raises MqttError only.
 """
 
 import random

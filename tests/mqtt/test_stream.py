@@ -61,7 +61,7 @@ def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
     assert len(too_large) in (maximum + 1, maximum + 2)
     assert len(list(fed(fitting, maximum, V4))) == 1
     with pytest.raises(
-        ProtocolError, match=f"PUBLISH: {len(too_large)} bytes, at most {maximum} are taken"
+        ProtocolError, match=f"PUBLISH: {len(too_large)} bytes, at most {maximum} are accepted"
     ) as caught:
         list(fed(too_large, maximum, V4))
     assert caught.value.code is R.PACKET_TOO_LARGE
@@ -230,8 +230,8 @@ def test_many_packets_in_one_chunk_and_in_tiny_chunks() -> None:
 
 
 def test_alike_packets_are_one_run() -> None:
-    """In one step, however many: that is what makes a busy publisher cheap. A packet identifier of
-    0 in the middle ends the run before it.
+    """Any number of packets is one step, which makes a busy publisher cheap. A packet identifier of
+    0 in the middle ends the run before that packet.
     """
     messages = [Publish("run/", bytes([number]) * 3, 1, number) for number in range(1, 9)]
     data = b"".join(encode(packet, V5) for packet in messages)

@@ -1,4 +1,5 @@
-"""When people are told: once at the begin, once at the end, again each day, and never at night."""
+"""Times of notifications: once at the begin, once at the end, again each day, and never at
+night."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,7 @@ def told(notices: Notices, problems: list[str], now: float, quiet: bool = False)
     return [f"{message.event}: {', '.join(message.problems)}" for message in found]
 
 
-def test_a_problem_is_told_once_when_it_begins_and_once_when_it_ends(tmp_path: Path) -> None:
+def test_a_problem_is_reported_once_when_it_begins_and_once_when_it_ends(tmp_path: Path) -> None:
     one = notices(tmp_path)
     assert told(one, ["a"], 0) == []
     assert told(one, ["a"], 30) == ["begins: a"]
@@ -47,7 +48,7 @@ def events(notices: Notices, shows: Callable[[int], bool], until: int) -> list[s
 
 
 @pytest.mark.parametrize(("period", "lasts", "most"), [(120, 40, 3), (600, 300, 5), (1800, 900, 7)])
-def test_problem_that_comes_and_goes_is_told_a_few_times(
+def test_problem_that_comes_and_goes_is_reported_a_few_times(
     tmp_path: Path, period: int, lasts: int, most: int
 ) -> None:
     one = notices(tmp_path)
@@ -65,7 +66,7 @@ def test_problem_that_comes_and_goes_is_known_after_a_restart(tmp_path: Path) ->
         assert found == (["begins", "ends", "begins"] if not start else []), start
 
 
-def test_problem_that_is_back_the_next_day_is_told_as_the_first_time(tmp_path: Path) -> None:
+def test_problem_that_is_back_the_next_day_is_reported_as_the_first_time(tmp_path: Path) -> None:
     one = notices(tmp_path)
     assert events(one, lambda now: now % 43_200 < 60, 100_000) == ["begins", "ends"] * 3
     assert events(notices(tmp_path / "none"), lambda now: now < 1, 60) == []
@@ -81,14 +82,14 @@ def test_problems_that_ended_are_forgotten(tmp_path: Path) -> None:
     assert not one._known
 
 
-def test_a_problem_that_ends_soon_is_not_told(tmp_path: Path) -> None:
+def test_a_problem_that_ends_soon_is_not_reported(tmp_path: Path) -> None:
     one = notices(tmp_path)
     assert told(one, ["a"], 0) == []
     assert told(one, [], 29) == []
     assert told(one, ["a"], 40) == []
 
 
-def test_a_problem_that_lasts_is_told_each_day(tmp_path: Path) -> None:
+def test_a_problem_that_lasts_is_reported_each_day(tmp_path: Path) -> None:
     one = notices(tmp_path)
     told(one, ["a"], 0)
     told(one, ["a"], 30)
@@ -119,7 +120,7 @@ def test_a_restart_tells_nothing_again(tmp_path: Path) -> None:
     assert told(one, [], 82) == ["ends: a"]
 
 
-def test_waiting_notice_counts_as_told(tmp_path: Path) -> None:
+def test_waiting_notice_counts_as_sent(tmp_path: Path) -> None:
     one = notices(tmp_path)
     one.take(by_words(["a", "b"]), 0)
     began = one.take(by_words(["a", "b"]), 30)  # the gateway dies before `keep`
@@ -210,7 +211,7 @@ def test_identifier_takes_the_place_of_words_of_an_earlier_version(tmp_path: Pat
     assert (end.event, end.problems) == ("ends", ["roof-1: silent for 5 min"])
 
 
-def test_waiting_notice_counts_as_told_under_its_identifier(tmp_path: Path) -> None:
+def test_waiting_notice_counts_as_sent_under_its_identifier(tmp_path: Path) -> None:
     one = notices(tmp_path)
     one.take({"x a": "a"}, 0)
     began = one.take({"x a": "a"}, 30)  # the gateway dies before `keep`

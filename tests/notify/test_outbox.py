@@ -64,7 +64,7 @@ def test_a_message_that_makes_room_is_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1", "[]", '{"mail": [1]}', '{"mail": [{"event": "x"}]}'])
-def test_a_damaged_file_is_told_and_begun_again(
+def test_a_damaged_file_is_reported_and_begun_again(
     tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE).write_text(text)
@@ -82,7 +82,7 @@ def test_channel_no_longer_configured_is_reported(
     assert "1 message that waited for mail" in caplog.text
 
 
-def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(
+def test_a_file_that_cannot_be_written_is_reported_once_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     box = Outbox(tmp_path, ["mail"])

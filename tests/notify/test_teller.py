@@ -307,7 +307,7 @@ async def test_channels_that_hang_are_named_and_delay_no_other(
             mail_server=f"smtp://127.0.0.1:{port}",
         )
         made = teller.Teller(tmp_path, "site-1", section, problems)
-        for reason in ("no answer in 3 s", "the attempt before has not ended"):
+        for reason in ("no answer in 3 s", "the previous attempt has not ended"):
             with pytest.raises(OncewayError, match=reason) as wrong:
                 await asyncio.wait_for(made.test(), 10)
             assert wrong.value.where is not None
@@ -427,6 +427,6 @@ async def test_a_test_without_a_channel_says_what_to_do(tmp_path: Path) -> None:
         ({"heartbeat": "ftp://x/a"}, "must be a URL"),
     ],
 )
-def test_mistakes_are_told(section: dict[str, object], said: str) -> None:
+def test_mistakes_are_reported(section: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         parse({"notify": section}, "here")

@@ -28,7 +28,7 @@ BARE = set(
 )
 """Essential or required in Debian 12 and 13 both. (e2fsprogs is so in 12 alone.)"""
 ALWAYS = {"gateway", "build", "centre"}
-"""Needs that `make setup` installs."""
+"""Programs that `make setup` installs."""
 ALSO = {
     ".setup/": {"package", "try"},
     "hil/": {"hil"},
@@ -36,7 +36,7 @@ ALSO = {
     "tests/benchmarks/": {"bench"},
     "tests/links/fuzz.py": {"soak"},
 }
-"""Needs that are installed, too, by the make target that runs the files of a folder."""
+"""Programs that are also installed by the make target that runs the files of a folder."""
 OWNERS = {
     "debootstrap": "debootstrap",
     "systemd-nspawn": "systemd-container",
@@ -145,7 +145,7 @@ def test_programs_of_this_tree_are_in_a_list_of_packages() -> None:
 
 
 def test_callers_of_programs_are_found(tmp_path: Path) -> None:
-    """In all the ways in which this tree does."""
+    """The test covers all ways in which this tree calls programs."""
     module = tmp_path / "module.py"
     module.write_text(
         """

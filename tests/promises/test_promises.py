@@ -256,7 +256,7 @@ def test_a_figure_keeps_its_unit(figure: str, real: float, text: str) -> None:
 
 
 def test_no_figure_of_the_guides_is_older_than_its_constant() -> None:
-    """Otherwise: make docs."""
+    """If the test fails, run `make docs`."""
     for path in TABLES.glob("*.toml"):
         table = tomllib.loads(path.read_text())
         if "guide" in table:

@@ -26,7 +26,7 @@ def test_device_list_is_read_with_and_without_board_kinds(tmp_path: Path) -> Non
 
 
 def test_device_list_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
-    """With a byte order mark, Windows line ends, quotes, and empty lines."""
+    """The list has a byte order mark, Windows line ends, quotes, and empty lines."""
     entries = batch.read(
         _list(tmp_path, '\ufeffname,port\r\n"a",/dev/ttyACM0\r\n\r\nb,/dev/ttyACM1\r\n\r\n')
     )
@@ -43,8 +43,8 @@ def test_device_list_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
         ("name,colour\na,red\n", r"boards\.csv:1: the first line must name the columns"),
         ("name,port,name\na,p,b\n", r"boards\.csv:1: the first line must name the columns"),
         ("name,port\n", r"boards\.csv: the list names no board"),
-        ("name,port\na,p\0q\n", r"boards\.csv:2: 'p\\x00q' cannot be a port"),
-        ("name,port\na b,p\n", r"boards\.csv:2: 'a b' cannot be a device name"),
+        ("name,port\na,p\0q\n", r"boards\.csv:2: 'p\\x00q' is not a valid port"),
+        ("name,port\na b,p\n", r"boards\.csv:2: 'a b' is not a valid device name"),
         ("name,port\na,p\na,q\n", r"boards\.csv:3: the name 'a' is on line 2"),
         ("name,port\na\n", r"boards\.csv:2: this line and the first one differ in"),
         ("name,port\na,p,q\n", r"boards\.csv:2: this line and the first one differ in"),

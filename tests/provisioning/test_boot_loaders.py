@@ -66,8 +66,8 @@ def first_address(loader: Path) -> int:
 
 
 async def added(folder: Path, kind: str, port: Path) -> dict[str, Any]:
-    """On a busy machine the boot loader's second may pass before avrdude speaks to it; then the
-    same command again, as a user would.
+    """Add a board. If the boot loader's second passes before avrdude speaks to it,
+    repeat the command, as a user would.
     """
     firmware = BUILD / board(kind).firmware / "sensor.hex"
     command = [

@@ -1,4 +1,4 @@
-"""Which channel and number a board by radio gets, and that it keeps them."""
+"""Choice of channel and number of a board by radio, and that the board keeps them."""
 
 import json
 import subprocess

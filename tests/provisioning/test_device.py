@@ -1,5 +1,5 @@
-"""From a bare board to a registered device, with the real avrdude and the real boot loader on the
-simulated Uno.
+"""Jobs from a bare board to a registered device, with the real avrdude and the real boot loader on
+the simulated Uno.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Without --hex a job takes the sensor example for its board, and builds it where that can be
-done.
+"""Choice of firmware: a job without --hex uses the sensor example for its board, and builds it
+where possible.
 """
 
 import json
@@ -38,7 +38,7 @@ def test_failed_build_names_its_cause(tmp_path: Path) -> None:
 
 
 def test_installed_onceway_uses_its_bundled_firmware(tmp_path: Path) -> None:
-    with pytest.raises(OncewayError, match="brought no firmware for Arduino Nano, old boot loader"):
+    with pytest.raises(OncewayError, match="no firmware for Arduino Nano, old boot loader"):
         hex_for(board("nano-old"), tmp_path)
     (tmp_path / "provisioning/hex").mkdir(parents=True)
     (tmp_path / "provisioning/hex/nano-old.hex").touch()

@@ -1,4 +1,4 @@
-"""Which boards are asked for at a port, and in which order."""
+"""Order of the boards that a probe of a port asks for."""
 
 import pytest
 

@@ -56,7 +56,7 @@ def shared(registry: Registry) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """In memory: thousands of syncs."""
+    """A folder in memory, because the tests sync thousands of times."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
 
@@ -222,7 +222,7 @@ def test_three_registries_agree_after_random_changes_and_exchanges(tmp_path: Pat
             assert (found is not None and found.status == "revoked") == entry.is_revoked
 
 
-def test_two_changes_that_did_not_know_one_another_tell_who_lost(two) -> None:
+def test_the_lost_one_of_two_concurrent_changes_is_reported(two) -> None:
     a, b = two
     written(a, "roof-1", KEY)
     assert lost(a, b) == [[], []]
@@ -261,7 +261,7 @@ def test_same_change_on_both_sides_tells_nothing(two) -> None:
 
 
 @pytest.mark.parametrize("edits", [1, 3])
-def test_change_of_a_board_that_was_revoked_meanwhile_is_told(two, edits: int) -> None:
+def test_change_of_a_board_that_was_revoked_meanwhile_is_reported(two, edits: int) -> None:
     a, b = two
     written(a, "roof-1", KEY)
     lost(a, b)
@@ -275,7 +275,7 @@ def test_change_of_a_board_that_was_revoked_meanwhile_is_told(two, edits: int) -
         assert "because a revocation elsewhere" in told[0]
 
 
-def test_boards_with_one_name_tell_who_lost(two) -> None:
+def test_lost_change_of_two_boards_with_one_name_is_reported(two) -> None:
     a, b = two
     written(a, "roof-1", KEY)
     written(b, "roof-1", OTHER)
@@ -299,7 +299,7 @@ def test_entries_of_an_older_gateway_tell_only_what_is_certain(two) -> None:
     assert lost in found.sentence("ab")
 
 
-def test_two_boards_with_one_number_by_radio_are_told(two) -> None:
+def test_two_boards_with_one_number_by_radio_are_reported(two) -> None:
     a, b = two
     written(a, "roof-1", KEY, radio=RadioPlan(1, 2))
     written(b, "roof-2", OTHER, radio=RadioPlan(1, 2))

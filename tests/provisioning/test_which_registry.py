@@ -1,4 +1,4 @@
-"""Which registry a command means: the gateway's, or one that is named, and never one that no
+"""Choice of a command's registry: the gateway's or a named one, never one that no
 gateway reads.
 """
 
@@ -141,7 +141,7 @@ def test_named_configuration_decides_the_registry(tmp_path: Path) -> None:
 
 
 @root_only
-def test_user_without_permission_is_told_what_to_do_before_any_change(site: Path) -> None:
+def test_user_without_permission_gets_the_remedy_before_any_change(site: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in site.rglob("*")}
     found = run(site, COMMANDS, PERSON, site / "gateway.toml")
     for words, (code, said) in zip(COMMANDS, found, strict=True):

@@ -1,5 +1,5 @@
-"""Which board a job may write, what the registry says at each moment, and how each job is taken up:
-with a board in memory.
+"""Jobs with a board in memory: permitted boards, the state of the registry at each moment, and
+how a job is resumed.
 """
 
 import io
@@ -114,9 +114,9 @@ def test_an_interrupted_rename_goes_on_and_nothing_else_takes_either_name(
     with pytest.raises(OncewayError, match="stopped answering"):
         _write(registry, plans.rename(registry, "roof-1", "roof-2"), firmware)
     assert _statuses(registry) == {"roof-1": "flashing", "roof-2": "flashing"}
-    with pytest.raises(OncewayError, match="`onceway device rename roof-1 roof-2` goes on with it"):
+    with pytest.raises(OncewayError, match="`onceway device rename roof-1 roof-2` continues it"):
         plans.provision(registry, "roof-1")
-    with pytest.raises(OncewayError, match="`onceway device rename roof-1 roof-2` goes on with it"):
+    with pytest.raises(OncewayError, match="`onceway device rename roof-1 roof-2` continues it"):
         plans.replace(registry, "roof-2")
     _write(registry, plans.rename(registry, "roof-1", "roof-2"), firmware)
     assert _statuses(registry) == {"roof-2": "ready"}

@@ -138,7 +138,7 @@ async def test_ctrl_c_ends_a_command_that_waits_for_input(tmp_path: Path) -> Non
         assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGINT
 
 
-async def test_no_line_is_taken_that_nobody_hears_of(tmp_path: Path) -> None:
+async def test_no_line_is_read_when_standard_output_is_closed(tmp_path: Path) -> None:
     """Run `… --json | head -1`, and a command without standard input."""
     async with server() as own:
 
@@ -159,13 +159,13 @@ async def test_no_line_is_taken_that_nobody_hears_of(tmp_path: Path) -> None:
         code, error = await run("", writer)
         os.close(writer)
         assert code == exit_codes.FAILED
-        told = "standard output: Broken pipe. Lines behind sequence 1 are not published"
+        told = "standard output: Broken pipe. Lines after sequence 1 are not published"
         assert json.loads(error) == {"error": told}
         assert await run("<&-", asyncio.subprocess.DEVNULL) == (0, "")
         assert len(own.taken) == 1
 
 
-async def test_an_ignored_identity_is_told_and_nothing_is_sent(tmp_path: Path) -> None:
+async def test_an_ignored_identity_is_reported_and_nothing_is_sent(tmp_path: Path) -> None:
     async with server() as own:
         own.connack = Connack(False, properties=IGNORED)
         code, _, error = await published(own, tmp_path, "t", "1", "--json")

@@ -57,7 +57,7 @@ def test_messages_wait_in_order_with_their_numbers(tmp_path: Path) -> None:
 
 
 def test_a_sequence_is_never_used_again(tmp_path: Path) -> None:
-    """Not when all messages of the journal are gone, either."""
+    """The rule holds even if all messages of the journal are gone."""
     incarnation = three(tmp_path / "j.db")
     with closing(opened(tmp_path / "j.db")) as journal:
         journal.write([], [(incarnation, number) for number in (1, 2, 3)])
@@ -224,7 +224,7 @@ def test_file_that_is_no_journal_is_a_named_error(tmp_path: Path) -> None:
         opened(tmp_path / "new.db")
 
 
-def test_a_disk_that_may_not_be_written_is_told(
+def test_a_disk_that_may_not_be_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """root may write everywhere, so the disk is one for SQLite alone."""

@@ -21,7 +21,7 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("case", CAUSES)
-async def test_a_connection_that_cannot_be_is_told_with_its_remedy(
+async def test_an_impossible_connection_is_reported_with_its_remedy(
     case: str, tmp_path: Path
 ) -> None:
     url, _, kind = case.partition(" ")
@@ -59,7 +59,7 @@ async def test_a_connection_that_cannot_be_is_told_with_its_remedy(
             await p.flush(0)
 
 
-async def test_a_server_without_an_answer_is_told(tmp_path: Path) -> None:
+async def test_a_server_without_an_answer_is_reported(tmp_path: Path) -> None:
     async def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

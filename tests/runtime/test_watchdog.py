@@ -110,7 +110,7 @@ async def test_a_disk_that_fails_is_no_reason_to_start_again(tmp_path: Path) -> 
         plan.write_text("eio")
         async with wire(running.port, Connect("c")) as publisher:
             publisher.send(Publish("t", b"x", 1, 7))
-            await running.logged("the store takes no data")
+            await running.logged("the store accepts no data")
             for _ in range(2 * 4):
                 assert await systemd.hears(b"WATCHDOG=1", INTERVAL_S)
 

@@ -1,4 +1,4 @@
-"""Listeners whose address is not there yet, as when DHCP is late: they wait, and all else runs."""
+"""Listeners whose address is not there yet, as when DHCP is late: they wait, and the rest runs."""
 
 import asyncio
 import signal
@@ -63,7 +63,7 @@ async def test_addresses_that_are_absent_stop_nothing_else_and_are_problems(tmp_
             (problem,) = (item for item in problems if f":{port}: " in item["what"])
             assert "The gateway" in problem["what"]
             assert (
-                sum(f":{port}: " in line and "all else runs" in line for line in running.log) == 1
+                sum(f":{port}: " in line and "the rest runs" in line for line in running.log) == 1
             )
         running.process.send_signal(signal.SIGHUP)
         await running.logged("read again")

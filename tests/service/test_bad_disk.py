@@ -66,7 +66,7 @@ async def test_failing_disk_stops_acknowledgements_until_it_works_again(
             await publisher.publish("t", "before", qos=2)
             plan.write_text(fault)
             stuck = asyncio.create_task(publisher.publish("t", "meanwhile", qos=2, timeout=30))
-            await running.logged(f"the store takes no data: {words} (")
+            await running.logged(f"the store accepts no data: {words} (")
             async with wire(running.port, Connect("other", properties=READS)) as other:
                 other.send(Publish("t", b"refused", 1, 7))
                 assert (await other.take(Puback)).reason == ReasonCode.QUOTA_EXCEEDED
@@ -93,7 +93,7 @@ async def test_a_gateway_stops_though_its_disk_fails(tmp_path: Path, library: Pa
     ):
         plan.write_text("eio")
         publisher.send(Publish("t", b"lost", 1, 7))
-        await running.logged("the store takes no data")
+        await running.logged("the store accepts no data")
         assert await running.end() == 0
         assert (await publisher.take(Disconnect)).reason == ReasonCode.SERVER_SHUTTING_DOWN
 
@@ -101,8 +101,8 @@ async def test_a_gateway_stops_though_its_disk_fails(tmp_path: Path, library: Pa
 async def test_log_content_is_written_again_before_it_is_trusted(
     tmp_path: Path, recorder: Path
 ) -> None:
-    """After a failed fsync the log can be read, though the disk never got it; a restart must not
-    answer for it before it is there.
+    """The log can be read after a failed fsync, though the disk never got it. A restart must not
+    answer for it before it is on the disk.
     """
     async with gateway(tmp_path) as running, wire(running.port, Connect("c")) as publisher:
         publisher.send(Publish("t", b"x", 1, 7))
@@ -143,7 +143,7 @@ async def test_a_store_whose_log_the_disk_does_not_take_is_not_started(
     )
     _, error = await asyncio.wait_for(refused.process.communicate(), START_S)
     assert refused.process.returncode == 10
-    assert "the disk does not take the store's log (Input/output error)" in error.decode()
+    assert "the store's log cannot be written to the disk (Input/output error)" in error.decode()
 
 
 async def test_page_that_is_damaged_under_a_running_gateway_stops_it_before_an_acknowledgement(

@@ -277,7 +277,7 @@ async def test_second_board_of_one_name_is_a_problem_until_it_is_gone(tmp_path: 
         second = Sensor(lines[1], "roof-1", OTHER)
         (problem,), state = await _verdict_with(data, 1)
         assert (problem["part"], state) == ("boards", "fine")
-        assert problem["what"].startswith("roof-1: a second board of this name is refused at")
+        assert problem["what"].startswith("roof-1: a second board with this name is refused at")
         assert lines[1].path in problem["todo"]
         second.unplug()
         await _verdict_with(data, 0)

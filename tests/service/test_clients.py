@@ -259,7 +259,7 @@ async def test_thousand_half_open_connections_disturb_no_client_and_time_out(
             await client.take(Puback)
         for _, writer in streams:
             writer.close()
-        assert len([line for line in running.log if "no CONNECT came" in line]) == 1
+        assert len([line for line in running.log if "no CONNECT arrived" in line]) == 1
         assert await running.end() == 0
 
 

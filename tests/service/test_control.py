@@ -153,7 +153,7 @@ async def test_sessions_of_a_running_gateway_and_of_its_store(tmp_path: Path) ->
     assert (await session("show", "away", *data))["subscriptions"] == shown["subscriptions"]
 
 
-async def test_places_of_a_site_are_told_without_a_gateway(tmp_path: Path) -> None:
+async def test_places_of_a_site_are_reported_without_a_gateway(tmp_path: Path) -> None:
     with closing(open_store(tmp_path, "a")) as database:
         database.execute("INSERT INTO session VALUES (1, 'here', 600, 0, 0, NULL)")
         database.execute("INSERT INTO session VALUES (2, 'doubted', 600, 0, 0, NULL)")

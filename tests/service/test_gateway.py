@@ -105,7 +105,7 @@ async def test_second_gateway_on_the_same_data_names_the_lock_holder(tmp_path: P
         assert await again.end() == 0
 
 
-async def test_systemd_is_told_when_clients_may_connect(tmp_path: Path) -> None:
+async def test_systemd_learns_when_clients_may_connect(tmp_path: Path) -> None:
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
         channel.bind(address)

@@ -249,7 +249,7 @@ async def test_both_receive_maximums_hold_across_reconnects_and_a_kill(tmp_path:
         assert await running.end() == 0
 
 
-async def test_limits_of_a_connection_are_told_and_kept_on_both_sides(tmp_path: Path) -> None:
+async def test_limits_of_a_connection_are_reported_and_kept_on_both_sides(tmp_path: Path) -> None:
     text = (
         "[limits]\nkeep_alive_s = 1\ntopic_aliases = 2\npacket_bytes = 5000\nsession_expiry_s ="
         " 60\n"

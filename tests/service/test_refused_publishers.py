@@ -146,7 +146,8 @@ async def test_a_thousand_paho_clients_lose_nothing_and_do_not_storm(tmp_path: P
 async def test_aiomqtt_hears_that_a_message_was_refused(
     tmp_path: Path, version: aiomqtt.ProtocolVersion, qos: int, identifier: str | None
 ) -> None:
-    """When its own time is over: it does not tell a publisher that the connection has ended."""
+    """The client reports it after its own timeout: it does not tell a publisher that the connection
+    has ended."""
     async with gateway(*configured(tmp_path, ROW + 20)) as running:
 
         async def publish(payload: str) -> None:

@@ -1,4 +1,4 @@
-"""A restored store answers for nothing that it has not got."""
+"""A restored store confirms nothing that it does not hold."""
 
 import shutil
 import sqlite3

@@ -48,7 +48,7 @@ CLIENTS = 10
 READINGS = 1000
 """Readings of a day."""
 TURNS = 10
-"""How often each client comes back in a day."""
+"""Number of reconnects of each client in a day."""
 REAL_READINGS = 600
 """Readings between two samples of a run in real time, one a second."""
 KEPT_BATCHES = 50_000
@@ -140,7 +140,7 @@ def too_steep(samples: dict[str, Series], granted: dict[str, float]) -> list[str
 
 
 def sample(data: Path, pids: dict[str, int], lines: int) -> dict[str, float]:
-    """Sample the processes and the data directory. lines: of the log since the sample before."""
+    """Sample the processes and the data directory. lines: of the log since the previous sample."""
     found: dict[str, float] = {"log lines a day": lines}
     for name, pid in pids.items():
         status = Path(f"/proc/{pid}/status").read_text()

@@ -199,8 +199,8 @@ async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
 
 
 async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
-    """For old boot loaders, under which a watchdog would reset the board in a loop: so a reboot is
-    a jump to the beginning.
+    """The build is for old boot loaders, under which a watchdog would reset the board in a loop: a
+    reboot is a jump to the beginning.
     """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
     async with board_in(
@@ -290,8 +290,8 @@ async def test_a_loop_of_resets_spares_the_cells_of_the_boot_counter(tmp_path: P
 
 
 async def test_eeprom_of_the_sensor_lives_ten_years(tmp_path: Path) -> None:
-    """At a reading a minute; 479 readings, and one under way, use each slot eight times, and the
-    first use of an erased mark may take one write more.
+    """The rate is a reading a minute; 479 readings, and one in progress, use each slot eight times,
+    and the first use of an erased mark may take one write more.
     """
     measurement = await measure(SENSOR, 479, fresh_eeprom())
     assert measurement.eeprom_years >= 10

@@ -19,7 +19,7 @@ from gateway.site.rules.merge_window import WINDOW_S
 FRAME_S = 0.001
 COMMIT_S = 0.005
 ARRIVE_S = 3.0
-"""All clients come within this time."""
+"""Time within which all clients arrive, in seconds."""
 PARTS = (b"x" * 300,)
 
 
@@ -172,7 +172,7 @@ class Crowd:
         self.members["b"].want_session(client, self.now, done)
 
     def run(self) -> None:
-        """Until each session is at `b`, and no one else holds anything."""
+        """Run until each session is at `b`, and nowhere else."""
         for number, client in enumerate(self.clients):
             self._after(ARRIVE_S * number / len(self.clients), partial(self._come, client))
         end = self.now + 60

@@ -187,6 +187,6 @@ async def dialled(address: str, context: ssl.SSLContext | None) -> AsyncIterator
 
 
 def as_member(site: Site, name: str, folder: Path | None = None) -> ssl.SSLContext:
-    """For a `Peer` that shows this member's certificate."""
+    """Return a TLS context for a `Peer` that shows this member's certificate."""
     place = folder or site.of(name)
     return dialling(place, membership(place))

@@ -110,7 +110,7 @@ class Schedule:
         client.connect(self.random.choice(self.world.names), self.random.random() < 0.15)
 
     def bounce(self) -> None:
-        """To another member and back, within a search of the first one."""
+        """Move a client to another member and back, within a search of the first one."""
         client = self.random.choice(self.world.clients)
         there, back = self.random.sample(self.world.names, 2)
         client.connect(back)

@@ -178,7 +178,7 @@ def test_an_invitation_that_has_ended_was_altered_or_withdrawn(
                 return later
 
         patch.setattr("gateway.site.pki.invitation.datetime", Later)
-        assert "the invitation ended at" in asked(site, wanted(newer))["refused"]
+        assert "the invitation expired at" in asked(site, wanted(newer))["refused"]
     assert invitations.withdraw(site.of("attic"), "barn")
     assert not invitations.withdraw(site.of("attic"), "barn")
     assert "not known here" in asked(site, wanted(newer))["refused"]

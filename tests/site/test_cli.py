@@ -107,7 +107,7 @@ async def test_a_second_gateway_joins_and_is_removed(
         async with running(barn.config) as (other,):
             await until(lambda: member.linked("barn") and other.linked("attic"))
             done.append(await attic.site("remove", "barn"))
-            assert "take it out of their lists, without a restart" in done[-1].out
+            assert "remove it from their lists, without a restart" in done[-1].out
             await until(lambda: not member.linked("barn"))
     assert barn.folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in barn.folder.iterdir()} == {0o600}

@@ -51,7 +51,7 @@ def table(landing: Path) -> dict[tuple[str, int, int], bytes]:
 
 
 class Source:
-    """Publishes at QoS 1 and 2; half of it says who it is. acknowledged: payloads."""
+    """A publisher at QoS 1 and 2; half of its messages have an identity. acknowledged: payloads."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -120,4 +120,4 @@ async def test_a_gateway_and_its_disk_die_and_each_acknowledged_reading_lands_on
         said = await asyncio.to_thread(
             CliRunner().invoke, app, ["status", "--config", str(site.config("b"))]
         )
-        assert "no other member takes copies: readings are refused" in said.output
+        assert "no other member accepts copies: readings are refused" in said.output

@@ -1,4 +1,4 @@
-"""Which of several claims for a session is the newest."""
+"""The choice of the newest of several claims for a session."""
 
 from gateway.site.rules.decision import Claim, Decision, decide
 

@@ -38,7 +38,7 @@ class Reader:
         self._held: set[int] = set()
 
     async def read(self, wire: Wire) -> None:
-        """Until the connection ends."""
+        """Read until the connection ends."""
         with suppress(AssertionError, OSError):
             while True:
                 self._take(wire, await wire.take(Packet))
@@ -58,7 +58,7 @@ class Reader:
 
 
 async def figure(site: Gateways, name: str, figure: str, count: int) -> None:
-    """Until it is so."""
+    """Wait until a figure has this value."""
     async with asyncio.timeout(SOON_S):
         while True:
             if (await site.figures(name))[figure] == count:
@@ -103,7 +103,7 @@ async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
 async def test_a_reader_that_moves_while_all_publish_gets_each_message_once(
     tmp_path: Path,
 ) -> None:
-    """And what follows its session is over soon after."""
+    """The forwarders of its session end soon after."""
     async with gateways(tmp_path, "a", "b", "c") as site:
         reader = Reader()
         wire, _ = await site.connect("a", "reader")
@@ -163,7 +163,7 @@ async def test_absent_member_gets_missed_messages_later(tmp_path: Path) -> None:
 
 
 async def holds(site: Gateways, name: str, *topics: str) -> None:
-    """Until these are the retained messages on the disk of a gateway."""
+    """Wait until these are the retained messages on the disk of a gateway."""
     await until(
         lambda: [item.topic for item in retained(site.data(name), None)] == [*topics], patience=20
     )

@@ -1,4 +1,5 @@
-"""Whatever bytes come: frames, or one SiteError; never more memory than a frame has."""
+"""Frames from arbitrary bytes: frames or one SiteError, and never more memory than one frame
+needs."""
 
 import asyncio
 from typing import Any

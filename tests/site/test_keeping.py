@@ -1,4 +1,4 @@
-"""Copies for other members, without I/O: bounds, and a member that is mad."""
+"""Copies for other members, without I/O: bounds, and a member that breaks all rules."""
 
 import random
 from collections import deque
@@ -67,7 +67,7 @@ class Shelf:
 
 
 class Kept:
-    """With all that it has said."""
+    """A keeper with all messages that it has sent."""
 
     def __init__(self, most: int = 1 << 30) -> None:
         self.shelf = Shelf()
@@ -104,7 +104,7 @@ def test_rows_are_split_so_that_each_part_fits_into_a_frame() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_other_bytes_are_not_read_as_a_frame(seed: int) -> None:
-    """Whatever a member says, it is one message or a SiteError."""
+    """Any bytes from a member are one message or a SiteError."""
     draw = random.Random(seed)
     whole = [encode(told()), encode(Held(LINE, 3)), encode(Rows(LINE, [row(1), row(2)]))]
     for _ in range(3000):
@@ -162,7 +162,7 @@ def test_a_member_that_sends_more_than_it_may_loses_its_link() -> None:
 
 @pytest.mark.parametrize("why", ["its link has ended", "it has chosen another one"])
 def test_rows_without_room_are_dropped_when_they_will_be_sent_again(why: str) -> None:
-    """Else an honest member loses its link: it sends all unconfirmed rows each time."""
+    """An honest member would lose its link, since it sends all unconfirmed rows each time."""
     kept = Kept()
     kept.room = False
     size = FRAME_BYTES - 1000

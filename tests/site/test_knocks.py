@@ -223,7 +223,7 @@ async def test_a_knock_at_a_member_that_does_not_know_us_tells_both(
 
 
 async def test_a_stranger_cannot_knock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither one without a certificate nor one of another site."""
+    """The stranger has no certificate, or one of another site."""
     site = Site(tmp_path / "ours", "attic", "barn")
     other = Site(tmp_path / "theirs", "attic", "barn")
     heard: list[str] = []
@@ -295,7 +295,7 @@ async def test_backoff_is_forgiven_by_an_answered_question(
     assert (longest <= 0.12) is forgiven, waits
 
 
-async def test_a_member_that_has_stopped_is_told_from_one_that_is_lost(site: Site) -> None:
+async def test_a_member_that_has_stopped_is_distinguished_from_one_that_is_lost(site: Site) -> None:
     async with running(site.config("barn")) as (barn,):
         async with running(site.config("attic")):
             await until(lambda: barn.linked("attic"))

@@ -349,7 +349,7 @@ def test_an_epoch_near_the_end_makes_no_record_that_others_must_refuse(
 
 
 def test_queries_for_absent_clients_are_forgotten(site: Site) -> None:
-    """Only records here, or about to come, are worth a mark."""
+    """The member remembers a query only for sessions that are here or about to arrive."""
     marks, contacts = site.member._trust._marks, site.member.contacts
     for number in range(5000):
         contacts.now += 1

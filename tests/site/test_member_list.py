@@ -53,7 +53,7 @@ def test_signed_list_is_taken_over_and_kept(site: Site) -> None:
     assert not again.refresh(), "the file is the same"
 
 
-def test_later_list_is_newer_whatever_the_clock_shows(site: Site) -> None:
+def test_later_list_is_newer_at_any_clock(site: Site) -> None:
     numbers = [sign(site.of("a"), TWO).number for _ in range(5)]
     assert numbers == sorted(set(numbers))
 
@@ -164,7 +164,7 @@ def test_other_gateways_cannot_change_the_members(site: Site) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"a": "h:1", "b": "h:1"}, {"a": "h"}, {}, {"a" * 65: "h:1"}])
-def test_members_that_cannot_be_are_refused(site: Site, wrong: dict[str, str]) -> None:
+def test_impossible_members_are_refused(site: Site, wrong: dict[str, str]) -> None:
     with pytest.raises(OncewayError):
         change(site.of("a"), wrong)
     assert not (site.of("a") / FILE).exists()

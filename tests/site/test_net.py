@@ -240,7 +240,9 @@ async def test_a_clock_that_is_off_is_named(
         await until(lambda: said(log, "a connection from 127", words))
 
 
-async def test_clocks_that_differ_are_told(tmp_path: Path, log: pytest.LogCaptureFixture) -> None:
+async def test_clocks_that_differ_are_reported(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
     site = Site(tmp_path, "attic", "barn")
     async with running(site.config("barn")) as (barn,):
         async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
@@ -524,7 +526,7 @@ async def test_strangers_cost_a_handshake_and_keep_no_member_out(
 
 
 @pytest.mark.parametrize("absent", ["192.0.2.1", "[2001:db8::1]", "[fe80::1%none0]"])
-async def test_a_member_whose_own_address_is_absent_runs_and_says_so(
+async def test_a_member_whose_own_address_is_absent_runs_and_logs_it(
     absent: str, tmp_path: Path, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listening, "AGAIN_S", 0.01)
@@ -535,7 +537,7 @@ async def test_a_member_whose_own_address_is_absent_runs_and_says_so(
         assert attic.row("attic")["problem"].startswith(absent)
         assert "does not have that address" in attic.row("attic")["problem"]
         assert barn.row("barn")["problem"] is None
-        assert said(log, absent, "all else runs") == 1
+        assert said(log, absent, "the rest runs") == 1
         if "%" in absent:  # its network interface comes
             attic.net._listener._config = site.config("attic")
             await until(lambda: attic.net.port > 0)

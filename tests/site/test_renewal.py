@@ -57,7 +57,7 @@ async def test_certificates_are_renewed_at_half_their_life(
 async def test_first_gateway_renews_a_certificate_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Then it can invite members whose certificates have ended, too."""
+    """Afterwards it can also invite members with expired certificates."""
     site = Site(tmp_path, "attic", "barn")
     age(monkeypatch, site, 11, "attic")
     assert _certificate(site.config("attic")).state is State.WRONG
@@ -75,7 +75,7 @@ async def test_a_certificate_that_ends_soon_is_a_problem(
     found = _certificate(site.config("barn"))
     assert (found.state, "link to the first gateway" in (found.todo or "")) == (State.WARNING, True)
     async with running(site.config("barn")) as (barn,):
-        assert "its certificate ends on" in barn.net.status()[0]["problem"]
+        assert "its certificate expires on" in barn.net.status()[0]["problem"]
         async with running(site.config("attic")):  # doctor's remedy
             await until(lambda: barn.net.status()[0]["problem"] is None)
     assert _certificate(site.config("barn")).state is State.OK

@@ -88,7 +88,8 @@ async def test_lone_gateway_stops_without_waiting(tmp_path: Path) -> None:
 def test_stop_waits_as_long_as_sessions_move(
     monkeypatch: pytest.MonkeyPatch, moving: int, takes_s: tuple[float, float]
 ) -> None:
-    """On a busy machine a session moves each fifth of a second. 150 of them need half a minute."""
+    """A session moves each fifth of a second on a busy machine, so 150 of them need half a
+    minute."""
     now, here, gone = [0.0], {f"c{number}": None for number in range(150)}, set[str]()
 
     async def sleep(seconds: float) -> None:

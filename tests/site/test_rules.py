@@ -501,7 +501,7 @@ def test_replies_before_a_restore_report_are_suspect(site: Site) -> None:
     assert site.client.accepted
 
 
-def test_a_restored_store_is_told_of_once_and_clients_that_stay_go_on(site: Site) -> None:
+def test_a_restored_store_is_reported_once_and_clients_that_stay_go_on(site: Site) -> None:
     site.come("a")
     forget(site, "b")
     assert site.client.accepted
@@ -724,7 +724,7 @@ def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> N
 
 
 def test_concurrent_recalls_end(site: Site) -> None:
-    """Both begin together, as after a power failure. The member that is asked gives way."""
+    """Two recalls begin together, as after a power failure. The member that is asked gives way."""
     begin_with(
         site,
         a=Record(0, Session(1), suspect=True, copied=True),

@@ -90,7 +90,7 @@ class Net:
         self.members[to].sharing.received(sender, frame)
 
     def settle(self) -> None:
-        """Until no one has anything to say."""
+        """Run until no message remains."""
         for _ in range(1000):
             while self.frames:
                 self.bring()

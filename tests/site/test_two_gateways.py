@@ -123,7 +123,7 @@ async def listed(site: Gateways, options: tuple[str, ...] = ("--json",)) -> tupl
 
 
 async def leave_a_stale_session(site: Gateways) -> None:
-    """At a, which is stopped: its client has begun another one at b."""
+    """Leave a stale session at a, which is stopped: its client has begun another one at b."""
     client, _ = await site.connect("a")
     await published(client, 7, b"old")
     client.writer.close()
@@ -151,7 +151,8 @@ async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_with_a_new_card_puts_all_into_doubt(tmp_path: Path) -> None:
-    """Only this gateway knew that the session of the other one is over."""
+    """The gateway with the new card was the only one to know that the session of the other one is
+    over."""
     async with gateways(tmp_path, "a", "b") as site:
         await leave_a_stale_session(site)
         await site.kill("b")
@@ -188,8 +189,8 @@ async def until_one_place(site: Gateways, client: str = "c") -> str:
 
 
 async def until_settled(site: Gateways) -> None:
-    """Until the session is in one place, and no disk says that another one may hold an older one.
-    If a member is killed before that, both members' records become suspect.
+    """Wait until the session is in one place, and no disk says that another one may hold an older
+    one. If a member is killed before that, both members' records become suspect.
     """
     await until_one_place(site)
     async with asyncio.timeout(SOON_S):

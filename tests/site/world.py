@@ -242,7 +242,7 @@ class Gateway:
         """The connection to each other one, as far as the process knows."""
         self.starts = 0
         self.met: dict[str, int] = {}
-        """By member, which of its starts the process has met last."""
+        """Number of the last start that the process has met, by member."""
         self.paused = False
         self._waiting: list[Event] = []
         self._armed: float | None = None
@@ -252,7 +252,7 @@ class Gateway:
 
     @property
     def now(self) -> float:
-        """By its own clock: each machine counts from its own start."""
+        """Return the time by its own clock, which counts from the machine's start."""
         return self.world.now + self._ahead
 
     def start(self) -> None:
@@ -465,7 +465,7 @@ class Connection:
         self.open = False
         """The gateway has accepted it."""
         self.waits = False
-        """For where its session is."""
+        """Whether it waits to learn where its session is."""
 
     def lost(self) -> None:
         self.open = False
@@ -494,7 +494,7 @@ class Client:
         self.session: int | None = None
         """The session that it believes to have."""
         self.flight: dict[int, tuple[int, str]] = {}
-        """By identifier: the message, and the last report about it."""
+        """Message and its last report, by packet identifier."""
         self.marked = False
         """Whether the client was told at some time that its session is suspect."""
         self.doubted = 0
@@ -583,7 +583,7 @@ class Client:
 
 
 class Link:
-    """Between two members: frames in order, each way with a delay of its own."""
+    """A link between two members: frames in order, each direction with its own delay."""
 
     def __init__(self, ends: tuple[str, str]) -> None:
         self.ends = ends
@@ -595,9 +595,9 @@ class Link:
         self.held: list[Event] = []
         """Frames that a cut holds back."""
         self.frames: dict[str, deque[bytes]] = {end: deque() for end in ends}
-        """On their way to each end."""
+        """Frames on their way to each end."""
         self.clear = dict.fromkeys(ends, 0.0)
-        """When the last frame to each end arrives."""
+        """Time at which the last frame to each end arrives."""
 
 
 class World:
@@ -842,7 +842,7 @@ class World:
         )
 
     def check(self, changed: Gateway) -> None:
-        """At most one gateway takes the session of a client for the newest."""
+        """Check that at most one gateway considers its session of a client the newest."""
         for client in changed.holder.records:
             if changed.is_newest(client):
                 for gateway in self.gateways.values():

@@ -1,4 +1,4 @@
-"""Rows of the spool taken away, as the uplink does when they have landed."""
+"""Removal of rows from the spool, as by the uplink when they have landed."""
 
 import sqlite3
 

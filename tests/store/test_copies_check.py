@@ -46,7 +46,7 @@ def landing(folder: Path) -> list[tuple[object, ...]]:
 RIGHT = [item for _, item in rows()]
 
 
-def test_changed_replica_does_not_land_and_is_told(
+def test_changed_replica_does_not_land_and_is_reported(
     shelf: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     changes = [

@@ -36,7 +36,7 @@ VALUES = ("NULL", "x'ff'", "'x'", "1.5", "-1", "9223372036854775807", "''", "CAS
 """One of each type, of which one or two fit a column; negative, huge, empty, no UTF-8."""
 CLIENTS = {"waiting": 600, "flying": 19, "shared": 20, "willing": 0}
 NAMES = {("session", "client"), ("session", "user")}
-"""With another name in these, the client finds no session of its own."""
+"""Cells with names; if one of them changes, the client finds no session of its own."""
 SUBTLE = (
     ("session", "client", "NULL"),
     ("journey", "key", "'x'"),
@@ -307,7 +307,7 @@ def test_command_that_shows_a_damaged_store_names_the_row(
         SHOWN[table, column](tmp_path)
     except OncewayError as error:
         said = str(error)
-    assert not said or f" of {table}: its {column} cannot be" in said or "UTF-8" in said
+    assert not said or f" of {table}: invalid {column}" in said or "UTF-8" in said
 
 
 FITTING = {

@@ -115,7 +115,7 @@ def test_random_hits_let_no_wrong_message_be_served(world: World, hits: int) -> 
         "queue SET message = message + (1 << 20) WHERE message = {id}",
     ],
 )
-def test_changed_message_ends_its_session_and_is_told(
+def test_changed_message_ends_its_session_and_is_reported(
     world: World, change: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = "SELECT id FROM message WHERE topic = ? ORDER BY id LIMIT 1 OFFSET 50"
@@ -147,7 +147,7 @@ def test_message_that_changes_while_the_gateway_runs_is_not_served(world: World)
     ("table", "column"),
     [(table, column) for table, columns in row_checks.COLUMNS.items() for column in columns],
 )
-def test_changed_cell_leaves_its_row_out_and_is_told(
+def test_changed_cell_leaves_its_row_out_and_is_reported(
     world: World, table: str, column: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     database = world.database

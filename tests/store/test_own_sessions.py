@@ -70,7 +70,7 @@ def test_whole_session_goes_on(world: World, caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.mark.parametrize("column", ["count = 5000000000", "count = 0"])
-def test_queue_that_cannot_be_read_is_told_once_and_a_new_session_begins(
+def test_queue_that_cannot_be_read_is_reported_once_and_a_new_session_begins(
     world: World, caplog: pytest.LogCaptureFixture, column: str
 ) -> None:
     world.database.execute(f"UPDATE queue SET {column} WHERE first = 300 AND {OWN}")
@@ -96,7 +96,7 @@ def test_queue_that_cannot_be_read_is_told_once_and_a_new_session_begins(
         "UPDATE session SET expiry = -1 WHERE client = 'bridge-b'",
     ],
 )
-def test_damaged_row_is_told_once_and_a_new_session_begins(
+def test_damaged_row_is_reported_once_and_a_new_session_begins(
     world: World, caplog: pytest.LogCaptureFixture, statement: str
 ) -> None:
     world.database.execute(statement)

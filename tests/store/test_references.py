@@ -165,12 +165,12 @@ CASES = {
     "flow, next": (
         "waiting",
         "UPDATE flow SET next = 90 WHERE " + of("waiting"),
-        "89 places of its queue are neither under way nor still to be sent",
+        "89 places of its queue are neither in flight nor still to be sent",
     ),
     "queue, under way": (
         "flying",
         "DELETE FROM queue WHERE " + of("flying") + " AND first = 3",
-        "1 messages that were under way are gone",
+        "1 messages that were in flight are gone",
     ),
     "flow": ("flying", "DELETE FROM flow WHERE " + of("flying"), "packet identifiers are gone"),
     "flow of a queue": (
@@ -200,7 +200,7 @@ CASES = {
     "batch_content": (
         None,
         "DELETE FROM batch_content WHERE number = 1",
-        "batch 1: which readings",
+        "batch 1: the list of its readings",
     ),
     "spool": (None, "DELETE FROM spool WHERE id = 7", "row 7 of the spool is gone"),
     "spool, two rows": (None, "DELETE FROM spool WHERE id IN (6, 7)", "rows 6 to 7 of the spool"),
@@ -292,7 +292,7 @@ NEVER_GIVEN = {
 @pytest.mark.parametrize("said", NEVER_GIVEN)
 def test_a_number_behind_which_no_other_fits_is_refused_by_name(world: World, said: str) -> None:
     harm(world.database, NEVER_GIVEN[said])
-    with pytest.raises(Refused, match=f"{said}: this number was never given"):
+    with pytest.raises(Refused, match=f"{said}: this number was never assigned"):
         world.power_cut()
 
 
@@ -341,7 +341,7 @@ def test_store_without_what_every_store_has_is_refused(
 
 @pytest.mark.parametrize("value", ["'x!'", "'-1'", "''", "NULL", "CAST(x'ff' AS TEXT)"])
 @pytest.mark.parametrize("key", [key for key in VALUES if key != "gateway"])
-def test_value_in_meta_that_cannot_be_is_named_by_start_and_check(
+def test_impossible_value_in_meta_is_named_by_start_and_check(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str, value: str
 ) -> None:
     world.database.execute(f"INSERT OR REPLACE INTO meta VALUES (?, {value})", (key,))
@@ -350,7 +350,7 @@ def test_value_in_meta_that_cannot_be_is_named_by_start_and_check(
     if key.startswith("uplink."):  # the gateway goes on: what comes waits in the spool
         world.power_cut()
         assert said in caplog.text
-        with Spool(tmp_path) as spool, pytest.raises(OncewayError, match=f"{key}.*cannot be"):
+        with Spool(tmp_path) as spool, pytest.raises(OncewayError, match=f"{key}.*is invalid"):
             spool.get(key)
         return
     with pytest.raises(StoreError, match=f"{said}.*onceway store salvage"):
@@ -397,7 +397,7 @@ def test_client_identifier_that_differs_in_the_index_is_reported(
     assert len(places) == 3
 
 
-def test_many_losses_are_told_in_a_bounded_number_of_lines(
+def test_many_losses_are_reported_in_a_bounded_number_of_lines(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(50):
@@ -453,7 +453,7 @@ def test_damaged_place_in_the_store_of_a_running_gateway_is_reported(
     assert not present(world, "waiting")
 
 
-def test_last_message_of_a_queue_that_is_gone_is_told_while_the_gateway_runs(
+def test_last_message_of_a_queue_that_is_gone_is_reported_while_the_gateway_runs(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No row behind it shows the gap."""
@@ -487,7 +487,7 @@ def test_queue_that_is_not_committed_yet_is_no_loss(
     ]
 
 
-def test_messages_of_an_ended_session_that_are_gone_are_told(
+def test_messages_of_an_ended_session_that_are_gone_are_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The messages were for the other members of its shared subscription."""

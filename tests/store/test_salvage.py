@@ -104,7 +104,7 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
 
 
 def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path: Path) -> None:
-    """In a damaged store its client may have got it already."""
+    """The client of a damaged store may have got it already."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         commit = Commit(2)
@@ -181,7 +181,7 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO mark VALUES ('b', 0, 7, 5, 0, x''), ('b', 1, 0, 5, 0, x'')")
-    assert check(tmp_path) == ["row 'b', 1 of mark: its incarnation cannot be"]
+    assert check(tmp_path) == ["row 'b', 1 of mark: invalid incarnation"]
     salvage(tmp_path)
     assert check(tmp_path) == []
     with closing(open_store(tmp_path, "site-7")) as database:
@@ -219,12 +219,12 @@ async def test_the_gateway_names_the_damage_and_the_way_out(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("doubt", [0, 1, 2, 3])
 @pytest.mark.parametrize("older", ["[]", '["b"]', "", "7", "{}", "[7]"])
-def test_a_place_that_cannot_be_is_found_and_named(tmp_path: Path, doubt: int, older: str) -> None:
+def test_an_impossible_place_is_found_and_named(tmp_path: Path, doubt: int, older: str) -> None:
     filled(tmp_path, 20)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO place VALUES ('c', 1, ?, ?)", (doubt, older))
     wrong = ["doubtful"] * (doubt == 3) + ["older"] * (older not in ("[]", '["b"]'))
-    found = [f"row 'c' of place: its {' and '.join(wrong)} cannot be"] if wrong else []
+    found = [f"row 'c' of place: invalid {' and '.join(wrong)}"] if wrong else []
     assert check(tmp_path) == found
     if found:
         with pytest.raises(StoreError, match=found[0] + r".*onceway store salvage"):
@@ -233,7 +233,7 @@ def test_a_place_that_cannot_be_is_found_and_named(tmp_path: Path, doubt: int, o
 
 @pytest.mark.parametrize("column", ["closed", "tails", "filters", "done"])
 @pytest.mark.parametrize("wrong", ["", "7", "{}", "[7]", "[[]]", "[null]"])
-def test_a_journey_with_lists_that_are_none_is_found_and_named(
+def test_invalid_lists_of_a_session_move_are_found_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, column: str, wrong: str
 ) -> None:
     filled(tmp_path, 20)
@@ -243,7 +243,7 @@ def test_a_journey_with_lists_that_are_none_is_found_and_named(
         assert check(tmp_path) == []
         database.execute(f"UPDATE journey SET {column} = ?", (wrong,))
     (found,) = check(tmp_path)
-    assert f"row 1 of journey: its {column} cannot be" in found
+    assert f"row 1 of journey: invalid {column}" in found
     if column == "done":
         salvage(tmp_path)
         assert check(tmp_path) == []

@@ -50,7 +50,7 @@ def go_on(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
-def test_changed_or_lost_row_is_told_and_never_used(
+def test_changed_or_lost_row_is_reported_and_never_used(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, table: str, column: str | None
 ) -> None:
     database = world.database
@@ -81,7 +81,7 @@ def test_changed_or_lost_row_is_told_and_never_used(
 
 
 @pytest.mark.parametrize("row", ["value = 'boot'", "kind = 'session'", "kind = 'place'"])
-def test_lost_copy_is_told(world: World, tmp_path: Path, row: str) -> None:
+def test_lost_copy_is_reported(world: World, tmp_path: Path, row: str) -> None:
     database = world.database
     row = "kind = 'meta' AND key = 'boot'" if "value" in row else row
     database.execute(
@@ -189,7 +189,7 @@ def test_salvage_tells_changed_rows_and_ends_their_sessions(world: World, tmp_pa
 MARK = ("board", 1, 77, 5000, -5, b"")
 
 
-def test_changed_mark_is_left_out_and_told(
+def test_changed_mark_is_left_out_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A mark that says more than was received would lose the board's next readings."""

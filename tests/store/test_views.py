@@ -103,7 +103,7 @@ def test_the_subscriptions_in_the_store_are_those_of_the_broker(
     assert views.session(tmp_path, "nobody", None) is None
 
 
-def test_a_session_that_is_told_to_end_ends_at_the_next_start_with_everything_due(
+def test_a_session_that_was_ordered_to_end_ends_at_the_next_start_with_everything_due(
     world: World, tmp_path: Path
 ) -> None:
     other = world.durable("other")

@@ -17,8 +17,8 @@ from gateway.store.writer import Writer
 
 
 class Disk:
-    """Stands in for `apply`: fails for the commits in `broken`, and notes the numbers of the
-    others.
+    """A replacement of `apply` that fails for the commits in `broken`, and notes the numbers of
+    the others.
     """
 
     def __init__(self) -> None:

@@ -154,8 +154,8 @@ PLACES = {
     "web/page_registry.py": {"PageRegistry._run": CLIENT},
     "web/uplink.py": {"UplinkReader.state": "job page"},
 }
-"""By file and function: where a failure is seen. `job NAME`: a background job. `part NAME`: a part
-of the status. `job internal` stands for errors of timers, which their next round follows.
+"""Places where a failure is seen, by file and function. `job NAME`: a background job. `part NAME`:
+a part of the status. `job internal` stands for errors of timers, which their next round follows.
 """
 
 

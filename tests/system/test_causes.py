@@ -1,4 +1,4 @@
-"""Each cause of a disk that takes no data has one sentence, and each place says that sentence."""
+"""Each cause of a disk that accepts no data has one sentence, and each place says that sentence."""
 
 import errno
 import os
@@ -136,7 +136,7 @@ def test_refusal_and_health_say_the_cause(
 
 @pytest.mark.parametrize("name", ["EDQUOT", "EROFS", "ENOSPC", "EIO"])
 @pytest.mark.parametrize("code", ["SQLITE_IOERR_WRITE", "SQLITE_CANTOPEN"])
-def test_write_error_of_sqlite_is_told_apart_by_the_folder(
+def test_write_error_of_sqlite_is_distinguished_by_the_folder(
     name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite has one code for a full quota, a read-only disk and a broken one."""
@@ -263,6 +263,6 @@ def test_writer_logs_the_cause(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     writer.submit(Commit(1, 1, axis=(1, None)))
     assert failed.wait(10)
     writer.stop(0.0, None)
-    (line,) = [text for text in caplog.messages if "takes no data" in text]
+    (line,) = [text for text in caplog.messages if "accepts no data" in text]
     assert "read-only" in line
     assert "full" not in line

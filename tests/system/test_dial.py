@@ -126,7 +126,7 @@ def test_last_address_is_tried_if_no_other_one_answers(monkeypatch: pytest.Monke
 async def test_silent_name_server_delays_no_other_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Neither the event loop nor the thread pool waits, and one lookup serves all attempts."""
+    """The event loop and the thread pool do not wait, and one lookup serves all attempts."""
     goes_on, asked = threading.Event(), []
 
     def hang(*args: object, **more: object) -> list[object]:

@@ -96,7 +96,7 @@ def land(site: Path) -> None:
 
 
 def until_landed(site: Path) -> None:
-    """Until a batch has landed."""
+    """Wait until a batch has landed."""
     end = time.monotonic() + START_S
     while not landed(site):
         assert time.monotonic() < end

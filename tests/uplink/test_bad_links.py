@@ -70,7 +70,7 @@ class Bench:
         assert self.error is None
 
     def wait_until_landed(self, timeout: float = 60) -> None:
-        """And until the uplink has said so at the landing place, too."""
+        """Wait until a batch has landed and the uplink has published that at the landing place."""
         wait_until(lambda: not self.data.spool_ids(), "the spool to drain", timeout)
         waits = self._stop.waits
         wait_until(lambda: self._stop.waits > waits, "the uplink to have nothing to do", timeout)

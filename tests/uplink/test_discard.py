@@ -158,7 +158,8 @@ class Cut(Exception):
 def test_discard_that_is_interrupted_can_be_run_again_or_left(
     data: GatewayData, drain, landed, tmp_path: Path, cut: bool, steps: int, monkeypatch
 ) -> None:
-    """After each transaction. The rest then lands, or goes by another discard."""
+    """The interruption is after each transaction. The rest then lands, or is removed by another
+    discard."""
     monkeypatch.setattr("gateway.uplink.discard._PIECE", 4)
     data.add(10, None)
     data.add(5)

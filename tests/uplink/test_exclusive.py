@@ -67,7 +67,7 @@ def server(request, tmp_path) -> Iterator[SftpOfKind]:
 
 @pytest.fixture
 def connect(request, tmp_path, monkeypatch) -> Iterator[Callable[[], Landing]]:
-    """Opens the place of the name that the test is parametrised with."""
+    """Return a function that opens the place that the test is parametrised with."""
     name = request.param
     if name in SFTP:
         with sftp_of_kind(tmp_path / "server", replace(SFTP[name][0])) as running:
@@ -276,7 +276,7 @@ def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when):
 
 @pytest.mark.parametrize("server", [NO_LINKS, LINKS], ids=["claim", "link"], indirect=True)
 def test_cut_at_each_request_of_a_batch_it_lands_under_its_number(server, data):
-    """The whole uplink, one store: each try is cut one request later than the one before."""
+    """The whole uplink, one store: each try is cut one request later than the previous try."""
 
     def connect() -> Landing:
         return open_landing(server.url(), server.options)
@@ -324,7 +324,7 @@ def test_a_cut_while_a_file_is_replaced_leaves_the_old_or_the_new_one(server, wh
     landing.close()
 
 
-# Two gateways of one name
+# Two gateways with one name
 
 
 @pytest.mark.parametrize("connect", PLACES, indirect=True)
@@ -363,7 +363,7 @@ def test_cloned_cards_that_race_from_the_start_lose_and_double_nothing(connect, 
 
 
 @pytest.mark.parametrize("connect", PLACES, indirect=True)
-def test_concurrent_creators_of_one_name_have_one_winner_and_the_others_are_told(connect):
+def test_concurrent_creators_of_one_name_have_one_winner_and_the_others_get_an_error(connect):
     landings = [connect() for _ in range(4)]
     for landing in landings:
         landing.prove("site-1")
@@ -392,7 +392,7 @@ def test_concurrent_creators_of_one_name_have_one_winner_and_the_others_are_told
 
 
 @pytest.mark.parametrize("connect", ["no links"], indirect=True)
-def test_both_ends_are_told(connect, data, tmp_path, caplog, monkeypatch):
+def test_both_ends_learn_of_a_second_installation(connect, data, tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
     data.add(5)
     land(data, connect)
@@ -409,7 +409,7 @@ def test_both_ends_are_told(connect, data, tmp_path, caplog, monkeypatch):
     assert len(spooled(data)) == 5, "it stays in the spool"
     caplog.clear()
     land(twin, connect)
-    assert "another gateway of the name site-1 was refused here (host " in caplog.text
+    assert "another gateway named site-1 was refused here (host " in caplog.text
     caplog.clear()
     for _ in range(2):  # as systemd starts it again and again
         assert isinstance(land(data, connect), OwnedByAnother)
@@ -441,7 +441,7 @@ def test_centre_reads_the_refused_gateways(data, make_data, tmp_path):
     ((gateway, host, at),) = report._refused(centre, ["site-1", "site-2"])
     assert (gateway, host) == ("site-1", socket.gethostname())
     said = report.text(report.Report([], refused=[(gateway, host, at)]))
-    assert f"refused: another gateway of the name site-1 (host {host}, {at})" in said
+    assert f"refused: another gateway named site-1 (host {host}, {at})" in said
     for damaged in (b"", b"{", b"[1]", b"null", b"[" * 5000):
         (place / "site-1" / "refused.json").write_bytes(damaged)
         assert report._refused(centre, ["site-1"]) == []
@@ -552,7 +552,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("answer", UNKNOWN, ids=str)
-def test_a_store_that_does_not_know_the_condition_is_told_by_its_status(s3, answer, request):
+def test_a_store_that_does_not_know_the_condition_is_recognised_by_its_status(s3, answer, request):
     folder = f"{s3.url()}/unknown-{abs(hash(request.node.name))}"
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
         proxy.answer = answer
@@ -570,7 +570,7 @@ def test_a_store_that_does_not_know_the_condition_is_told_by_its_status(s3, answ
 
 @pytest.mark.parametrize("body", ["PreconditionFailed", "Other", b"", HTML], ids=str)
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_store_that_refuses_is_told_by_its_status(s3, body, shared, request):
+def test_a_store_that_refuses_is_recognised_by_its_status(s3, body, shared, request):
     folder = f"{s3.url()}/refuses-{abs(hash(request.node.name))}"
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
         proxy.answer, proxy.heeds = (412, body), True

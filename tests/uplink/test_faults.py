@@ -24,8 +24,8 @@ from gateway.uplink.spool import Spool
 
 
 class FaultyFileSystem(MemoryFileSystem):
-    """In memory. `fault(operation, path)` is asked before each operation and may raise, or return
-    bytes to write instead.
+    """A file system in memory. `fault(operation, path)` is asked before each operation and may
+    raise, or return bytes to write instead.
     """
 
     protocol = "faulty"

@@ -94,11 +94,17 @@ def test_where_says_when_a_device_was_answered_in_doubt(data, onceway, config):
     known = [Doubt("other", 1, ["barn"]), Doubt("sensor-1", NOW, ["barn", "mill"])]
     file.write_text(json.dumps(known))
     text = onceway("where", "sensor-1", "1", "--config", config).stdout
-    assert "sensor-1 was answered in doubt at 2026-11-25 12:00:00 UTC: barn, mill did not" in text
+    assert (
+        "sensor-1 was answered with a suspect session at 2026-11-25 12:00:00 UTC: barn, mill did"
+        " not" in text
+    )
     file.write_text(json.dumps([*doubts.read(data.path), Doubt("sensor-1", None, [])]))
     text = onceway("where", "sensor-1", "1", "--config", config).stdout
-    assert "answered in doubt at an unknown time: a store had been restored, or two" in text
-    assert "in doubt" not in onceway("where", "other", "1", "--config", config).stdout
+    assert (
+        "answered with a suspect session at an unknown time: a store had been restored, or two"
+        in text
+    )
+    assert "suspect" not in onceway("where", "other", "1", "--config", config).stdout
     told = json.loads(onceway("where", "sensor-1", "2", "--config", config, "--json").stdout)
     assert told["doubts"] == [
         {"client": "sensor-1", "at": NOW, "silent": ["barn", "mill"]},
@@ -186,7 +192,7 @@ def test_where_shows_what_came_with_another_payload(onceway, tmp_path):
     first, second = onceway("where", "roof-1", "12", "--table", f"{table}/").stdout.splitlines()
     assert "in the table" in first
     assert second == (
-        "roof-1 12 (incarnation 77): came again with another payload in batch 3 of"
+        "roof-1 12 (incarnation 77): arrived again with another payload in batch 3 of"
         " site-1/00c0ffee, set aside at 2026-11-23 12:00:00 UTC: 81a0"
     )
     told = json.loads(onceway("where", "roof-1", "12", "--table", table, "--json").stdout)

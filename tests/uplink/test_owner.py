@@ -46,7 +46,7 @@ def landed_everywhere(place, landed):
     }
 
 
-def test_second_installation_with_the_same_name_is_refused_and_told_the_owner(
+def test_second_installation_with_the_same_name_is_refused_and_learns_the_owner(
     data, drain, make_data, place, tmp_path, landed
 ):
     data.add(10)

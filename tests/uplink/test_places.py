@@ -53,7 +53,7 @@ def test_replace_overwrites(place):
     assert place.read("site-1/owner.json") == b"third"
 
 
-def test_epochs_are_told_from_other_names(place):
+def test_epochs_are_distinguished_from_other_names(place):
     assert place.epochs("site-1") == []
     for name in (
         "00c0ffee/1.json",

@@ -201,7 +201,7 @@ def test_a_damaged_database_and_a_file_in_the_way_are_one_line_each(data, oncewa
     blocked = onceway("uplink", "run", "--data", data.path, *landing, "--once")
     assert (
         blocked.stderr
-        == f"error: {data.path}/batches: cannot make the folder of batches (File exists)\n"
+        == f"error: {data.path}/batches: cannot create the folder of batches (File exists)\n"
     )
     (data.path / "batches").unlink()
     with data.db() as db:

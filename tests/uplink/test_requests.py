@@ -84,7 +84,7 @@ def test_batch_on_s3_takes_four_requests(s3, data: GatewayData) -> None:
 
 
 class Polls(threading.Event):
-    """Lets an uplink poll some times, and ends it."""
+    """A landing place that ends the uplink after some polls."""
 
     left = 20
 
@@ -96,7 +96,7 @@ class Polls(threading.Event):
 
 
 def test_idle_uplink_asks_nothing(data: GatewayData, tmp_path, monkeypatch) -> None:
-    """Not even when the time to look at the owner mark has come."""
+    """The rule also holds when the check of the owner mark is due."""
     monkeypatch.setattr("gateway.uplink.runner.OWNER_CHECK_S", 0.0)
     asked: list[str] = []
 

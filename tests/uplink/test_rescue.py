@@ -397,7 +397,7 @@ def test_a_mistyped_landing_place_is_refused(onceway, dead, drain, landed, tmp_p
 
 
 @pytest.mark.parametrize("at", [0, 1, 6, -1], ids=str)
-def test_a_damaged_store_is_told_as_the_guide_says(onceway, dead, tmp_path, at):
+def test_a_damaged_store_is_reported_as_the_guide_says(onceway, dead, tmp_path, at):
     dead.add(3000)
     raw = bytearray((dead.path / "gateway.db").read_bytes())
     start = at * 4096 if at >= 0 else len(raw) - 4096
@@ -410,7 +410,7 @@ def test_a_damaged_store_is_told_as_the_guide_says(onceway, dead, tmp_path, at):
 
 
 @pytest.mark.parametrize("key", [None, "", "no key"])
-def test_a_key_that_cannot_sign_is_told_as_the_guide_says(onceway, dead, tmp_path, key):
+def test_a_key_that_cannot_sign_is_reported_as_the_guide_says(onceway, dead, tmp_path, key):
     (dead.path / "uplink.key").unlink()
     if key is not None:
         (dead.path / "uplink.key").write_text(key)

@@ -1,4 +1,4 @@
-"""Two gateways of one name with one history: a card was cloned. And what must hold of them: each
+"""Two gateways with one name with one history: a card was cloned. And what must hold of them: each
 reading that left a spool stands at the landing place, each reading has one key, and a batch once
 published keeps its bytes.
 """

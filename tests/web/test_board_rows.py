@@ -123,7 +123,7 @@ def test_unannounced_change_is_found_within_a_round(tmp_path: Path) -> None:
     assert len(found) == 100
 
 
-def test_a_board_by_radio_is_told_from_one_on_a_line(tmp_path: Path) -> None:
+def test_a_board_by_radio_is_distinguished_from_one_on_a_line(tmp_path: Path) -> None:
     there = world(tmp_path)
     there.radios.append(WELL)
     there.listed |= {name: Listed("ready", None, None) for name in ("roof-1", "shed")}

@@ -181,7 +181,7 @@ def test_message_that_a_bridge_can_never_send_is_a_problem(tmp_path: Path) -> No
     assert what == "bridge cloud: 2 messages were given up at their PUBREL and may be there"
     assert "log" in todo
     ((what, todo),) = found(not_taken=2)
-    assert what == "bridge cloud: 2 messages from the other broker cannot be taken here"
+    assert what == "bridge cloud: 2 messages from the other broker cannot be accepted here"
     assert "log" in todo
     ((what, todo),) = found(looped=2)
     assert what == "bridge cloud: 2 messages came back in a loop of bridges"

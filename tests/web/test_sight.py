@@ -33,7 +33,7 @@ LOOKS = {
     ("GET", "/api/board"),
     ("GET", "/api/where"),
 }
-"""Requests of viewers. `test_viewer_is_told_nothing_that_its_rules_forbid` makes each of them."""
+"""Requests of viewers. `test_viewer_learns_nothing_that_its_rules_forbid` makes each of them."""
 OPEN = {("POST", "/api/login"), ("GET", "/api/me")}
 ROOF = f'[[acl]]\nusers = ["{USER}"]\nread = ["sensors/roof-1/#"]\n'
 OTHERS = '[[acl]]\nusers = ["bob", "otto"]\nread = ["#"]\nwrite = ["#"]\n'
@@ -184,7 +184,7 @@ async def said(client: Browser, shown: Any, bob: Any) -> str:
     return "\n".join(texts)
 
 
-async def test_viewer_is_told_nothing_that_its_rules_forbid(tmp_path: Path) -> None:
+async def test_viewer_learns_nothing_that_its_rules_forbid(tmp_path: Path) -> None:
     async with two_boards(tmp_path, ROOF + OTHERS) as (shown, bob), browser(shown.url) as client:
         assert await client.login(USER) == 200
         text = await said(client, shown, bob)

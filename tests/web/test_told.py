@@ -80,7 +80,7 @@ def _lack(source: Source, number: int) -> None:
 
 def _silence(source: Source, number: int) -> None:
     assert source.expected is not None
-    what = f"roof-1: no reading came for more than {('90 s', '3 min')[number]}"
+    what = f"roof-1: no reading arrived for more than {('90 s', '3 min')[number]}"
     source.expected.states["roof-1"] = BoardState("silent", 30.0, 0.0, what, "")
 
 

@@ -298,12 +298,12 @@ async def test_disk_that_refuses_writes_makes_the_gateway_unhealthy_until_it_acc
         url = await address(running)
         await asyncio.to_thread(plan.write_text, "enospc")
         client.send(Publish("t", b"x", 1, 1))
-        await running.logged("the store takes no data")
+        await running.logged("the store accepts no data")
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{url}/healthz") as answer:
                 assert answer.status == 503
                 (problem,) = (await answer.json())["problems"]
-                assert (problem["part"], "takes no data (" in problem["what"]) == ("store", True)
+                assert (problem["part"], "accepts no data (" in problem["what"]) == ("store", True)
             found = await metrics(url)
             assert value(found, "store_writable") == value(found, "healthy") == 0
             assert value(found, "store_failures_total") >= 1
@@ -381,7 +381,8 @@ def test_lent_port_is_not_a_problem(tmp_path: Path) -> None:
 
 
 def test_pattern_without_a_port_is_not_a_problem(tmp_path: Path) -> None:
-    """Neither before a board is plugged in nor after: the board is one, if it is expected."""
+    """The pattern is not a problem before or after a board is plugged in; an expected board is
+    one."""
     config = parse({"serial": [{"port": "/dev/ttyACM*"}, {"port": "/dev/ttyS1"}]}, "here")
     ports = [
         a_port("/dev/ttyACM0", False),

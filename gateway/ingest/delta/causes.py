@@ -57,14 +57,14 @@ _WRAPPERS = (
 """Messages that only announce a cause."""
 
 _LOG_FILE = (
-    "A file of the table's log (_delta_log) is missing or damaged. Put it back from a backup, with"
-    " all that belongs to it: no job of the ingest makes it again"
+    "A file of the table's log (_delta_log) is missing or damaged. Restore it from a backup, with"
+    " all files that belong to it: no job of the ingest can create it again"
 )
 _MEMORY = "Give Spark more memory (--memory), or take smaller micro-batches (--rows)"
 _ADVICE = [
     (
         "No space left|Disk quota exceeded|not enough space",
-        "Make room there. The next start goes on where the table is",
+        "Make room there. The next start continues from the state of the table",
     ),
     (
         "JAVA_GATEWAY_EXITED|UnsupportedClassVersion|Java gateway process exited",
@@ -77,14 +77,14 @@ _ADVICE = [
     ),
     (
         "Read-only file system|Input/output error|Stale file handle",
-        "Look at the disk or the mount (`journalctl -k`), and mount it again. The next start goes"
-        " on where the table is",
+        "Look at the disk or the mount (`journalctl -k`), and mount it again. The next start"
+        " continues from the state of the table",
     ),
     (
         r"blockmgr-|temp_(shuffle|local)_|/spark-[0-9a-f]{8}-",
         "Files of Spark's work folder are gone: does something delete old files there, such as"
         " systemd-tmpfiles in /tmp? Give Spark a folder of its own (--conf spark.local.dir=…). The"
-        " next start goes on where the table is",
+        " next start continues from the state of the table",
     ),
     ("OutOfMemory|Java heap space|GC overhead limit|MemoryError|Cannot allocate memory", _MEMORY),
     (
@@ -104,12 +104,14 @@ _ADVICE = [
     ),
     (
         "S3AFileSystem not found",
-        "What reaches S3 was not loaded: start it with `onceway ingest run`, or with the line that"
+        "The libraries for S3 were not loaded: start it with `onceway ingest run`, or with the"
+        " line that"
         " `onceway ingest command` prints for this table",
     ),
     (
         "No FileSystem for scheme",
-        "Spark knows no such kind of URL. Give a path, or a URL that begins with s3a:, hdfs: or"
+        "Spark does not know this kind of URL. Give a path, or a URL that begins with s3a:, hdfs:"
+        " or"
         " another scheme whose jars are loaded (--conf spark.jars.packages=…)",
     ),
     (
@@ -122,7 +124,7 @@ _ADVICE = [
     (
         "Destination exists and is not a directory|not a directory|Not a directory"
         "|CANNOT_CREATE_LOG_PATH|Is a directory",
-        "Is a file in the way, or a disk not mounted? Take it away, or give another folder",
+        "Is a file in the way, or a disk not mounted? Remove it, or name another folder",
     ),
     (
         "Python worker failed to connect",
@@ -146,7 +148,7 @@ _ADVICE = [
     (
         "PKIX path|CERTIFICATE_VERIFY_FAILED|SSLHandshake|SSLError",
         "The server's certificate is not trusted here. Java has its own list of authorities"
-        " (keytool -importcert -cacerts), Python takes AWS_CA_BUNDLE",
+        " (keytool -importcert -cacerts), Python uses AWS_CA_BUNDLE",
     ),
     (
         "UnknownHost|Name or service not known|name resolution|Connection refused|No route to host"
@@ -160,7 +162,7 @@ _ADVICE = [
 
 _JAVA_GONE = (
     "Java, in which Spark runs, has ended",
-    "If the kernel ended it for want of memory (`journalctl -k`), give it less (--memory) or the"
+    "If the kernel ended it for lack of memory (`journalctl -k`), give it less (--memory) or the"
     " machine more, or take smaller micro-batches (--rows). Else the lines above say why",
 )
 

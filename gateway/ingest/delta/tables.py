@@ -98,7 +98,7 @@ class Table:
             except PySparkException as error:
                 if not remaining:
                     raise OncewayError(
-                        f"cannot make the table: {cause_of(error)}", self.name
+                        f"cannot create the table: {cause_of(error)}", self.name
                     ) from error
                 time.sleep(0.5)
 
@@ -279,8 +279,8 @@ def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
             raise OncewayError(
                 f"the table {feature}",
                 name,
-                "The ingest writes into tables that are as it made them. Take this off, or give it"
-                " a table of its own",
+                "The ingest writes only into tables as it created them. Remove this, or give"
+                " the ingest a table of its own",
             )
 
 

@@ -40,7 +40,7 @@ def _why_public(spark: SparkSession, name: str) -> str | None:
         if catalog != SPARK_CATALOG:
             return f"the catalog {catalog} keeps it"
     if not has_own_classes(spark):
-        return f"Delta's own classes are not to be had, or are others, with Spark {spark.version}"
+        return f"Delta's own classes are missing or different in Spark {spark.version}"
     return None
 
 

@@ -84,8 +84,8 @@ def open_sink(
 
 
 def newest_batches(rows: DataFrame) -> Feeds:
-    """Return the newest batch of each feed in a table's rows. Batches are taken in order, so all
-    earlier ones were taken too.
+    """Return the newest batch of each feed in a table's rows. Batches are read in order, so all
+    earlier ones were read, too.
     """
     found = rows.groupBy("gateway", "epoch").agg(F.max("batch").alias("batch")).collect()
     return {f"{one['gateway']}/{one['epoch']}": one["batch"] for one in found}

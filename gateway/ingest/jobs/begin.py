@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 
 def _start_java() -> None:
-    """Start Java, or wait until it is started. An error comes again where the script needs Java,
+    """Start Java, or wait until it is started. The error occurs again where the script needs Java,
     which then tries once more.
     """
     with suppress(PySparkException, OSError):

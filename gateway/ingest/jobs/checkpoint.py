@@ -202,7 +202,7 @@ def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
         for path in sorted(folder.glob(".*.crc")):
             name = path.name.removeprefix(".").removesuffix(".crc")
             if (name.isdecimal() or name == METADATA) and not (folder / name).exists():
-                raise Torn(f"{folder / name} is missing, its sum is there")
+                raise Torn(f"{folder / name} is missing, but its checksum is there")
         for path in sorted(folder.glob("[0-9]*")):
             if path.name.isdecimal() and not path.is_file():
                 raise Torn(f"{path} is not a file")

@@ -1,7 +1,7 @@
 """Expiry of old rows, so that they do not come back.
 
 In: the tables, and a time. Out: fewer rows. Their keys are kept in the folder `_onceway`, so that
-an old batch that comes again does not bring them back.
+an old batch that arrives again does not add them again.
 """
 
 from datetime import datetime

@@ -134,7 +134,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         type=_time,
         default=30.0,
         metavar="TIME",
-        help="time between two looks for new batches, e.g. 30s, 5m (default 30s)",
+        help="time between checks for new batches, e.g. 30s, 5m (default 30s)",
     )
     parser.set_defaults(held_file="")
     return parser.parse_args(arguments)
@@ -274,7 +274,7 @@ def _say_held(file: Path) -> int:
         return 0
     more = f" and {len(feeds) - SHOWN} more" if len(feeds) > SHOWN else ""
     log.warning(
-        "all available batches were taken; held: %s%s. `onceway ingest report` says why",
+        "all available batches were read; held: %s%s. `onceway ingest report` says why",
         ", ".join(feeds[:SHOWN]),
         more,
     )
@@ -411,7 +411,7 @@ def _let_end(query: StreamingQuery) -> None:
 def progress_text(feeds: Feeds) -> str:
     """Return the progress of all feeds in words."""
     gateways = {feed.partition("/")[0] for feed in feeds}
-    return f"{sum(feeds.values())} batches of {len(gateways)} gateways were taken so far"
+    return f"{sum(feeds.values())} batches of {len(gateways)} gateways were read so far"
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:

@@ -54,7 +54,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     released = commands.add_parser(
-        "release", help="take batches in that were in quarantine and are whole now"
+        "release", help="add batches that were in quarantine and are whole now"
     )
     released.add_argument(
         "--landing",

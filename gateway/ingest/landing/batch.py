@@ -153,4 +153,4 @@ def _check_table(table: pa.Table, announced: Announced) -> None:
         received["min"].is_valid
         and not 0 <= received["min"].as_py() <= received["max"].as_py() <= LATEST_RECEIVED
     ):
-        raise Damaged("a time of receipt that cannot be right")
+        raise Damaged("an impossible time of receipt")

@@ -34,4 +34,6 @@ def _refuse(path: str, found: os.stat_result) -> None:
     if kind == stat.S_IFDIR:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if kind != stat.S_IFREG:
-        raise OSError(NO_REGULAR_FILE, f"No regular file, but {_KINDS.get(kind, 'another')}", path)
+        raise OSError(
+            NO_REGULAR_FILE, f"Not a regular file, but {_KINDS.get(kind, 'another')}", path
+        )

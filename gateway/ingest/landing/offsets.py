@@ -293,8 +293,8 @@ class Feeds:
         if cleaned <= number or not self._landing.has(feed, cleaned + 1):
             return number
         log.warning(
-            "%s goes on at batch %d: batches %d to %d were deleted at the landing place, and this"
-            " table has not taken them",
+            "%s goes on at batch %d: batches %d to %d were deleted at the landing place, and"
+            " this table does not have them",
             feed,
             cleaned + 1,
             number + 1,

@@ -542,7 +542,7 @@ def _refuse_no_file(fs: Any, path: str) -> None:
     if kind == "directory":
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if kind != "file":
-        raise OSError(NO_REGULAR_FILE, "No regular file, but a FIFO, a socket or a device", path)
+        raise OSError(NO_REGULAR_FILE, "Not a regular file, but a FIFO, a socket or a device", path)
 
 
 def _is_empty(fs: Any, path: str) -> bool:

@@ -20,7 +20,7 @@ class Senders:
         self._trust = trust
         self._odd_names: set[str] = set()
         self.untrusted: dict[str, str] = {}
-        """Why nothing of a feed is taken, as of the last `trusted`."""
+        """Reason for which no batch of a feed is accepted, as of the last `trusted`."""
 
     def refresh(self) -> None:
         """Read the list of trusted gateways again."""

@@ -84,7 +84,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.rows) for name, one in feeds],
         ),
         "feed_duplicates_total": (
-            "Publications that came again and were left out.",
+            "Publications that arrived again and were left out.",
             [(name, one.doubles) for name, one in feeds],
         ),
         "feed_quarantined_batches": (
@@ -92,11 +92,11 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.quarantine) for name, one in feeds],
         ),
         "feed_last_rows_timestamp_seconds": (
-            "When the last rows came.",
+            "When the last rows were added.",
             [(name, _seconds(one.at)) for name, one in feeds],
         ),
         "names_refused": (
-            "Names of gateways that another gateway wanted to use in the last days.",
+            "Number of gateway names that a second gateway tried to use in the last days.",
             [({}, len(report.refused))],
         ),
         "missing_sequences": (
@@ -108,7 +108,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [({}, len(report.devices))],
         ),
         "conflicts": (
-            "Publications that came with the key of another one and another payload.",
+            "Publications with the key of another one and another payload.",
             [({}, report.conflicts)],
         ),
         "stopped": (
@@ -132,7 +132,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [({"table": one.name.rpartition("/")[2]}, one.rows) for one in report.tables],
         ),
         "last_rows_timestamp_seconds": (
-            "When the ingest took rows last.",
+            "When the ingest last added rows.",
             [({}, _seconds(report.last_rows))],
         ),
         "micro_batch_seconds": (

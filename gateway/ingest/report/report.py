@@ -37,8 +37,8 @@ class FeedReport:
     a gap, None if no batch of this feed is at the landing place or readable; held: why the feed
     waits. For a gateway whose feeds cannot be listed, the feed's name is only the gateway's. rows:
     number in the table now; doubles: duplicates left out; quarantine: number of its batches in
-    quarantine; at: time of the last rows (UTC). lag_s: age of the oldest batch that is not taken,
-    in seconds; held_s: age of the wait.
+    quarantine; at: time of the last rows (UTC). lag_s: age of the oldest batch that is not in the
+    table, in seconds; held_s: age of the wait.
     """
 
     feed: str
@@ -98,7 +98,7 @@ class Report:
 
     @property
     def last_rows(self) -> str:
-        """Return when the ingest last took rows (UTC); empty if it never did."""
+        """Return when the ingest last added rows (UTC); empty if it never did."""
         return max((one.at for one in self.feeds), default="")
 
     @property
@@ -115,11 +115,11 @@ class Report:
         found += [f"table {one.name}: {one.flaw}" for one in self.tables if one.flaw]
         found += [text for one in self.feeds for text in one.problems(max_lag_s)]
         found += [
-            f"another gateway of the name {gateway} was refused (host {host}, {at})"
+            f"another gateway named {gateway} was refused (host {host}, {at})"
             for gateway, host, at in self.refused
         ]
         if self.conflicts:
-            found.append(f"{self.conflicts} publications came with the key of another one")
+            found.append(f"{self.conflicts} publications have the key of another one")
         if max_missing is not None and self.missing > max_missing:
             found.append(
                 f"{self.missing} sequences are missing, more than --max-missing {max_missing}"
@@ -247,14 +247,14 @@ def text(report: Report) -> str:
         else []
     )
     conflicts = (
-        [f"conflicts: {report.conflicts} publications came with the key of another one"]
+        [f"conflicts: {report.conflicts} publications have the key of another one"]
         if report.conflicts
         else []
     )
     refused = [
-        f"refused: another gateway of the name {gateway} (host {host}, {at}). Its readings"
-        " stay in its spool until it gets a name of its own. This is said for"
-        f" {REFUSED_DAYS} days"
+        f"refused: another gateway named {gateway} (host {host}, {at}). Its readings"
+        " stay in its spool until it gets a name of its own. This is reported"
+        f" for {REFUSED_DAYS} days"
         for gateway, host, at in report.refused
     ]
     none = [] if report.feeds else [NOTHING_LANDED]

@@ -72,7 +72,8 @@ class Conflicts:
         found = differing.collect()
         for one in found:
             log.error(
-                "two payloads of one key: %s (incarnation %d) sequence %d came again in batch %d of"
+                "two payloads of one key: %s (incarnation %d) sequence %d arrived again in batch"
+                " %d of"
                 " %s/%s with another payload; it is in %s",
                 one["device"],
                 one["incarnation"],

@@ -151,7 +151,7 @@ def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
 
 
 def without_rows(announced: Announced) -> pa.RecordBatch:
-    """Return the row that reports a sound batch without rows, which is taken too."""
+    """Return the row that reports a sound batch without rows, which also counts as read."""
     return _about(announced, None)
 
 

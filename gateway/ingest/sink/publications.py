@@ -66,7 +66,7 @@ PUBLICATIONS = Layout(
             "timestamp",
             "When the batch landed, by the landing place's clock, or `ingested` where it has none",
         ),
-        ("ingested", "timestamp", "When the ingest took the batch, by the clock of the centre"),
+        ("ingested", "timestamp", "When the ingest read the batch, by the clock of the centre"),
     ),
     (
         ("delta.enableChangeDataFeed", "true"),
@@ -165,7 +165,7 @@ class Appender:
             self._progress.landed(whole_note, version)
             return Outcome(micro_batch.arrived, claimed.new, version, based_on, claimed.drop)
         raise OncewayError(
-            f"other writers won {TRIES} times in a row", self._name, "Is the ingest started twice?"
+            f"other writers won {TRIES} times in a row", self._name, "Was the ingest started twice?"
         )
 
     def say_all(self) -> None:

@@ -1,7 +1,7 @@
 """Damaged batches: kept in a table until they are repaired and released.
 
-In: damaged batches of a micro-batch, and batches that were taken after repair. Out: one row per
-batch in the table `…_quarantine`, also if the same batch is found damaged again.
+In: damaged batches of a micro-batch, and batches that were repaired and added to the table. Out:
+one row per batch in the table `…_quarantine`, also if the same batch is found damaged again.
 """
 
 import logging
@@ -23,7 +23,7 @@ QUARANTINE = Layout(
         ("url", "string", "The Parquet file"),
         ("reason", "string", "Reason of the quarantine"),
         ("found", "timestamp", "When that was noticed first"),
-        ("released", "timestamp", "When it was taken in after repair, else null"),
+        ("released", "timestamp", "When the repaired batch was added to the table, else null"),
     ),
 )
 
@@ -69,8 +69,8 @@ class Quarantine:
         self._table.settle()
 
     def open(self, reason: str = "") -> list[tuple[str, int]]:
-        """Return (feed, number) of the batches that are not taken yet, in order. reason: prefix of
-        their reasons.
+        """Return (feed, number) of the batches that are not in the table yet, in order. reason:
+        prefix of their reasons.
         """
         if not self._table.exists():
             return []

@@ -167,7 +167,7 @@ class Readings:
         raise OncewayError(
             f"other writers won {TRIES} times in a row",
             self._table.name,
-            "Is the ingest started twice?",
+            "Was the ingest started twice?",
         )
 
     def _look(self) -> None:
@@ -197,7 +197,7 @@ class Readings:
             log.warning("cannot follow publications: %s", cause_of(error))
             new = None
         if new is None:
-            log.info("making %s again, from all publications", self._table.name)
+            log.info("rebuilding %s from all publications", self._table.name)
             everything = exploded(self._decode(self._publications.read(versionAsOf=until)))
             progress = Progress(until, self._commits.mark(until))
             self._table.overwrite(everything, self._application, progress, self._back)

@@ -29,7 +29,7 @@ QUALITY = Layout(
         ("late", "bigint", "Those that landed more than an hour after they were received"),
         ("missing", "bigint", "Sequences that the table lacks, before those that arrived"),
         ("gaps", "array<struct<first:bigint,last:bigint>>", "Which they are"),
-        ("duplicates", "bigint", "Publications that came again and were left out on this day"),
+        ("duplicates", "bigint", "Publications that arrived again and were left out on this day"),
     ),
 )
 MADE = 1

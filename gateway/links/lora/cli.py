@@ -24,7 +24,7 @@ from gateway.errors import OncewayError, UsageError
 from gateway.links.lora.plan_cli import plan
 from gateway.system.durations import seconds
 
-app = typer.Typer(help="LoRa: plan a site, look at its radios.", no_args_is_help=True)
+app = typer.Typer(help="LoRa: plan a site, and inspect its radios.", no_args_is_help=True)
 app.command()(plan)
 
 _SHOWN = 12
@@ -57,7 +57,7 @@ def status(
 @app.command()
 def listen(
     length: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="Length of the listening, such as 2h.")
+        str, typer.Option("--for", metavar="TIME", help="How long to listen, such as 2h.")
     ] = "10m",
     data: DataOption = None,
     config: ConfigOption = None,

@@ -176,7 +176,7 @@ class KissModem:
         if broken := self._decoder.broken - before:
             self.counts["broken by the modem"] += broken
         if self._probed and not self.ready and (b"+ERR=" in data or b"+OK" in data):
-            events += self._fail('it takes AT commands: write modem = "rylr998" in [[lora]]')
+            events += self._fail('it accepts AT commands: write modem = "rylr998" in [[lora]]')
         return events
 
     def tick(self, now: float) -> list[Event]:
@@ -200,7 +200,7 @@ class KissModem:
                 self._done_by = None
                 events.append(Sent(now, False))
             else:
-                events += self._fail("it does not say that a frame has left: it hangs")
+                events += self._fail("it does not report that a frame was sent: it hangs")
         elif self._look_at is not None and now >= self._look_at and self._asked is None:
             self._look_at = None
             self._steps.append(_Step("for its channel", bytes((GET_RADIO,)), RADIO))
@@ -271,9 +271,9 @@ class KissModem:
             self._version = f"KISS modem, firmware {data[0]}"
         if kind == RADIO and data != self._settings:
             return self._fail(
-                "it is on another channel than it was told: it was reset"
+                "it is on another channel than the configured one: it was reset"
                 if self.ready
-                else "it does not take this channel"
+                else "it does not accept this channel"
             )
         if self._steps:
             self._ask(now)

@@ -62,7 +62,7 @@ def plan(
     payload: Annotated[
         int, typer.Option(min=0, max=200, help="Bytes of a reading, without the topic.")
     ] = 20,
-    radio: Annotated[Radio, typer.Option(help="The gateway's.")] = Radio.SX127X,
+    radio: Annotated[Radio, typer.Option(help="The gateway's radio.")] = Radio.SX127X,
     region: Annotated[str, typer.Option(help=f"One of: {', '.join(REGIONS)}.")] = EU868.name,
     mhz: Annotated[
         float | None,

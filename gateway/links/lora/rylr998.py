@@ -204,7 +204,7 @@ class Rylr998:
         if self._leaves is not None and self._accepted and now >= self._leaves:
             return self._sent(now, True)
         if self._done_by is not None and now >= self._done_by:
-            return self._fail("it does not say that it has taken a frame: it hangs")
+            return self._fail("it does not report that it has accepted a frame: it hangs")
         if self._look_at is not None and now >= self._look_at and self.idle:
             self._look_at = None
             self._steps.extend(self._channel)
@@ -277,9 +277,11 @@ class Rylr998:
         self._asked = None
         if step.wanted and text != step.wanted:
             if self.ready:
-                return self._fail(f"it says {_words(text)}, and was told {_words(step.wanted)}")
+                return self._fail(f"it says {_words(text)}, and was set to {_words(step.wanted)}")
             if not step.tell:
-                return self._fail(f"it does not take {_words(step.wanted)}: it says {_words(text)}")
+                return self._fail(
+                    f"it does not accept {_words(step.wanted)}: it says {_words(text)}"
+                )
             retry = _Step(f"{step.query}, with {_words(step.tell)}", step.tell)
             self._steps.extendleft((replace(step, tell=b""), retry))
         if step.answer == b"+VER=":

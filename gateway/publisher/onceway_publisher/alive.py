@@ -1,6 +1,6 @@
-"""When a connection needs a PINGREQ, and when it counts as dead. In: the time, in seconds of any
-monotonic clock, and notice of packets in both directions. Out: bytes, waits, and the reason to give
-up.
+"""Decides when a connection needs a PINGREQ, and when it counts as dead. In: the time, in seconds
+of any monotonic clock, and notice of packets in both directions. Out: bytes, waits, and the reason
+to give up.
 """
 
 from onceway_publisher.packets import PING

@@ -52,7 +52,10 @@ def publish(
         Path | None, typer.Option(help="File with the password; else $ONCEWAY_PASSWORD.")
     ] = None,
     wait: Annotated[
-        float, typer.Option(help="Seconds to wait at the end until the gateway has all.", min=0)
+        float,
+        typer.Option(
+            help="Longest wait at the end until the gateway has all messages, in seconds.", min=0
+        ),
     ] = 30.0,
     as_json: Annotated[
         bool,
@@ -63,7 +66,7 @@ def publish(
         ),
     ] = False,
 ) -> None:
-    """Publish values, each exactly once in the table.
+    """Publish values; each is in the table exactly once.
 
     A number is sent as a number, true and false as truth values, everything else as text. A message
     is kept in the journal until the gateway has it: if the command ends before, with exit code 75,
@@ -159,7 +162,7 @@ async def _publish(
         await publisher.flush(wait)
     if lost:
         raise PublisherError(
-            f"standard output: {lost}. Lines behind sequence {sent.sequence} are not published"
+            f"standard output: {lost}. Lines after sequence {sent.sequence} are not published"
         )
 
 

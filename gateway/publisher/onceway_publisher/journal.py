@@ -9,7 +9,7 @@ needs a new one. At each start the journal and the small file beside it (`.place
 random token, and the journal notes its machine and inode. If one of the three differs, the journal
 was copied or restored, and new messages get a new incarnation. Waiting messages keep their own:
 the table takes each once, even if two machines send it. While a start is not on disk, `.place` has
-the tokens of this start and of the last one. So a power cut is not taken for a copy.
+the tokens of this start and of the last one. So a power cut is not mistaken for a copy.
 """
 
 import os
@@ -189,7 +189,7 @@ class Journal:
         elif "readonly" in text or "I/O" in text:
             text += ". See whether the disk is mounted read-only or fails (`dmesg`)"
         elif "full" in text:
-            text += ". Free some space; this message was not taken"
+            text += ". Free some space; this message was not stored"
         return JournalError(f"{self._path}: {text}")
 
 

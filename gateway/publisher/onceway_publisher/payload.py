@@ -46,7 +46,7 @@ def payload(
     name = name if name is not None else topic.rpartition("/")[2]
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise Unreadable(
-            f"{name!r} cannot be the name of a value (RFC 8428): give `name`, of letters, digits"
+            f"{name!r} is not a valid name of a value (RFC 8428): give `name`, of letters, digits"
             " and -:./_"
         )
     record: dict[str, object] = {"n": name}

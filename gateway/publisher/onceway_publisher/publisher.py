@@ -201,7 +201,7 @@ class Publisher:
         wait: return once the gateway has it; after `wait_s` raise StillWaiting, and the message
         stays in the journal. After a cancellation the message may be sent or not.
 
-        Raises JournalFull if no room came within `wait_s`; then the message is not taken. Raises
+        Raises JournalFull if no room came within `wait_s`; then the message is not accepted. Raises
         Refused while the gateway refuses this client, JournalError, or Unreadable.
         """
         content = payload(checked_topic(topic), value, unit, name, time)
@@ -311,7 +311,7 @@ class Publisher:
             await asyncio.wait_for(waiter, self._wait_s)
         except TimeoutError:
             raise StillWaiting(
-                f"the gateway has not taken the message for {self._wait_s:g} s; it waits in"
+                f"the gateway has not acknowledged the message for {self._wait_s:g} s; it waits in"
                 f" {self._path}{self._why()}"
             ) from None
         finally:
@@ -411,14 +411,14 @@ class Publisher:
         if counts is None:
             raise NoIdentity(
                 f"{self._address} is not an Onceway gateway, or one of version 0.2.0 or older: its"
-                f" CONNACK does not say {IDENTITY}. There, messages that are sent again would stand"
-                " in the table twice"
+                f" CONNACK does not say {IDENTITY}. There, messages that are sent again would"
+                " be in the table twice"
             )
         if counts != "counts" or connack.maximum_qos < 2:
             user = self._address.user or ""
             raise NoIdentity(
                 f"{self._address} ignores the identity of messages of {self.device!r}, so those"
-                " that are sent again would stand in the table twice. Add this line to an [[acl]]"
+                " that are sent again would be in the table twice. Add this line to an [[acl]]"
                 f' section with users = ["{user}"] in gateway.toml, and reload the gateway:'
                 f' identity = ["{self.device}"]'
             )
@@ -495,7 +495,7 @@ class Publisher:
     def _note_refusal(self, refusal: Refusal) -> None:
         detail = f" ({refusal.text})" if refusal.text else ""
         self._trouble(
-            f"{self._address} did not take a message for {refusal.message.topic!r}:"
+            f"{self._address} did not accept a message for {refusal.message.topic!r}:"
             f" {refusal.kind.name} 0x{refusal.reason:02x}{detail}; it is sent again"
         )
 

@@ -138,7 +138,7 @@ def _decode(frame: bytes) -> Message:
             _, number, latest = _PACKETS.unpack_from(frame)
             data = frame[_PACKETS.size :]
             if len(data) > PIECE_BYTES or latest >= MOST_NUMBER:
-                raise SiteError("packets that cannot be right")
+                raise SiteError("invalid packets")
             return Packets(number, latest, data)
         case _Tag.TAKEN:
             return Taken(*_TAKEN.unpack(frame)[1:])
@@ -150,13 +150,13 @@ def _decode(frame: bytes) -> Message:
 def _wanted_filters(frame: bytes) -> WantedFilters:
     _, flags, count = _FILTERS.unpack_from(frame)
     if flags > 3 or count > FILTERS_PER_FRAME:
-        raise SiteError("a list of filters that cannot be right")
+        raise SiteError("an invalid list of filters")
     filters, at = [], _FILTERS.size
     for _ in range(count):
         qos, size = _WISH.unpack_from(frame, at)
         at += _WISH.size + size
         if qos > GONE or at > len(frame):
-            raise SiteError("a filter that cannot be right")
+            raise SiteError("an invalid filter")
         filters.append(WantedFilter(frame[at - size : at].decode(), qos))
     if at != len(frame):
         raise SiteError("a frame with extra bytes at its end")

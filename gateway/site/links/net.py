@@ -103,7 +103,7 @@ class Net:
         self._far.clear()
         self._listener.open()
         if absent := self._listener.absent():
-            log.error("%s; all else runs", absent)
+            log.error("%s; the rest runs", absent)
         now = loop.time()
         for name, address in self._site.members.items():
             if name != self._name:

@@ -64,7 +64,7 @@ def leave_forwarder(core: Core, order: SessionExport) -> None:
     if not room:
         session_moves.refused += 1
         if core.log_throttle.allows("followers"):
-            text = "too many sessions have left: messages that are late for one more are lost"
+            text = "too many sessions have moved away: late messages for further ones are lost"
             log.warning(text, extra=about(client=session.client, reason="followers"))
         return
     move.forwarder = forwarder = Forwarder(order.key, session.user)

@@ -3,8 +3,8 @@
 While there is no exchange with another gateway, its messages for clients here wait in its queue.
 They were published before the exchange begins, and a subscription made meanwhile is not for them.
 
-In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that take no
-message of such a gateway by their new filters, and ASK notices. The answer CUT comes behind all
+In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that get no
+message of such a gateway by their new filters, and ASK notices. The answer CUT follows all
 messages that were in the other gateway's queue, so it ends this. A session in this state is a
 `SessionMove` without a move: it is stored, and moves on, as any other.
 """

@@ -1,7 +1,7 @@
 """A peer gateway of the site, as a session of this broker: messages for its subscribers wait in the
 session's queue, and its forwarded messages arrive over its connection.
 
-In: runs from that connection. Out: deliveries and answers. Each message is taken once, only for
+In: runs from that connection. Out: deliveries and answers. Each message is accepted once, only for
 clients of this gateway. It goes to no other gateway, to no bridge, and into no spool: the
 publishing gateway does that. If this gateway has no room, it does not refuse the message, since its
 publisher has already got an acknowledgement: the connection ends, and the peer gateway sends it

@@ -214,7 +214,7 @@ def _grant(folder: Path, request: Request) -> _Spent:
         if isinstance(kept, _Spent):
             return _same(kept, key)
         if kept.expires < datetime.now(UTC):
-            raise SiteError(f"the invitation ended at {kept.expires:%Y-%m-%d %H:%M} UTC")
+            raise SiteError(f"the invitation expired at {kept.expires:%Y-%m-%d %H:%M} UTC")
         certificate, again = _issue(folder, authority, kept.name, key)
         spent = _Spent(
             **kept.model_dump(), certificate=certificate, used=datetime.now(UTC), again=again

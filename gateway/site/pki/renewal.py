@@ -1,9 +1,9 @@
-"""Renewal of certificates before they end.
+"""Renewal of certificates before they expire.
 
 In: the site's folder, and the certificate that a member has proved over its link. Out: certificates
-with the same name, key and beginning, and a later end: so a removal that covers the old one covers
-the new one. The first gateway renews its own certificate, and those of members that ask over their
-links.
+with the same name, key and beginning, and a later expiry: so a removal that covers the old one
+covers the new one. The first gateway renews its own certificate, and those of members that ask over
+their links.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -32,11 +32,11 @@ def is_due(certificate: x509.Certificate) -> bool:
 
 
 def problem(certificate: x509.Certificate) -> str | None:
-    """Return that a certificate ends within 30 days, or None."""
+    """Return that a certificate expires within 30 days, or None."""
     ends = certificate.not_valid_after_utc
     if ends - datetime.now(UTC) > _SOON:
         return None
-    return f"its certificate ends on {ends:%Y-%m-%d}: onceway doctor says what to do"
+    return f"its certificate expires on {ends:%Y-%m-%d}: onceway doctor says what to do"
 
 
 def renew_own(folder: Path) -> Membership | None:

@@ -59,7 +59,7 @@ def why(error: Exception | None) -> str:
         if code == _NOT_YET:
             return f"its certificate is not valid yet, by this gateway's clock ({now}): set that"
         if code == _ENDED:
-            return f"its certificate has ended, by this gateway's clock ({now})"
+            return f"its certificate has expired, by this gateway's clock ({now})"
         if code in _STRANGERS:
             return "it shows another site's certificate"
         return f"its certificate is refused ({error.verify_message})"

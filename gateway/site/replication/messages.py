@@ -193,7 +193,7 @@ def _rows(frame: bytes) -> list[Row]:
             or not all(0 <= one < _MOST for one in (incarnation, sequence, boot))
             or not all(0 <= one < _MOST_TIME for one in (monotonic, received))
         ):
-            raise SiteError("a copy that cannot be right")
+            raise SiteError("an invalid copy")
         parts = []
         for size in sizes:
             parts.append(frame[at : at + size])

@@ -1,4 +1,4 @@
-"""Ending of outdated sessions: each member that may hold an older session of a client is told,
+"""Ending of outdated sessions: each member that may hold an older session of a client is notified,
 until it answers that there is none.
 
 In: records of this gateway that name other members in `older`; Over messages of other members. Out:
@@ -41,11 +41,11 @@ MOST_PENDING = 65_536
 REMEMBERED = 4096
 """Number of clients whose last confirmed epoch is remembered."""
 AGAIN_S = 0.2
-"""Time after which a busy member is told again."""
+"""Time after which a busy member is notified again."""
 
 
 class _Listener:
-    """A member that must be told about outdated sessions. Exists as long as its link."""
+    """A member that must be notified of outdated sessions. Exists as long as its link."""
 
     def __init__(self) -> None:
         self.clients: OrderedDict[str, None] = OrderedDict()
@@ -54,7 +54,7 @@ class _Listener:
         self.unanswered: dict[str, int] = {}
         """Unanswered messages: clients, with the epoch."""
         self.is_due = False
-        """Whether a time is set at which the member is told."""
+        """Whether a time is set at which the member is notified."""
         self.restored = False
         """Whether the member has sent the message for all clients, which it need not repeat."""
 
@@ -98,8 +98,8 @@ class Ending:
         self._listeners[member] = _Listener()
 
     def tell(self, client: str, members: frozenset[str]) -> None:
-        """Tell these members, which a record of this gateway names in `older`. Members without a
-        link are told when they have one.
+        """Tell these members, which a record of this gateway names in `older`. Members without
+        a link are notified when they have one.
         """
         for member in members:
             if member in self._contacts and self._contacts[member].up:

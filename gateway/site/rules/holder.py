@@ -16,7 +16,7 @@ NOBODY: frozenset[str] = frozenset()
 ALL_CLIENTS = ""
 """Key of a record for all clients; no client has this key. A gateway has it if it may have
 forgotten that a session elsewhere is outdated, or if the site has a new member. `older` names the
-members that have not been told."""
+members that have not been notified."""
 
 
 class Held(NamedTuple):
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
     silent: tuple[str, ...] = ()
     reason: str = ""
     twofold: bool = False
-    """Whether two sessions went on without one another. A new session replaces one in doubt."""
+    """Whether two sessions went on without one another. A new session replaces a suspect one."""
 
 
 class Holder(Protocol):
@@ -118,7 +118,7 @@ class Holder(Protocol):
 
     def mark_twofold(self, client: str) -> None:
         """Note, with the next commit, that the client had another session that went on without this
-        one. A new session replaces this one if it is in doubt.
+        one. A new session replaces this one if it is suspect.
         """
 
     def mark_all_suspect(self, done: Done) -> None:

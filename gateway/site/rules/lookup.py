@@ -239,7 +239,7 @@ class Lookup:
             epoch = max(decision.epoch, self._ending.above(client))
             decision = search.decision = decision._replace(epoch=epoch)
         if decision.epoch >= MAX_EPOCH:
-            self._fail(search, "a member claims an epoch that cannot be right")
+            self._fail(search, "a member claims an impossible epoch")
         elif not search.waiters and (search.silent or decision.source != me):
             self._abandon(search)
             if search.silent:
@@ -282,8 +282,8 @@ class Lookup:
 
         # Our record and the source's name each other's members. Once the session has moved to us,
         # our record looks like its successor, even if nothing arrives. So it is marked as suspect
-        # first, and names the same members as the source's record. Those are told with the next
-        # decision, because a suspect session is recalled (`outbound_moves.py`).
+        # first, and names the same members as the source's record. Those are notified with
+        # the next decision, because a suspect session is recalled (`outbound_moves.py`).
         self._working.begin(search.client)
         names = search.claims[source].older & self._contacts.keys()
         doubt(self._holder, search.client, own, names, doubted)

@@ -339,7 +339,7 @@ def _part(reader: _Reader) -> Part:
     client = reader.text()
     epoch, part, parts, suspect, size = reader.take(_PART)
     if size > PART_BYTES or (part >= parts and size) or suspect > 1:
-        raise SiteError("a part of a session that cannot be right")
+        raise SiteError("an invalid part of a session")
     return Part(client, epoch, part, parts, reader.bytes(size), bool(suspect))
 
 
@@ -347,7 +347,7 @@ def _over(reader: _Reader) -> Over:
     client = reader.text()
     below, older, copied = reader.take(_OVER)
     if below >= MAX_EPOCH or copied > 1:
-        raise SiteError("an end of sessions that cannot be right")
+        raise SiteError("an invalid end of sessions")
     return Over(client, below, older, bool(copied))
 
 
@@ -355,7 +355,7 @@ def _ended(reader: _Reader) -> Ended:
     client = reader.text()
     below, state, epoch = reader.take(_ENDED)
     if epoch >= MAX_EPOCH:
-        raise SiteError("an epoch that cannot be right")
+        raise SiteError("an impossible epoch")
     return Ended(client, below, State(state), epoch)
 
 
@@ -398,5 +398,5 @@ class _Reader:
         (count,) = _SHORT.unpack_from(self._frame, self.position)
         self.position += _SHORT.size
         if count > ENTRIES or count > len(self._frame) - self.position:
-            raise SiteError(f"a list of {count} entries that cannot be right")
+            raise SiteError(f"a list of {count} entries, which is invalid")
         return tuple(read(self) for _ in range(count))

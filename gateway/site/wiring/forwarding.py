@@ -152,7 +152,7 @@ class Forwarding:
     def _leave_out(self, topic_filter: str) -> None:
         if self._broker.log_throttle.allows("filters of the site"):
             log.warning(
-                "%s: the other gateways of the site are not told of this filter: too many",
+                "%s: the other gateways of the site are not informed of this filter: too many",
                 quote(topic_filter),
             )
 

@@ -222,8 +222,8 @@ class Site:
         return True
 
     def _key(self, connection: Connection) -> str | None:
-        """Return the key of the session that this client may have. None: the session of this name
-        belongs to another user, and the client is refused.
+        """Return the key of the session that this client may have. None: the session with this
+        name belongs to another user, and the client is refused.
         """
         device = connection.peer.device
         key = key_of(connection.client, connection.user, device.incarnation if device else 0)
@@ -324,8 +324,8 @@ class Site:
         self._doubted(name_of(key), silent)
         if self._broker.log_throttle.allows(f"doubt about {connection.client}"):
             log.warning(
-                "%s: answered in doubt, %s: messages that it publishes again may stand in the spool"
-                " twice; the table keeps one if it has an identity",
+                "%s: answered with a suspect session, %s: messages that it publishes again may be"
+                " in the spool twice; the table keeps one if it has an identity",
                 printable(name_of(key)),
                 reason(silent),
                 extra=about(**connection.about, reason="doubt"),
@@ -428,7 +428,7 @@ def _is_open(connection: Connection) -> bool:
 
 _TOO_MANY: Refusal = (
     ReasonCode.QUOTA_EXCEEDED,
-    "the site has too many clients in doubt (limits.sessions)",
+    "the site has too many suspect sessions (limits.sessions)",
 )
 
 

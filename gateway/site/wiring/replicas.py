@@ -249,7 +249,8 @@ class SiteCopies:
             lines[number] = Line(number, member, Told.model_validate_json(text_of_state), last)
         if orphans:
             text = (
-                "%s: %d copies are deleted: whose they are is gone. Their gateway sends them again"
+                "%s: %d copies are deleted: the record of their gateway is gone. That gateway sends"
+                " them again"
             )
             log.error(text, self._data / SHELF, sum(orphans.values()))
             shelf.write([], [], {}, list(orphans))

@@ -8,8 +8,8 @@ publications through `forwarding.py`, not from here.
 The gateway's own messages exist only in its memory and are not shared; on their topics, entries of
 others are ignored.
 
-If clients changed a topic on both sides while there was no link, the older change is lost, and a
-person is told.
+If clients changed a topic on both sides while there was no link, the older change is lost, and
+the log says so.
 
 A publication here is sent to others when it is on disk. An entry of another member is confirmed
 when it is in memory, and goes to disk with the next commit. If that fails, the two gateways differ

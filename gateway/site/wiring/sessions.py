@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _OTHERS = 0xFFFF
 """Packet identifier that stands for those that the client has used at another member."""
 _MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
-_LOST = "%s. Its knowledge of clients is lost, so sessions are in doubt until their clients come"
+_LOST = "%s. Its knowledge of clients is lost, so sessions are suspect until their clients connect"
 
 
 class _Given:
@@ -105,8 +105,8 @@ class SessionHolder:
     def _compare_members(self, known: frozenset[str], returned: bool) -> None:
         """Compare the members of the store with the current ones. A removed member may have decided
         about any client without a trace, so the sessions of all members are suspect, and all
-        members must be told. Sessions of a new member may be older, too: no record named it while
-        it was not in the site.
+        members must be notified. Sessions of a new member may be older, too: no record named it
+        while it was not in the site.
         """
         broker, before = self._broker, self._site.moved.members
         departed = (before or NOBODY) - known
@@ -266,7 +266,7 @@ class SessionHolder:
             moving.release_messages(self._broker, order)
             client = name_of(key)
             log.info(
-                "%s: its session has left for %s",
+                "%s: its session has moved to %s",
                 printable(client),
                 order.member,
                 extra=about(client=client),

@@ -2,8 +2,8 @@
 
 In: sessions that began in doubt, or while a member was silent, and their connections. Out: the mark
 `unheard` of their places, until the client has sent something. A client that has not heard Session
-Present 0 goes on with its old state: it would publish again what another member has. So it is told
-again.
+Present 0 goes on with its old state: it would publish again what another member has. So the answer
+is repeated.
 """
 
 from __future__ import annotations

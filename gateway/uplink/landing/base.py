@@ -26,8 +26,8 @@ class Unreachable(OncewayError):
 
 
 class NotExclusive(Unreachable):
-    """The landing place does not refuse a second file of one name, and other gateways may write
-    there. A retry may help after the server is repaired.
+    """The landing place does not refuse a second file with the same name, and other gateways may
+    write there. A retry may help after the server is repaired.
     """
 
 
@@ -73,8 +73,8 @@ class Landing(ABC):
         self._way: Way | None = None
 
     def prove(self, gateway: str) -> Way:
-        """Return the way in which this place refuses a second file of one name. The proof is made
-        once per connection, with the uplink's own files below the gateway's folder. Raises
+        """Return the way in which this place refuses a second file with the same name. The proof is
+        made once per connection, with the uplink's own files below the gateway's folder. Raises
         NotExclusive if there is no such way, unless the place is not shared.
         """
         if self._way is None:
@@ -82,8 +82,8 @@ class Landing(ABC):
                 way = self._find_way(gateway)
             if way is None and self._shared:
                 raise NotExclusive(
-                    "nothing refuses a second file of one name here: two gateways of one name, as"
-                    " with a cloned card, would replace each other's batches",
+                    "nothing here refuses a second file with the same name: two gateways with one"
+                    " name, as with a cloned card, would replace each other's batches",
                     self.url,
                     "Use a landing place that refuses it. If no other gateway ever writes here,"
                     " say so with shared = false in [uplink].",

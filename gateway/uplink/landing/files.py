@@ -1,7 +1,7 @@
 """Landing places made of files: a file is written under a hidden name, then gets its final name in
 the way that the place has proven (`proof.py`).
 
-If a rename or a hard link fails on a taken name, that failure decides between two gateways of one
+If a rename or a hard link fails on a taken name, that failure decides between two gateways with one
 name. If a rename replaces an existing file, a claim decides: a file or folder
 LANDING/GATEWAY/EPOCH/.claims/NAME whose second creation fails. The gateway that creates the claim
 checks that the final name is free, renames, and removes the claim. Three rules keep this safe at
@@ -9,8 +9,8 @@ every interruption:
 
 - The hidden file exists before the claim, and the rename makes it the final file. So each gateway
   that may still rename has a hidden file, and its name contains the hash of its bytes.
-- A gateway that finds a claim lists the hidden files of the name. If all have the hash of its own
-  bytes, the claim is its own, left over from an interruption, or its maker can never rename any
+- A gateway that finds a claim lists the hidden files under the name. If all have the hash of its
+  own bytes, the claim is its own, left over from an interruption, or its maker can never rename any
   more; so it continues. Two gateways with the same bytes need not be distinguished. Otherwise the
   name counts as taken (`Claimed`).
 - A claim is removed only if the final file exists.
@@ -159,7 +159,7 @@ class FileLanding(Landing, proof.Files):
         refuses(self, self.remove if way is Way.CLAIM_FILE else self.remove_folder, claim)
 
     def _alone(self, hidden: str) -> bool:
-        """Whether all hidden files of a name have the same bytes as this one."""
+        """Whether all hidden files under a name have the same bytes as this one."""
         folder, _, own = hidden.rpartition("/")
         same, stem = own[:-9], own[:-26]
         return all(

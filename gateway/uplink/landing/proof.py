@@ -1,5 +1,5 @@
-"""A proof of the way in which a place made of files refuses a second file of one name: each way is
-tested.
+"""A proof of the way in which a place made of files refuses a second file with the same name: each
+way is tested.
 
 In: the primitives of a place, and a gateway's folder for the proof's own files. Out: the first of
 the place's ways that works. The tests use the same folders as the real operations: from
@@ -226,7 +226,7 @@ class _Try:
             self._files.put(path, data)
 
     def _give(self, hidden: str, name: str) -> None:
-        """Take a name by the operation of this way."""
+        """Claim a name by the operation of this method."""
         if self.way is Way.RENAME:
             self._files.move(hidden, name)
         elif self.way is Way.LINK:

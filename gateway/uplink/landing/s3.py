@@ -1,10 +1,10 @@
 """A landing place in an S3 bucket (AWS, or another server with conditional writes).
 
 An object appears atomically, so there are no hidden names. `create` is a put with If-None-Match:
-the store itself refuses a second object of the name. Some stores ignore that header and answer 200.
-So the same object, LANDING/GATEWAY/.claims/proof, is put twice at each connection, and the second
-put must fail. The store checks the SHA-256 sent with the body, stores it, and returns it on
-request, so no bytes are fetched back.
+the store itself refuses a second object with the same name. Some stores ignore that header and
+answer 200. So the same object, LANDING/GATEWAY/.claims/proof, is put twice at each connection, and
+the second put must fail. The store checks the SHA-256 sent with the body, stores it, and returns it
+on request, so no bytes are fetched back.
 """
 
 import base64
@@ -241,6 +241,6 @@ def _status(error: BaseException) -> int | None:
 
 
 def _response(error: BaseException) -> dict[str, Any]:
-    """Return the store's answer behind an error of s3fs; empty if there was none."""
+    """Return the store's answer that caused an error of s3fs; empty without one."""
     found = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
     return found if isinstance(found, dict) else {}

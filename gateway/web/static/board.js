@@ -23,7 +23,7 @@ export function draw(main, board) {
   look(main);
   const row = state.boards.get(name);
   const part = (kind) => main.querySelector(`.${kind}`);
-  fill(part("head"), row ? [badge(row.state), row.place ? ` on ${row.place}` : "", row.kind ? `, ${row.kind}` : ""] : problem || "There is no board of this name.");
+  fill(part("head"), row ? [badge(row.state), row.place ? ` on ${row.place}` : "", row.kind ? `, ${row.kind}` : ""] : problem || "There is no board with this name.");
   part("known").hidden = !row;
   fill(part("trouble"), row?.problem ?? []);
   fill(part("pending"), row && row.state === "pending" && !state.me.operator

@@ -75,7 +75,8 @@ def test_packets_sent_with_connect_are_answered_after_connack(version: Version) 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_disconnect_is_the_last_packet_of_the_broker(kept: bool, qos: int) -> None:
-    """Not even the answer to the PUBLISH that made the session's queue run over."""
+    """The PUBLISH that made the session's queue overflow gets no answer after DISCONNECT,
+    either."""
     world = World(queue_messages=3)
     client = world.durable("c") if kept else world.accepted("c")
     client.subscribe("t")
@@ -218,7 +219,7 @@ def test_a_clean_start_forgets_everything_of_the_former_session(
 
 
 @pytest.mark.mqtt("MQTT-3.1.4-3", "MQTT-3.1.4-2", "MQTT-3.1.4-1")
-def test_a_refused_connect_takes_nobodys_session_over() -> None:
+def test_a_refused_connect_takes_no_session_over() -> None:
     world = World()
     first = world.durable("c")
     for properties, will in (({P.AUTHENTICATION_METHOD: "x"}, None), (None, Will("a/b/c/" * 100))):

@@ -1,7 +1,7 @@
 """Protocol errors close the connection, with the standard's reason code and without any other
 effect (MQTT 5, section 4.13).
 
-Every case is sent behind a good packet and before another one: the first is answered, the second is
+Every case is sent after a valid packet and before another one: the first is answered, the second is
 not, whether the bytes come at once or one by one.
 """
 
@@ -20,7 +20,7 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 MALFORMED, PROTOCOL = R.MALFORMED_PACKET, R.PROTOCOL_ERROR
 PIECES = pytest.mark.parametrize("byte_by_byte", [False, True])
 NONE = b"%"
-"""Stands for an empty property block: a zero in MQTT 5, nothing before."""
+"""Placeholder for an empty property block: a zero byte in MQTT 5, no byte in older versions."""
 
 
 def frame(first: int, body: bytes) -> bytes:
@@ -486,7 +486,7 @@ CONNECTS: dict[str, tuple[tuple[bytes, int], int, bytes, int | None]] = {
 )
 @pytest.mark.parametrize("case", CONNECTS)
 @PIECES
-def test_a_connect_that_cannot_be_accepted(case: str, byte_by_byte: bool) -> None:
+def test_a_connect_that_cannot_be_accepted_is_refused(case: str, byte_by_byte: bool) -> None:
     (name, level), flags, body, code = CONNECTS[case]
     world = World()
     client = world.open()

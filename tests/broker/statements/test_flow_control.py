@@ -25,7 +25,7 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 @pytest.mark.mqtt("MQTT-3.3.4-7", "MQTT-4.13.1-1")
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("together", [False, True])
-def test_client_beyond_our_receive_maximum_is_told_0x93(qos: int, together: bool) -> None:
+def test_client_beyond_our_receive_maximum_gets_0x93(qos: int, together: bool) -> None:
     world = World(receive_maximum=3)
     world.durable("s").subscribe("t")
     publisher = world.accepted()

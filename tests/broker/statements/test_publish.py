@@ -66,8 +66,8 @@ def test_each_qos_has_its_answer_with_the_same_identifier(version: Version, pack
 def test_acknowledgements_come_in_the_order_of_the_messages(
     version: Version, together: bool
 ) -> None:
-    """Though some of them wait for the disk and others do not, and whether they come as one run
-    or each on its own.
+    """Some of them wait for the disk. The messages arrive as one run
+    or one by one.
     """
     world = World()
     world.durable("s").subscribe("kept")
@@ -270,7 +270,7 @@ def test_first_transmission_after_a_reconnect_has_no_dup(version: Version, power
     ("expiry", "waited", "told"),
     [(10, 0, 10), (10, 4, 6), (10, 9, 1), (10, 10, None), (0xFFFF_FFFF, 5, 0xFFFF_FFFA)],
 )
-def test_the_expiry_interval_that_is_left_is_told(
+def test_the_expiry_interval_that_is_left_is_reported(
     qos: int, expiry: int, waited: int, told: int | None
 ) -> None:
     world = World()

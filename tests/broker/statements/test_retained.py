@@ -93,8 +93,8 @@ def test_a_message_that_is_not_retained_leaves_the_retained_one_alone(version: V
 def test_retain_handling(
     handling: int, first: int, again: int, after_end: int, power_cut: bool
 ) -> None:
-    """How many retained messages come for a new subscription, for the same filter again, and for
-    one that had ended.
+    """Number of retained messages for a new subscription, for the same filter again, and for
+    an ended subscription.
     """
     world = World()
     world.accepted(answers=True).publish("t", "kept", 1, retain=True)

@@ -287,7 +287,8 @@ def converse(client: Client, *exchanges: tuple[str, str]) -> None:
 
 @pytest.mark.mqtt("311:MQTT-7.0.0-2", "311:MQTT-3.1.4-4", "311:MQTT-3.2.2-3", "311:MQTT-3.12.4-1")
 def test_a_plain_conversation_in_3_1_1_byte_by_byte() -> None:
-    """Only packets of the standard: no extension, no property, no option of ours."""
+    """The conversation has only packets of the standard: no extension, no property, no option of
+    ours."""
     client = World().open(V4)
     converse(
         client,

@@ -235,8 +235,8 @@ def test_will_refused_by_a_full_spool_is_published_later() -> None:
 
 @pytest.mark.parametrize("version", [V4, V5])
 def test_a_will_on_a_topic_that_is_not_accepted_is_refused_at_once(version: Version) -> None:
-    """Rather than never said: MQTT 5, section 3.2.2.2, code 0x90; 3.1.1 has no return code for
-    it.
+    """The CONNECT is refused with 0x90 (MQTT 5, section 3.2.2.2); 3.1.1 has no return code for
+    this.
     """
     world = World(topic_levels=3)
     client = world.connect("mortal", version=version, will=Will("a/b/c/d"))

@@ -106,7 +106,7 @@ class RadioSite:
         return SimulatedBoard(place, firmware=self.folder / f"{name}.hex", air=air)
 
     async def stop(self, name: str, number: int = signal.SIGKILL) -> int:
-        """Ends a process; returns its exit code."""
+        """End a process. Return its exit code."""
         process = self._running.pop(name)
         if process.returncode is None:
             process.send_signal(number)
@@ -141,7 +141,7 @@ class RadioSite:
             database.close()
 
     async def end(self) -> tuple[int, dict[str, Any]]:
-        """Ends all; returns the exit code of the ether, and its report."""
+        """End all processes. Return the exit code of the ether, and its report."""
         for name in set(self._running) - {"air"}:
             await self.stop(name)
         if self.gateway is not None:

@@ -1,4 +1,4 @@
-"""Which radios hear a frame in the ether, and its own check of the law."""
+"""The radios that hear a frame in the ether, and the ether's own check of the law."""
 
 from itertools import groupby
 

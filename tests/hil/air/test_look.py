@@ -56,7 +56,7 @@ async def said(site: RadioSite, *arguments: str) -> tuple[int | None, str, str]:
 
 
 async def inject(site: RadioSite, frame: bytes) -> None:
-    """From a foreign radio."""
+    """Send a frame from a foreign radio."""
     _, writer = await asyncio.open_unix_connection(site.folder / "air.socket")
     words = f"radio foreign 50 0\nlisten 869525000 125000 7\ninject {frame.hex()}\n"
     writer.write(words.encode())

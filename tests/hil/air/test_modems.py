@@ -70,7 +70,7 @@ async def test_an_rylr998_that_resets_and_one_that_hangs_are_opened_again(tmp_pa
 @pytest.mark.parametrize(
     ("configured", "plugged_in", "said"),
     [
-        ("kiss", "rylr998", 'it takes AT commands: write modem = "rylr998" in [[lora]]'),
+        ("kiss", "rylr998", 'it accepts AT commands: write modem = "rylr998" in [[lora]]'),
         ("rylr998", "kiss", "no RYLR998 answers"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which gateways hear a board at each place of a run, by the ether itself."""
+"""The gateways that hear a board at each place of a run, by the ether itself."""
 
 from itertools import pairwise
 

@@ -36,7 +36,7 @@ class Talk:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.times: dict[str, int] = {}
-        """When each event was said last."""
+        """Time of the last report of each event."""
         self.frames = 0
         self.tap = AirTap(BOARD, lambda: KEY, self.enter)
         self.gateway = ATTIC
@@ -50,7 +50,7 @@ class Talk:
         self.times[event] = t
 
     def feed(self, direction: str, frame: bytes, heard: bool) -> None:
-        """A frame that is over one unit of time after the one before."""
+        """A frame that is over one unit of time after the previous one."""
         self.frames += 1
         sender, other = (BOARD, self.gateway) if direction == "up" else (self.gateway, BOARD)
         self.tap.feed(sender, frame, [other] * heard, self.frames)
@@ -146,7 +146,7 @@ def test_session_start_implies_a_received_offer() -> None:
     assert talk.told("welcome") == [{"incarnation": 5, "at": ATTIC}]
 
 
-def test_a_turn_is_told_when_the_gateway_has_heard_it_or_answers_it(talk: Talk) -> None:
+def test_a_turn_is_reported_when_the_gateway_has_heard_it_or_answers_it(talk: Talk) -> None:
     lost = talk.turn(reading(9), heard=False)
     assert not talk.told("publish")
     sent = talk.frames
@@ -225,7 +225,7 @@ def test_recorded_publication_may_be_released_at_the_next_gateway(talk: Talk) ->
     assert not talk.wrong
 
 
-def test_a_turn_that_only_another_gateway_has_heard_is_not_told(talk: Talk) -> None:
+def test_a_turn_that_only_another_gateway_has_heard_is_not_reported(talk: Talk) -> None:
     talk.gateway = BARN
     frame = talk.turn(reading(9))
     assert not talk.told("publish")
@@ -245,7 +245,7 @@ def test_a_gateway_that_answers_in_the_session_of_another_one_fits_none_of_its_o
     assert not talk.told("offer")[1:]
 
 
-def test_the_same_offer_of_two_gateways_is_told_of_each(talk: Talk) -> None:
+def test_the_same_offer_of_two_gateways_is_reported_of_each(talk: Talk) -> None:
     talk.gateway = BARN
     talk.greet(3)
     assert [data["at"] for data in talk.told("offer")] == [ATTIC, BARN]

@@ -159,7 +159,7 @@ def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -
     ("wrong", "message"),
     [
         ({"commands": {"count": 1}}, "leave out \\[commands\\] or \\[air\\]"),
-        ({"first_sequence": 100}, "have the shipped firmware and a new EEPROM"),
+        ({"first_sequence": 100}, "have the bundled firmware and a new EEPROM"),
         ({"fault": [{"kind": "line-noise", "rate": 0.1, "on": ["lora-1"]}]}, "lora-1 is none"),
         (
             {"boards": 1, "fault": [{"kind": "board-power-cut-in-turn", "on": ["uno-1"]}]},
@@ -788,7 +788,7 @@ def test_bench_of_foreign_programs_loads() -> None:
     ],
     ids=["empty", "an ELF file", "an end only", "beyond the chip", "a wrong checksum"],
 )
-def test_a_firmware_that_no_chip_can_take_is_told_with_the_other_mistakes(
+def test_a_firmware_that_no_chip_can_take_is_reported_with_the_other_mistakes(
     tmp_path: Path, content: bytes, why: str
 ) -> None:
     """One a line, before anything starts."""

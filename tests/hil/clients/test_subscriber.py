@@ -76,7 +76,7 @@ def test_granted_qos_is_reported(
     assert (granted["event"], granted["granted"]) == ("subscribed", 2)
 
 
-def test_a_message_without_an_identity_is_told_as_one(
+def test_a_message_without_an_identity_is_reported_as_one(
     subscriber: Subscriber, capsys: pytest.CaptureFixture[str]
 ) -> None:
     subscriber.take(Publish("sensors/uno-1/adc0", b"x"))

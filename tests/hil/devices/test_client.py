@@ -45,7 +45,7 @@ def port() -> int:
 
 @pytest.fixture
 def gateway(tmp_path: Path, programs: Children, port: int) -> Start:
-    """Starts a gateway; again, with what the one before has left."""
+    """Start a gateway; the second time, with the data of the first one."""
 
     async def start(spool: str = "") -> Child:
         config = tmp_path / "gateway.toml"
@@ -103,7 +103,7 @@ async def test_acknowledged_messages_are_stored_despite_a_kill(
     assert len(rows) <= 40 + len(events(tmp_path, "again"))
 
 
-async def test_a_message_that_is_refused_is_told_and_sent_again_until_it_is_taken(
+async def test_a_message_that_is_refused_is_reported_and_sent_again_until_it_is_accepted(
     tmp_path: Path, programs: Children, gateway: Start, port: int
 ) -> None:
     running = await gateway("max_bytes = 3000\n")
@@ -140,7 +140,7 @@ async def test_unacknowledged_messages_wait(
     )
 
 
-async def test_the_longest_message_is_told_whole(
+async def test_the_longest_message_is_reported_whole(
     tmp_path: Path, programs: Children, gateway: Start, port: int
 ) -> None:
     await gateway()
@@ -227,7 +227,7 @@ async def test_a_subscriber_gets_what_it_is_owed_though_the_gateway_is_killed(
         ({"program": "strict", "in_flight": 3, "identifiers": 2}, "need as many identifiers"),
     ],
 )
-def test_a_table_that_cannot_be(table: dict[str, object], message: str) -> None:
+def test_an_impossible_table_is_refused(table: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         ClientTable.model_validate(table)
 
@@ -305,7 +305,7 @@ async def test_foreign_program_reports_by_the_line_protocol(
         ([PUBLISHED, "x" * 2_000_000], 2, "longer than"),
     ],
 )
-async def test_program_that_breaks_the_line_protocol_is_told_its_line(
+async def test_program_that_breaks_the_line_protocol_is_named_with_its_line(
     tmp_path: Path, programs: Children, lines: list[str], line: int, why: str
 ) -> None:
     with pytest.raises(OncewayError) as told:

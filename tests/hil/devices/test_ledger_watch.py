@@ -131,7 +131,7 @@ def test_publications_on_a_board_at_the_end_wait_or_remain(
 
 
 def test_publications_of_a_board_that_met_no_gateway_are_entered(tmp_path: Path) -> None:
-    """Held publications of a new board have no identity yet. Those of a swapped board never get
+    """Unsent publications of a new board have no identity yet. Those of a swapped board never get
     one.
     """
     (tmp_path / "swapped").mkdir()
@@ -176,7 +176,7 @@ def contradictions(folder: Path, writes: Writes) -> list[str]:
 def test_a_message_that_is_taken_twice_is_a_contradiction(tmp_path: Path) -> None:
     """The interval does not show it: it is the same the second time."""
     told = contradictions(tmp_path, command(201) + held(1, 7) + held(2, 7) + held(3, 0))
-    assert told == ["the message with the identifier 7 was taken twice"]
+    assert told == ["the message with the identifier 7 was accepted twice"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_an_identifier_may_come_again_after_its_release(tmp_path: Path, between:
 
 def test_commands_that_were_never_held_did_not_come_at_qos_2(tmp_path: Path) -> None:
     told = contradictions(tmp_path, command(201) + command(202))
-    assert told == ["2 commands were obeyed, and 0 messages taken at QoS 2"]
+    assert told == ["2 commands obeyed, and 0 messages accepted at QoS 2"]
 
 
 def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:

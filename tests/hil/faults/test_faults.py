@@ -461,7 +461,7 @@ def test_sent_part_of_a_frame_tells_its_kind(packet: bytes, sent: int, window: s
 
 
 async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
-    """Else a power cut could start an uplink that a kill has started already."""
+    """Without this order, a power cut could start an uplink that a kill has already started."""
     order: list[str] = []
 
     def child(name: str) -> Any:
@@ -485,7 +485,7 @@ async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
 
 
 async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_path: Path) -> None:
-    """Else the fault would hide that it died."""
+    """A kill would hide that the program died by itself."""
     async with children(tmp_path) as programs:
         child = await programs.start("gateway", ["false"])
         await child.process.wait()

@@ -81,7 +81,7 @@ def test_a_disk_whose_copy_cannot_be_mounted_is_closed_without_another_error(
     assert not Path(disk._folder.name).exists()
 
 
-def test_a_machine_that_refuses_to_mount_is_told_and_no_loop_device_stays(
+def test_a_machine_that_refuses_to_mount_is_reported_and_no_loop_device_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = {

@@ -284,7 +284,8 @@ for line in sys.argv[3:]:
 def test_only_an_answer_to_a_publication_ends_the_window_behind_a_commit(
     machine: Machine, tmp_path: Path, answer: bytes, stands: bool, serial: bool
 ) -> None:
-    """On a serial line in a frame behind an ACK of the link, on a connection as it is."""
+    """The answer arrives on a serial line in a frame after an ACK of the link, on a connection as
+    it is."""
     if serial:
         near, far = os.openpty()
         said = stuff(b"\x40" + b"\0\0") + b"\0" + stuff(b"\x11" + answer + b"\1\2") + b"\0"

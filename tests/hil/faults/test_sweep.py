@@ -1,4 +1,4 @@
-"""When a sweep regards all exchanges as ended."""
+"""The moment at which a sweep regards all exchanges as ended."""
 
 import asyncio
 from types import SimpleNamespace
@@ -25,8 +25,8 @@ class Publisher:
 
 
 def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | None:
-    """Behind how many of the exchanges, each of uno-1 (`1`) or uno-2 (`2`), it is quiet; None if
-    behind none.
+    """Return the number of exchanges, each of uno-1 (`1`) or uno-2 (`2`), after which the sweep is
+    quiet, or None.
     """
     monkeypatch.setattr(sweep, "STILL_S", 0)
     publishers = {"uno-1": Publisher(), "uno-2": Publisher()}
@@ -50,13 +50,13 @@ def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | 
 
 
 def test_sweep_waits_for_the_end_of_an_exchange(monkeypatch: Any) -> None:
-    """Before it, a board that was just cut may not have started yet."""
+    """A board that was just cut may not have started before that."""
     assert returns_behind("1112", False, monkeypatch) == 4
     assert returns_behind("111", False, monkeypatch) is None
 
 
 def test_two_boards_in_step_take_turns(monkeypatch: Any) -> None:
-    """Behind the target's, the next one is always the other board's."""
+    """The exchange after the target's is always one of the other board."""
     assert returns_behind("21", True, monkeypatch) == 2
     assert returns_behind("1", True, monkeypatch) == 1
 

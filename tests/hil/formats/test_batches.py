@@ -18,7 +18,7 @@ ROWS = [
 
 @pytest.fixture
 def landing(tmp_path: Path) -> Path:
-    """With one batch."""
+    """Return a landing place with one batch."""
     origin = Origin("site", "00000001")
     data = encode(ROWS, origin, 3)
     manifest = Manifest(origin, 3, len(ROWS), len(data), hashlib.sha256(data).hexdigest())

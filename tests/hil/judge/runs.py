@@ -16,11 +16,11 @@ UTC = 1_700_000_000
 HZ = 16_000_000
 FITTING = {"fitting": 9, "strange": 0}
 UNSURE = 4
-"""By how many seconds the time of a reading may be wrong, as a board says soon after it has met the
+"""Error of a reading's time in seconds, as a board reports soon after it has met the
 gateway.
 """
 MET = S // 2
-"""When the boards met the gateway; they started at 0."""
+"""Time at which the boards met the gateway; they started at 0."""
 
 
 def payload(device: str, raw: int, sequence: int) -> str:

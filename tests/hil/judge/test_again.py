@@ -29,7 +29,7 @@ def by_radio(t: int) -> Event:
 
 
 STORED = 2 * S + S // 10 * HOPS.index("spool")
-"""When the store had the second publication."""
+"""Time at which the store had the second publication."""
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_run_with_a_board_by_radio_holds() -> None:
     assert result.verdict is Verdict.HOLDS, result.reasons
 
 
-def test_an_ether_that_has_not_told_its_counts_leaves_a_doubt() -> None:
+def test_an_ether_that_has_not_reported_its_counts_leaves_a_doubt() -> None:
     result = check(by_air())
     assert result.verdict is Verdict.UNKNOWN
     assert "uno-2" in result.reasons[0]
@@ -76,7 +76,8 @@ def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
 
 
 def test_a_second_row_of_a_board_by_radio_has_no_excuse() -> None:
-    """Only its EEPROM shows a second publication, which the gateway's window must have dropped."""
+    """A second publication is seen in its EEPROM only, and the gateway's window must have dropped
+    it."""
     seen = Seen()
     seen.take(COUNTED)
     for device in ("uno-1", "uno-2"):

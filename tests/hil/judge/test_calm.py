@@ -57,7 +57,7 @@ def connack(t: int) -> Event:
         ),
     ],
 )
-def test_what_is_done_without_a_cause_is_told(more: list[Event], why: str) -> None:
+def test_action_without_a_cause_is_reported(more: list[Event], why: str) -> None:
     assert f"{why}, and nothing was broken" in check(calm(*more)).reasons
     for cause in ({"gateway": [{"name": "den"}]}, {"config": {"spool": {"max_bytes": 9}}}):
         assert not any(why in said for said in check(calm(*more, bench=cause)).reasons)
@@ -82,7 +82,7 @@ def test_a_board_that_starts_again_repeats_what_was_under_way() -> None:
     assert repeats(replace(counted(9), t=S), second)
 
 
-def test_row_that_stays_in_the_store_is_told_of_its_device() -> None:
+def test_row_that_stays_in_the_store_is_reported_of_its_device() -> None:
     said = check(calm(waits=30)).reasons
     assert [one.partition(" was in the store for 3")[0] for one in said] == [
         "row 5 of uno-1",

@@ -278,7 +278,8 @@ def test_a_status_is_judged_alike_and_counted_apart() -> None:
 
 
 def test_a_board_that_never_got_through_is_named_as_the_cause() -> None:
-    """Not one of which some have arrived, and not if nothing is under way."""
+    """A board of which some publications have arrived is not named, nor any board if nothing is in
+    flight."""
     key = {"device": "uno-2", "incarnation": INCARNATION}
     held = [Event(9, "board", "waiting", {**key, "sequence": n}) for n in (1, 2, 3)]
     kept_out = "nothing of uno-2 reached the gateway"
@@ -363,7 +364,7 @@ def test_publication_requested_again_may_land_again() -> None:
 def test_two_rows_with_one_key_at_the_landing_place_are_never_silent(
     run: Callable[[int], list[Event]],
 ) -> None:
-    """Also if the ingest has taken one of them only: the gateway has landed it twice."""
+    """The ingest may have read only one of them: the gateway has landed it twice."""
     events = run(3)
     [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
 
@@ -612,7 +613,7 @@ def test_a_command_that_is_not_obeyed_once_and_in_order_fails_the_run(obeyed: li
     result = check(run_of(1) + commanded(201, 202, obeyed=obeyed))
     told = ", ".join(map(str, obeyed)) or "none"
     assert result.verdict is Verdict.FAILS
-    assert result.reasons[0] == f"uno-1 was told the intervals 201, 202 and obeyed {told}"
+    assert result.reasons[0] == f"uno-1 was given the intervals 201, 202 and obeyed {told}"
 
 
 def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_rest() -> None:

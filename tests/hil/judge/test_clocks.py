@@ -65,7 +65,7 @@ def test_a_time_is_right_within_its_bound_and_wrong_beyond() -> None:
 def test_time_before_any_gateway_time_is_an_error() -> None:
     made = clocks()
     assert told(made, UTC + 250, 250, 251) == (
-        "it has a time, and no gateway had told the board one"
+        "it has a time, and no gateway had given the board one"
     )
     # told after the sample, in the same life: the board reckons back
     assert told(clocks(said("welcome", 260)), UTC + 250, 250, 261) == ""
@@ -172,11 +172,11 @@ def test_a_reading_says_how_far_its_time_may_be_wrong() -> None:
     )
     assert "it says that its time may be wrong by 12 s" in (said_of(12, 150) or "")
     assert said_of(None, 100, None) is None
-    assert said_of(4, 100, None) == "it says how wrong a time is that it has not"
+    assert said_of(4, 100, None) == "it states an error without a time"
     assert said_of(4, 250) is None  # it has met nobody in this life: its time is judged by told()
 
 
-def test_the_longer_a_board_was_not_told_the_time_the_less_sure_it_must_be() -> None:
+def test_the_longer_a_board_did_not_get_the_time_the_less_sure_it_must_be() -> None:
     made = Clocks()
     for event in (start(100), said("welcome", 101), said("time", 1101)):
         made.take(event)

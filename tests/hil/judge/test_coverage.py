@@ -85,7 +85,7 @@ def test_a_line_must_be_struck_at_its_place_in_each_direction(
 
 @pytest.mark.parametrize(("sample", "there"), [(9, True), (10, True), (11, False)])
 def test_fault_that_waited_for_two_others_may_strike_after_both(sample: int, there: bool) -> None:
-    """After a reset no exchange is under way at the next sample."""
+    """No exchange is in progress at the next sample after a reset."""
     cut, reset = "uno-1/board-power-cut-2", "uno-1/board-reset-1"
     events = [
         planned(aim=AIM),

@@ -112,7 +112,7 @@ def usage(pid: int, counts: list[int]) -> list[Event]:
     ],
     ids=["the same", "one more each second", "many at once", "one for each peer", "a short life"],
 )
-def test_files_that_stay_open_are_told(counts: list[int], leaks: bool) -> None:
+def test_files_that_stay_open_are_reported(counts: list[int], leaks: bool) -> None:
     reasons = check([*run_of(3), *usage(7, counts)]).reasons
     assert bool(reasons) is leaks
     assert all("files open at once at first, and never fewer than" in said for said in reasons)
@@ -123,7 +123,7 @@ def test_files_are_counted_for_each_process() -> None:
     assert check([*run_of(3), *usage(7, [10] * 20), *usage(8, [40] * 20)]).reasons == []
 
 
-def test_threads_that_stay_are_told() -> None:
+def test_threads_that_stay_are_reported() -> None:
     grown = [
         Event(one.t, one.hop, one.event, {**one.data, "descriptors": 9, "threads": 4 + number})
         for number, one in enumerate(usage(7, [10] * 80))

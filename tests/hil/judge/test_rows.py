@@ -320,7 +320,7 @@ def hurried(waited: float, count: int = 3, age: float = 2.0) -> list[str]:
     return [said for said in check([run, *events]).reasons if "its oldest row" in said]
 
 
-def test_batch_that_is_neither_full_nor_old_is_told() -> None:
+def test_batch_that_is_neither_full_nor_old_is_reported() -> None:
     assert hurried(2.1) == []
     assert hurried(0.6) == [
         "batch 2 of site/e landed with 2 of 3 rows, and its oldest row was 0.60 s old"

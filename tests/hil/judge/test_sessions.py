@@ -189,7 +189,7 @@ def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
 
 
 @pytest.mark.parametrize(("dup", "count"), [(True, 0), (False, 1)])
-def test_there_only_the_other_brokers_own_repeat_may_come_at_qos_2(dup: bool, count: int) -> None:
+def test_only_the_other_brokers_repetition_may_arrive_again_at_qos_2(dup: bool, count: int) -> None:
     """mosquitto 2.0.11 repeats PUBLISH, not PUBREL, if it ended before it had read PUBCOMP."""
     run = subscribed(2)
     run.events[0].data["bench"]["subscriber"][0]["there"] = True

@@ -22,6 +22,6 @@ def test_a_disk_that_a_killed_run_left_mounted_is_named(
     with pytest.raises(OncewayError) as told:
         folder.fresh(tmp_path)
     assert str(told.value) == (
-        f"{disk}: cannot make the folder of the run (Device or resource busy). "
+        f"{disk}: cannot create the folder of the run (Device or resource busy). "
         "A run that was killed has left its disk mounted here: unmount it"
     )

@@ -281,7 +281,7 @@ def test_a_batch_that_its_manifest_tells_wrongly_holds_nothing(
     assert seen(history, "batch") == []
 
 
-def test_a_manifest_that_lands_before_its_data_is_told_once(
+def test_a_manifest_that_lands_before_its_data_is_reported_once(
     tmp_path: Path, key: Path, history: History
 ) -> None:
     hop = LandingHop(tmp_path / "landing", key, history)

@@ -18,7 +18,7 @@ PARENT = (
     "import subprocess, sys, time; print(subprocess.Popen(['sleep', '60'],"
     " start_new_session=True).pid, flush=True); time.sleep(60)"
 )
-"""Starts a child in a session of its own, as Spark's Java starts Python workers."""
+"""A program that starts a child in a separate session, as Spark's Java starts Python workers."""
 
 
 def alive(pid: int) -> bool:

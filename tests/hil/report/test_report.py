@@ -371,7 +371,7 @@ def used(pid: int, *memory: int) -> list[Event]:
     ]
 
 
-def test_a_leak_is_told_from_a_cache_that_fills() -> None:
+def test_a_leak_is_distinguished_from_a_cache_that_fills() -> None:
     leaking = used(1, *range(50_000_000, 90_000_000, 1_000_000))
     filled = used(1, 50_000_000, *[80_000_000] * 39)
     assert findings(leaking).growth("gateway") == pytest.approx(20e6)

@@ -46,7 +46,7 @@ if "--readings" in sys.argv:
 (folder / "report.json").write_text(json.dumps(report))
 (folder / "junit.xml").write_text("<testsuites><testsuite/></testsuites>")
 """
-"""Stands in for `onceway`: a run of seed 7 fails, one of seed 13 does not come up."""
+"""A replacement of `onceway`: a run of seed 7 fails, one of seed 13 does not start."""
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_failing_run_fails_the_campaign_and_keeps_its_files(tmp_path: Path, star
     assert (tmp_path / "all" / "demo-7" / "history.jsonl").exists()
 
 
-def test_sums_are_told_by_recorded_link_and_say_how_to_repeat_them(
+def test_sums_are_reported_by_recorded_link_and_say_how_to_repeat_them(
     tmp_path: Path, started: Path
 ) -> None:
     run(tmp_path / "all", 1, 7, trace="recordings/valley.jsonl.gz")

@@ -84,7 +84,7 @@ def test_a_run_is_not_over_while_a_gateway_keeps_copies_for_another_one(tmp_path
 def test_a_run_is_not_idle_while_a_micro_batch_is_under_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine it takes longer than the run waits for a fault that may yet come."""
+    """A busy machine needs longer for it than the run waits for a fault that may still happen."""
     folder = Folder(tmp_path)
     display = Display("t", (), 1, 0, Console(file=io.StringIO()))
     with closing(History(folder.history)) as history:

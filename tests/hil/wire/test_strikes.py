@@ -143,7 +143,7 @@ class Halving:
 def test_a_place_is_measured_on_the_line_from_the_end_of_its_publication(
     weather: tuple[type[Halving], ...], step: int, pieces: list[int]
 ) -> None:
-    """However the bytes cross, and though the weather has harmed some of them on the way."""
+    """The bytes cross in any pieces, and the weather may have damaged some of them."""
     line = Line("up", BAUD, [one() for one in weather])
     line.send(b"old " * 10, 0.0)
     line.published(6)

@@ -304,7 +304,7 @@ def test_frames_of_another_seed_are_none_of_the_session() -> None:
 
 
 def both_talk(seed: int, loss: float) -> Talk:
-    """Both ends write; the gateway leaves its session now and then."""
+    """Let both ends write; the gateway leaves its session now and then."""
     talk = Talk(seed, loss)
     for number in range(120):
         for end in (talk.device, talk.gateway):
@@ -318,7 +318,7 @@ def both_talk(seed: int, loss: float) -> Talk:
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
 def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> None:
-    """Also while one end is in a session that the other has left."""
+    """The rule also holds while one end is in a session that the other has left."""
     talk = both_talk(seed, loss)
     assert all(
         session[direction]["strange"] == 0

@@ -1,4 +1,4 @@
-"""How far each feed was taken, read back from the commits of a table that others move."""
+"""Progress of each feed, read back from the commits of a table that others move."""
 
 import json
 

@@ -149,7 +149,7 @@ def test_rows_return_when_a_delete_is_undone(spark: "SparkSession", copy: Any) -
 
 
 def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) -> None:
-    """Without it no one could read the version before, either."""
+    """The previous version could not be read without it, either."""
     table = copy(SECOND)
     for version in (FIRST, SECOND):
         for file in files_of(commit_of(table, version)):

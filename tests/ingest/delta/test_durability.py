@@ -258,7 +258,7 @@ def test_elsewhere_nothing_is_done() -> None:
 def test_a_table_s_disk_that_is_full_at_any_step_stops_the_job_and_loses_nothing(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Really full: a tmpfs. It needs root."""
+    """The disk is a full tmpfs, which needs root."""
     if os.geteuid():
         pytest.skip("mounts a tmpfs")
     with closing(SmallDisk(tmp_path, 8_000_000)) as disk:

@@ -18,7 +18,7 @@ Open = Callable[[], Folder]
 
 @pytest.fixture(params=["local", "hadoop"])
 def at(request: pytest.FixtureRequest, spark: "SparkSession", tmp_path: Path) -> Open:
-    """Opens one folder, which is not there yet, as often as it is called."""
+    """Return a function that opens one folder, which does not exist yet, at each call."""
     if request.param == "local":
         return lambda: LocalFolder(tmp_path / "folder")
     return lambda: HadoopFolder(spark, f"file:{tmp_path}", "folder")

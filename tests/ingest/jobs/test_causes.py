@@ -1,4 +1,4 @@
-"""Whatever ends a job, the last line that it says is the reason: what happened, where, what to do.
+"""Ends of jobs: the last line is the reason with the fault, its place and the remedy.
 
 Each fault here is a real one: a full disk, a file that is missing or damaged, a file in the way.
 """
@@ -148,7 +148,7 @@ def lose_log_file(job: Job, version: int) -> None:
 
 
 @pytest.mark.soak
-def test_a_missing_file_of_the_table_s_log_is_told_and_noted_for_the_report(job: Job) -> None:
+def test_a_missing_file_of_the_table_s_log_is_reported_and_noted_for_the_report(job: Job) -> None:
     for number in (2, 3):
         take(job)
         land(job.landing, "site", number, [row("dev", number)])

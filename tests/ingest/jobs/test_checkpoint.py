@@ -1,4 +1,4 @@
-"""Whatever a power cut does to Spark's checkpoint, the next start continues, and each row is in the
+"""Power cuts that damage Spark's checkpoint: the next start continues, and each row is in the
 table once.
 """
 
@@ -246,7 +246,7 @@ def test_stream_continues_from_its_checkpoint(
 def test_kept_checkpoint_is_readable_for_spark(
     begun: Begun, file: str, fault: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By what Spark itself reads the checkpoint with at a start."""
+    """The test reads the checkpoint with the code that Spark uses at a start."""
     begun.restore()
     fault(begun.job.checkpoint / file)
     checkpoint.make_fit(begun.job.spark, str(begun.job.checkpoint), {FEED: 10**9})

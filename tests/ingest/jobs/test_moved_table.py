@@ -89,7 +89,7 @@ def test_a_table_from_a_backup_gets_what_came_since(
 
 @pytest.mark.soak
 def test_a_table_that_was_restored_gets_the_later_batches_again(job: Job) -> None:
-    """Beside a checkpoint that is ahead; `make test` has this with a copy."""
+    """The checkpoint is ahead of the table; `make test` has this with a copy."""
     put(job, 1)
     job.take()
     version = job.version()
@@ -124,8 +124,8 @@ def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
 def test_a_table_that_is_put_back_under_the_ingest_is_not_taken_for_itself(
     job: Job, writer: WriterName
 ) -> None:
-    """Not even when it has come to the same version meanwhile, and the ingest has saved its seen
-    ranges in it.
+    """The rule holds even if the table has reached the same version meanwhile, and contains the
+    saved seen ranges of the ingest.
     """
     job.writer = writer
     backup = job.publications.with_name("backup")

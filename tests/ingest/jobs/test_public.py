@@ -66,7 +66,7 @@ def test_public_writer_is_used_and_logged_without_the_classes_of_delta(
     caplog.set_level(logging.INFO, logger="onceway.ingest")
     assert table_kind(spark, "/lake/publications", "auto") is PublicTable
     assert len(caplog.messages) == 1
-    assert "Delta's own classes are not to be had, or are others, with Spark" in caplog.text
+    assert "Delta's own classes are missing or different in Spark" in caplog.text
 
 
 def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(

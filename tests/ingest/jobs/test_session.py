@@ -130,7 +130,7 @@ def test_zone_and_properties_override_the_machine_defaults(
 
 
 @pytest.mark.soak
-def test_times_that_cannot_be_become_text_in_a_table_of_an_older_version(
+def test_impossible_times_become_text_in_a_table_of_an_older_version(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     lake = Lake(spark, tmp_path)

@@ -1,4 +1,4 @@
-"""Only rows that a trusted gateway has signed get into the table."""
+"""Signed batches: only rows of a trusted gateway get into the table."""
 
 import logging
 from pathlib import Path

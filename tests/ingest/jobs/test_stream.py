@@ -103,7 +103,7 @@ def test_damaged_and_missing_batches_and_a_lost_checkpoint(
 
 
 def test_a_job_that_has_ended_is_not_called_by_spark_any_more(job: Job) -> None:
-    """Later queries call Spark's own callbacks too, and Spark waits for them."""
+    """The callbacks of later queries include Spark's own, and Spark waits for them."""
     land(job.landing, "site", 1, [row("dev", 1)])
     job.run()
     streams = job.spark._jsparkSession.streams()

@@ -54,7 +54,7 @@ def bring_up(job: Job) -> None:
 
 
 def quality(job: Job) -> dict[tuple[str, int, int], tuple[Any, ...]]:
-    """By device, incarnation and day."""
+    """Return the rows by device, incarnation and day."""
     found = {}
     for one in job.table("_quality").collect():
         assert one["expected"] == one["arrived"] + one["missing"]
@@ -67,7 +67,7 @@ def quality(job: Job) -> dict[tuple[str, int, int], tuple[Any, ...]]:
 
 
 def doubles(job: Job, since: int) -> int:
-    """How many were left out since that day; before it there were none."""
+    """Return the number of duplicates since that day; there were none before."""
     found = {day: row[3] for (_, _, day), row in quality(job).items() if row[3]}
     assert all(day >= since for day in found), found
     return sum(found.values())
@@ -188,7 +188,7 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
 
 
 def test_invalid_device_list_changes_nothing(job: Job) -> None:
-    """Only an entry with a name is a device, and only texts are its board, firmware and link."""
+    """A device is an entry with a name; its board, firmware and link must be texts."""
     payloads = [
         b"\xff",
         b"{}",
@@ -251,7 +251,7 @@ STEPS = [
 def test_a_job_that_dies_at_any_step_leaves_nothing_out_and_counts_nothing_twice(
     job: Job, monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, int, bool]]
 ) -> None:
-    """Against a model, and against the same tables made at once of all rows."""
+    """The result is compared with a model, and with the same tables made at once from all rows."""
     rng = random.Random(5)
     keys: Counter[tuple[str, int]] = Counter()
     days: dict[tuple[str, int], int] = {}

@@ -251,7 +251,7 @@ def test_report_without_a_table_names_the_lack(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["report", "clean"])
-def test_without_spark_a_table_of_others_is_told_as_that(tmp_path: Path, command: str) -> None:
+def test_without_spark_a_table_of_others_is_reported_as_that(tmp_path: Path, command: str) -> None:
     table, landing = tmp_path / "table", tmp_path / "landing"
     write_deltalake(table, pa.table({"device": ["a"], "value": [1.0]}))
     land(landing, "site", 1, readable(1))

@@ -24,7 +24,7 @@ from tests.uplink.servers import S3Server, SftpServer, sftp_server
 
 NOBODY = 65534
 CUT = 1
-"""In place of a status: the connection is cut, without an answer."""
+"""Placeholder for a status: the connection is cut, without an answer."""
 
 
 @contextmanager

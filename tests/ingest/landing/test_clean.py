@@ -81,7 +81,7 @@ def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str)
 
 
 def test_deletion_is_recorded_before_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a crash in between would leave a gap that holds the feed."""
+    """A crash in between would leave a gap that holds the feed."""
     with open_folder() as folder:
         landing, table = fill(folder)
 
@@ -123,7 +123,7 @@ def test_a_batch_in_quarantine_stays_until_it_is_released() -> None:
         (f"_delta_log/{0:020d}.json", "the table's log is damaged ("),
     ],
 )
-def test_nothing_is_deleted_while_the_table_is_damaged(
+def test_no_batch_is_deleted_while_the_table_is_damaged(
     tmp_path: Path, damaged: str, says: str
 ) -> None:
     """Rows of the missing file may be nowhere else than at the landing place."""

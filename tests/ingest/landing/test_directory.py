@@ -46,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often the landing place was asked what."""
+    """Return the number of requests to the landing place, by kind."""
     found: Counter[str] = Counter()
     memory = type(fsspec.filesystem("memory"))
     for name in ("ls", "cat_file", "exists", "modified"):

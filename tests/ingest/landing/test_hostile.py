@@ -1,5 +1,5 @@
-"""Whatever bytes stand at the landing place, they are the trouble of one batch or one feed: nothing
-but OSError and Damaged ever leaves a reader, and every text about them can be printed.
+"""Arbitrary bytes at the landing place concern one batch or one feed: a reader
+raises only OSError and Damaged, and every text about them can be printed.
 """
 
 import base64
@@ -117,7 +117,7 @@ def trusts() -> list[Trust]:
 
 
 def printed(text: str) -> None:
-    """Fails if a text cannot be printed, in one line."""
+    """Fail if a text cannot be printed in one line."""
     text.encode()
     assert text.isprintable()
 
@@ -221,7 +221,7 @@ def altered(draw: st.DrawFn) -> bytes:
 @example(data=with_table(DATA, TABLE.append_column(*column(0))))
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 def test_parquet_of_any_bytes_gives_rows_or_a_reason(data: bytes) -> None:
-    """With a matching manifest, as from a thief of the gateway's key."""
+    """The manifest matches, as if a thief of the gateway's key had signed it."""
     announced = Announced(FEED, 1, 3, len(data), sha256(data))
     try:
         table = batch.check(data, announced)

@@ -98,7 +98,7 @@ def put(kind: Callable[[Path], None], path: Path) -> None:
 
 
 def flaws(landing: Landing, feeds: Feeds, end: dict[str, int]) -> dict[str, str | None]:
-    """By gateway; for a gateway without a flaw None."""
+    """Return the flaw of each gateway, or None."""
     found: dict[str, str | None] = {}
     for chunk in read_batches(landing, BatchList(0, feeds.between({}, end))):
         for one in chunk.to_pylist():
@@ -202,7 +202,7 @@ def test_no_file_behind_sftp_blocks_no_reader_and_stops_no_other_feed(
 def test_a_note_that_a_cut_has_set_aside_is_read(
     folder_of_two: Path, sftp: SftpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a place whose rename refuses a taken name, a cut leaves the note under its hidden name."""
+    """A cut leaves the note under its hidden name at a place whose rename refuses a taken name."""
     aside = folder_of_two / set_aside_name(cleaned_name("bad"))
     aside.parent.mkdir(exist_ok=True)
     aside.write_bytes(cleaned_json("bad", {"ffffffff": 9}))

@@ -301,7 +301,8 @@ def test_a_store_that_refuses_each_object_costs_no_pause_for_each(
 def test_keys_that_are_replaced_in_their_file_are_taken_by_a_running_ingest(
     s3: S3Server, busy_s3: LaxS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """At the landing place, at the file of trusted keys, and where data files are written."""
+    """The keys are used at the landing place, at the file of trusted keys, and where data files are
+    written."""
     file = tmp_path / "credentials"
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
     as_environment(monkeypatch, "s3", {"endpoint_url": f"http://127.0.0.1:{busy_s3.port}"})

@@ -1,4 +1,5 @@
-"""Only what a trusted gateway has signed gets into the table; whatever else is refused by name."""
+"""Trust: batches that a trusted gateway has signed get into the table; others are refused by
+name."""
 
 import json
 import logging
@@ -39,7 +40,7 @@ def trust(keys: Keys, demanded: bool = True) -> Trust:
 
 
 def refused(keys: Keys, text: bytes, gateway: str = "a", demanded: bool = True) -> str | None:
-    """Why a manifest is refused that stands as batch 7 of a gateway."""
+    """Return why a manifest is refused as batch 7 of a gateway."""
     announced = parse_manifest(text, f"{gateway}/{EPOCH}", 7)
     return trust(keys, demanded).check(announced).flaw
 
@@ -134,7 +135,7 @@ def test_a_gateway_without_a_key_waits_and_another_one_goes_on(
 def test_a_batch_that_was_planned_and_is_not_trusted_any_more_is_refused(
     tmp_path: Path, signer: Signer
 ) -> None:
-    """After a crash Spark asks for it without asking how far it can go."""
+    """Spark requests the batch after a crash without a request for the progress."""
     land(tmp_path / "landing", "a", 1, [row("dev", 1)], signer=signer)
     url = str(tmp_path / "keys.json")
     save(url, Keys({"a": [signer.public]}))

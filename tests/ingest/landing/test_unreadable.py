@@ -116,7 +116,7 @@ def place(
 
 
 def read(landing: Landing, feeds: Feeds, offset: dict[str, int]) -> dict[str, list[Any]]:
-    """By gateway: sequences that were read, and reasons."""
+    """Return the read sequences and the reasons, by gateway."""
     found: dict[str, list[Any]] = {}
     for chunk in read_batches(landing, BatchList(0, feeds.between({}, offset))):
         for one in chunk.to_pylist():

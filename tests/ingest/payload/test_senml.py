@@ -263,7 +263,7 @@ def test_a_name_does_not_repeat_its_device(device: str, name: str, short: str) -
     ],
 )
 @pytest.mark.parametrize("count", [1, 40])  # one by one, and all at once
-def test_a_time_that_cannot_be_stands_as_text_and_spoils_no_other(
+def test_an_impossible_time_becomes_text_and_spoils_no_other(
     time: float, received: int | None, stated: str | None, count: int
 ) -> None:
     odd = as_cbor({"n": "a", "v": 1, "t": time})

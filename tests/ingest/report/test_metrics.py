@@ -23,7 +23,7 @@ GONE = FeedReport('odd"\\name/0c', 5, None, 50, 0, 0, AT)
 
 
 def samples(report: Report) -> dict[tuple[str, str], float]:
-    """By metric and gateway."""
+    """Return samples by metric and gateway."""
     return {
         (
             sample.name.removeprefix("onceway_ingest_"),
@@ -69,8 +69,8 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
         (Report([]), "no gateway has landed a batch"),
         (Report([HELD]), "held: twin/0b waits for batch 3"),
         (Report([GONE]), "has no batch at the landing place any more"),
-        (Report([GOOD], conflicts=1), "1 publications came with the key of another one"),
-        (Report([GOOD], refused=[("site", "other-pi", AT)]), "another gateway of the name site"),
+        (Report([GOOD], conflicts=1), "1 publications have the key of another one"),
+        (Report([GOOD], refused=[("site", "other-pi", AT)]), "another gateway named site"),
         (Report([GOOD], stopped="the ingest ended at noon"), "the ingest ended at noon"),
         (Report([GOOD], job=Job("silent", AT, AT)), "the ingest is silent since "),
         (Report([GOOD], job=Job("ended", AT, AT)), None),

@@ -69,7 +69,7 @@ def test_where_command_finds_a_reading(
     assert sum(rows_by_feed(table)[0].values()) == 7
 
 
-def test_a_table_that_uses_what_the_reader_does_not_know_is_told_as_that(
+def test_a_table_that_uses_what_the_reader_does_not_know_is_reported_as_that(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     lake = Lake(spark, tmp_path)
@@ -79,10 +79,12 @@ def test_a_table_that_uses_what_the_reader_does_not_know_is_told_as_that(
         list(arrivals(str(lake.publications), "a", 1))
 
 
-def test_a_shallow_clone_on_s3_is_told_as_that(tmp_path: Path) -> None:
+def test_a_shallow_clone_on_s3_is_reported_as_that(tmp_path: Path) -> None:
     """The log names the table's files as Spark does."""
     write_deltalake(tmp_path, pa.table({"gateway": ["site"], "epoch": ["0"], "batch": [1]}))
     log = tmp_path / "_delta_log" / f"{0:020d}.json"
     log.write_text(log.read_text().replace('"path":"', '"path":"s3a://bucket/publications/'))
-    with pytest.raises(OncewayError, match="the files of a shallow clone on S3: ask with Spark"):
+    with pytest.raises(
+        OncewayError, match="the files of a shallow clone on S3: use Spark to query it"
+    ):
         rows_by_feed(str(tmp_path))

@@ -228,7 +228,8 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["one", "other"]), committed=st.booleans())
     def die(self, name: str, committed: bool) -> None:
-        """Before or after the commit; the checkpoint knows nothing of it in either case."""
+        """Die before or after the commit; the checkpoint does not know the commit in either
+        case."""
 
         def death() -> None:
             raise Died

@@ -183,7 +183,7 @@ def steps(lake: Lake) -> list[tuple[type, str, int]]:
 
 def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps: rows read, publications committed, readings committed, snapshot written. A new process
-    finds what the one before left.
+    finds the state of the previous one.
     """
     lake.open()(lake.micro_batch(rows("before d", 1)), 0)  # new tables go other ways
     count = len(steps(lake))
@@ -521,7 +521,7 @@ def test_a_second_wording_of_one_reading_is_a_double_and_no_conflict(
 def test_a_new_table_has_no_readings_to_make_again(
     spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the first landed batch is damaged, or not trusted yet."""
+    """The first landed batch may be damaged, or not trusted yet."""
     caplog.set_level(logging.INFO, logger="onceway.ingest")
     new = Lake(spark, tmp_path)
     sink = new.open()

@@ -71,7 +71,7 @@ def test_the_table_is_the_set_of_all_keys(
     seed: int,
     writer: WriterName,
 ) -> None:
-    """Without the lease: the compare-and-swap has to do it alone."""
+    """The jobs have no lease: the compare-and-swap has to suffice."""
     gaps = GAPS[writer]
     monkeypatch.setattr(lease_module, "lock_file", lambda location: None)
     random, lake, model, done = Random(seed), Lake(spark, tmp_path, writer), set[int](), set[str]()

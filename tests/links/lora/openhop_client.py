@@ -18,7 +18,7 @@ heard = queue.Queue()
 
 
 class Taken(KissModemWrapper):
-    """Keeps decoded frames, and does nothing with them."""
+    """A receiver that stores decoded frames."""
 
     def _process_received_frame(self):
         found.append(bytes(self.rx_frame_buffer).hex())

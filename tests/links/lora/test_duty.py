@@ -66,7 +66,7 @@ def test_earliest_sending_by_the_ledger_keeps_the_law(
 
 
 @pytest.mark.parametrize(("late", "kept"), [(1.0, True), (0.0, False)])
-def test_a_radio_that_sends_a_little_later_than_it_was_told_keeps_the_law(
+def test_a_radio_that_sends_a_little_later_than_ordered_keeps_the_law(
     late: float, kept: bool
 ) -> None:
     """The first burst leaves late, the next one at once."""

@@ -181,7 +181,7 @@ def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
     modem.send(b"one", 1.0)
     late = 1.0 + modem.airtime(3) + ANSWER_WAIT
     assert modem.deadline == late
-    assert modem.tick(late) == [Failed("it does not say that a frame has left: it hangs")]
+    assert modem.tick(late) == [Failed("it does not report that a frame was sent: it hangs")]
     modem.open(10.0)
     tnc.boot()
     assert len(exchange(modem, tnc, 10.0)) == 1
@@ -207,7 +207,7 @@ def test_invalid_modem_frames_are_counted() -> None:
     }
 
 
-def test_a_modem_that_takes_at_commands_is_told_from_one_that_is_silent() -> None:
+def test_a_modem_that_takes_at_commands_is_distinguished_from_one_that_is_silent() -> None:
     modem = KissModem(CHANNEL, Modulation(9), 14)
     modem.open(0.0)
     modem.take()

@@ -87,7 +87,7 @@ async def oracle() -> AsyncIterator[Oracle]:
 
 
 class Driver:
-    """Ours, at a port."""
+    """Our driver, at a port."""
 
     def __init__(self, path: Path, factor: int) -> None:
         self._loop = asyncio.get_running_loop()

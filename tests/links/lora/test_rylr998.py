@@ -188,7 +188,9 @@ def test_port_without_a_modem_or_with_a_hanging_one_is_reported() -> None:
     pair.run(1.0)
     late = pair.radio.deadline
     assert late is not None
-    assert pair.radio.tick(late) == [Failed("it does not say that it has taken a frame: it hangs")]
+    assert pair.radio.tick(late) == [
+        Failed("it does not report that it has accepted a frame: it hangs")
+    ]
 
 
 def test_kiss_modem_at_an_rylr998_port_is_reported() -> None:
@@ -215,7 +217,7 @@ def test_modem_settings_changed_from_outside_are_noticed() -> None:
     pair.modem.settings[b"BAND"] = b"868100000"
     assert pair.radio.tick(2 * LOOK_EVERY) == []
     (failed,) = pair.run(2 * LOOK_EVERY)
-    assert failed == Failed("it says +BAND=868100000, and was told +BAND=869525000")
+    assert failed == Failed("it says +BAND=868100000, and was set to +BAND=869525000")
 
 
 @given(st.binary(max_size=240), st.data())

@@ -97,7 +97,7 @@ def test_frame_is_sent_after_its_record_is_on_disk() -> None:
 
 
 def test_frame_beyond_the_duty_cycle_is_counted_and_sent_later() -> None:
-    """In the band of one percent: 36 s an hour, for boards that greet without end."""
+    """The band allows one percent, 36 s an hour, and boards greet without end."""
     site, now, sent = Site("M"), 1.0, []
     for number in range(800):
         site.greet(now, 1 + number % 100, 1 + number // 100)

@@ -1,5 +1,5 @@
-"""Both halves of the turn link over bad air, and through power cuts: every reading once, no nonce
-twice, and the board within the law. The board's half is the C code.
+"""The turn link over bad air and through power cuts: every reading once, no nonce twice,
+and the board within the law. The board's half is the C code.
 """
 
 import ctypes
@@ -110,7 +110,7 @@ def opened() -> tuple[TurnLink, Peer, Session]:
 
 
 def answers(world: World, frames: list[bytes]) -> int:
-    """How many frames the gateway sends for these, one a second."""
+    """Return the number of frames that the gateway sends for these, one a second."""
     sent = 0
     for frame in frames:
         world.now += 1.0
@@ -162,7 +162,7 @@ def test_bad_air_loses_and_doubles_nothing(fault: str, seed: int) -> None:
 
 
 class Forging(World):
-    """Behind each frame come forged ones, at both ends."""
+    """Air in which forged frames follow each frame, at both ends."""
 
     def __init__(self, seed: int) -> None:
         self.foreign = Foreign(replays=False, seed=seed)
@@ -273,7 +273,7 @@ def test_each_copy_gets_the_same_answer_though_more_waits_by_then() -> None:
 
 
 def test_a_turn_that_is_owed_nothing_gets_one_answer_too() -> None:
-    """Data written between two copies of a frame wait for the next turn: no nonce comes twice."""
+    """Data written between two copies of a frame wait for the next turn: no nonce is used twice."""
     link, peer, session = opened()
     frame = peer.turn(1, b"\x40\x02\x00\x07")
     link.receive(frame, 10.0)
@@ -370,7 +370,7 @@ def test_replayed_turn_gets_a_bounded_number_of_answers() -> None:
 
 
 def test_recorded_frames_are_refused_after_a_restart_of_the_gateway() -> None:
-    """Also of a gateway that was restored: it knows no session in either case."""
+    """The gateway may have been restored, too: it knows no session in either case."""
     world = begun()
     for _ in range(10):
         world.board.sample()

@@ -46,9 +46,9 @@ class Roaming:
         self.lost = 0.0
         self.collisions = 0
         self.answers: list[int] = []
-        """Which gateway has sent, frame by frame."""
+        """Number of the sending gateway, frame by frame."""
         self._air: list[tuple[float, float, int, bytes]] = []
-        """Until when, since when, by whom (-1: the board), and the frame."""
+        """Frames in the air: end, begin, sender (-1: the board), and content."""
         self.board = Board(self.random, self.ledger)
         self.gateways = [One(self.random, self.ledger, rank, self) for rank in (0, 1)]
         for gateway in self.gateways:

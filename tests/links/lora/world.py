@@ -334,8 +334,8 @@ class Gateway:
 
 
 class World:
-    """Both, and the air between them. rates: how often a frame is lost, heard twice, late, damaged;
-    replay: an old frame is sent again.
+    """Both ends, and the air between them. rates: share of frames that are lost, heard twice, late,
+    damaged; replay: an old frame is sent again.
     """
 
     def __init__(self, seed: int) -> None:

@@ -314,7 +314,7 @@ ODD_BYTES = [
 ]
 ODD_PEERS, HELLOS = 220, 2000
 MOST_LINES, MOST_BYTES = 110, 30_000
-"""In the log, about the strangers at one listener or port."""
+"""Bounds of the log about the strangers at one listener or port."""
 _LINES: dict[Path, list[Pty]] = {}
 
 
@@ -326,8 +326,8 @@ def _with_tls_and_serial(folder: Path) -> dict[str, str]:
 
 
 async def strangers(site: Site) -> None:
-    """For each kind of listener, odd bytes, each from an address of its own, over TLS after the
-    handshake, too; at serial ports greetings of boards, each with a name of its own.
+    """Send odd bytes to each kind of listener, each from a different address, also after
+    a TLS handshake; at serial ports, greetings of boards with different names.
     """
     log = site.running.log
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -473,7 +473,7 @@ FLOODS = [
         before_the_answer,
         env=users,
         memory=80 * MEGABYTE,
-        says="bytes came before it was answered",
+        says="bytes arrived before it was answered",
         lines=12,
         counts="refused_total request=connect reason=quota_exceeded",
     ),

@@ -124,7 +124,7 @@ async def disk(site: Site) -> None:
     client = await site.client("c")
     packets = [Publish("spool/t", bytes(10_000), 1, at % 1000 + 1) for at in range(1000)]
     sent = asyncio.create_task(pour(client, bytes_of(*packets)))
-    await site.running.logged("takes no data")
+    await site.running.logged("accepts no data")
     other = await site.client("other")
     for number in range(100):
         other.send(Publish("spool/t", b"x", 1, number + 1))
@@ -263,7 +263,7 @@ FLOODS = [
         "[limits]\nmemory_bytes = 16_000_000\n",
         memory=60 * MEGABYTE,
         disk=4 * MEGABYTE,
-        says="nothing is taken from the client for 1 to 30 s",
+        says="nothing is read from the client for 1 to 30 s",
         lines=40,
         counts="turned_away_total bound=spool",
     ),

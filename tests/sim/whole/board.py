@@ -25,7 +25,7 @@ SOURCES = (
 MOST = 3
 """Boards in one run."""
 INTERVAL_MS = 250
-"""Between two samples."""
+"""Time between two samples, in milliseconds."""
 _LINE, _LOG = 8192, 1 << 18
 
 
@@ -106,7 +106,7 @@ class Board:
         self._off_ms = 0
         self.cuts = 0
         self.torn = 0
-        """How often its power was cut, and of these in the middle of a write."""
+        """Number of power cuts, and of those in the middle of a write."""
         self._library.reset()
 
     @property

@@ -37,7 +37,7 @@ _SESSION = ((Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),)
 
 
 class _Connection:
-    """Between the client and one life of a gateway: the `Transport` of its link."""
+    """A connection between the client and one run of a gateway: the `Transport` of its link."""
 
     high_water = 65_536
     unsent = undelivered = 0
@@ -46,7 +46,7 @@ class _Connection:
         self.peer = Peer("tcp", "memory", None)
         self.loop = gateway.loop
         self.clear = dict.fromkeys(("up", "down"), 0.0)
-        """When the last bytes arrive."""
+        """Time at which the last bytes arrive, by direction."""
         self._client = client
         self._link = gateway.accept(self)
         self._cutter = Cutter()

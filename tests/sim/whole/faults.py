@@ -25,7 +25,7 @@ class Faults:
         self._world = world
         self._told = 0
         self._off_s: dict[str, float] = {}
-        """How long a gateway that dies stays dead."""
+        """Time for which a dead gateway stays dead, in seconds."""
         self._spans: dict[tuple[str, str], int] = {}
         """Start of each fault in progress, by kind and gateway, in ns."""
         for gateway in world.gateways.values():
@@ -95,7 +95,7 @@ class Faults:
         self._world.time.after(off_s, partial(self._world.plug, board, gateway))
 
     def move_client(self, client: str, gateway: str, off_s: float) -> None:
-        """Perhaps to where it is: then its connection is lost."""
+        """Move a client, perhaps to its present gateway: then its connection is lost."""
         world = self._world
         world.reached["client moved"] += 1
         world.clients[client].move(None)
@@ -135,7 +135,7 @@ class Faults:
         self._world.bury(gateway)
 
     def slow_disk(self, gateway: str, seconds: float) -> None:
-        """For the rest of the faults, or until it is quick again."""
+        """Make a disk slow for the rest of the faults, or until it is quick again."""
         if seconds > _QUICK_S:
             self._world.reached["disk slow"] += 1
             self._begin(SLOW, gateway)
@@ -144,7 +144,7 @@ class Faults:
         self._world.gateways[gateway].disk_s = seconds
 
     def fail_disk(self, gateway: str, seconds: float) -> None:
-        """Let the disk take no commit for a while. A gateway cannot start on such a disk."""
+        """Let the disk accept no commit for a while. A gateway cannot start on such a disk."""
         if not self._world.gateways[gateway].alive:
             return
         self._world.reached["disk failed"] += 1

@@ -64,7 +64,7 @@ class _Clock(Clock):
 
 
 class _Writer(Writer):
-    """Without a thread. A commit that fails is given up at once, and begun again after a while."""
+    """A writer without a thread. A failed commit ends at once, and is begun again after a while."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Gateway:
         self.name = name
         self.random = Random(seed)
         self.disk_s = 0.004
-        """How long a commit takes at most."""
+        """Longest time of a commit, in seconds."""
         self.load(store)
         self.shelf = sqlite3.connect(":memory:", isolation_level=None)
         """Copies of the spools of others."""
@@ -153,7 +153,7 @@ class Gateway:
         self.restored = False
         """Whether this life began with another store."""
         self.gone = False
-        """For good, and its disk with it."""
+        """Whether the gateway and its disk are gone for good."""
         self.failing = False
         """Whether its disk refuses all commits."""
         self.committed: Callable[[Gateway], object] = lambda _: None
@@ -162,7 +162,7 @@ class Gateway:
         """Plugged in here, by the name of the board."""
         self._registry = registry
         self._machine = 0
-        """How often its machine has lost its power."""
+        """Number of power cuts of its machine."""
         self._dies_in = 0
         """Commits to go until then."""
         self._dies_how: str | None = None
@@ -176,7 +176,7 @@ class Gateway:
         return not self.loop.dead
 
     def start(self) -> None:
-        """With what its store holds."""
+        """Start from the content of the store."""
         if self.alive or self.gone:
             return
         self.loop = loop = Loop(self.time)

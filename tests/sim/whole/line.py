@@ -40,7 +40,7 @@ class Line:
         self._cut_until = 0.0
         self._held_until = 0.0
         self._laid = 0
-        """How often it was laid again."""
+        """Number of times that the line was laid again."""
 
     def lay(self, way: str, end: End) -> None:
         """Bytes of this direction come to this end from now on; bytes on their way are lost."""

@@ -81,7 +81,7 @@ class Member:
 
 
 class _Link:
-    """Between two members. number: of its connection, 0 while there is none."""
+    """A link between two members. number: number of its connection, 0 while there is none."""
 
     def __init__(self, ends: tuple[str, str]) -> None:
         self.ends = ends
@@ -89,7 +89,7 @@ class _Link:
         self.cut = False
         self.held: list[Callable[[], object]] = []
         self.clear = dict.fromkeys(ends, 0.0)
-        """When the last frame to each end arrives."""
+        """Time at which the last frame to each end arrives."""
 
 
 class Network:
@@ -133,7 +133,7 @@ class Network:
                 arrive()
 
     def _connect(self, link: _Link) -> None:
-        """If nothing is in between, and both live."""
+        """Connect two members if no fault separates them and both live."""
         if not link.number:
             if not link.cut and all(name in self.members for name in link.ends):
                 self._numbers += 1

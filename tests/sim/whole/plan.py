@@ -109,7 +109,7 @@ def draw(seed: int) -> Plan:
 
 
 def _dying(random: Random, gateway: str, seconds: float) -> list[Fault]:
-    """Perhaps it is gone for good, and perhaps its copies did not reach the others just before."""
+    """Plan a death: perhaps for good, perhaps before its last copies reached the others."""
     at = round(random.uniform(0.5, seconds), 2)
     faults = [Fault(at, "bury", (gateway,)), Fault(at - 0.4, "part", (gateway, 3.0))]
     return faults[: random.choice((0, 0, 1, 2))]
@@ -163,7 +163,8 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
 """Arguments of each kind of fault."""
 _OF_A_SITE = ("move", "part")
 _OF_ONE = ("swap",)
-"""Which session of a site a new board may find, the judge does not know."""
+"""Faults for a single gateway: the judge does not know which session of a site a new board may
+find."""
 _OF_CLIENTS = ("move_client",)
 _OF_COPIES = ("copy", "restore")
 """A restored store has forgotten flows of clients, as it must; the judge knows of boards only."""

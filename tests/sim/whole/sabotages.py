@@ -59,11 +59,11 @@ MUST = {
     "stored-twice-at-qos-1": 100,
     "what-is-refused-is-marked": 100,
 }
-"""Which must be noticed, and within how many seeds."""
+"""Sabotages that must be noticed, each with its number of seeds."""
 QUICK = ("forged-completion", "identifier-zero-is-used")
 """Sabotages that `make test` tries, one in the gateway and one in the firmware."""
 SEEDS = 500
-"""For another one."""
+"""Number of seeds for any other sabotage."""
 _OURS = ("tests/sim/whole", "tests/broker", "tests/links")
 
 

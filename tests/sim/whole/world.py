@@ -42,7 +42,7 @@ LOOK_MS = 70
 SILENT_S = 2.0
 """Silence after which a gateway lands its copies of another one's rows, in seconds."""
 _PATIENCE_S = 120.0
-"""After all faults, everything must be at rest within this."""
+"""Time within which everything must be at rest after all faults, in seconds."""
 _LANDED = """
 BEGIN;
 INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last;
@@ -259,7 +259,7 @@ class World:
         ]
 
     def _held(self) -> list[dict[str, Retained]]:
-        """By topic, of each gateway that there is."""
+        """Return the retained messages by topic, for each living gateway."""
         living = [one.broker.retained for one in self.gateways.values() if not one.gone]
         return [{one.topic: one for one in retained.everything()} for retained in living]
 

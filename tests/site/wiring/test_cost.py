@@ -24,7 +24,7 @@ def join(world: World, client_id: str, clean: bool) -> Client:
 
 
 def calls(world: World, topic: str, qos: int, clean: bool) -> Counter[str]:
-    """How often each function is called for one message, from PUBLISH to the last answer of its
+    """Count the calls of each function for one message, from PUBLISH to the last answer of its
     subscriber.
     """
     reader, writer = join(world, "reader", clean), join(world, "writer", clean)

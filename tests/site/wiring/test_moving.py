@@ -364,7 +364,7 @@ def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
     clients = [move(sites, client, "b", f"c{n}") for n, client in enumerate(clients)]
     figures = sites.members["a"].forwarding.figures()
     assert (figures["followers"], figures["followers_refused"]) == (3, 2)
-    assert "too many sessions have left" in caplog.text
+    assert "too many sessions have moved away" in caplog.text
     sites["c"].slow_disk = False
     sites.pass_time(2)
     assert not open_moves(sites, sites.names)
@@ -484,7 +484,7 @@ def test_notices_alone_do_not_make_a_queue_longer_than_it_may_be() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"junk", bytes(13), b"\1" * 13 * 40])
-def test_notices_that_cannot_be_cost_a_mad_member_its_exchange_alone(payload: bytes) -> None:
+def test_impossible_notices_cost_a_mad_member_its_exchange_alone(payload: bytes) -> None:
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t")
     mad = sites["b"].broker

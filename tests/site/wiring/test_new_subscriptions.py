@@ -128,7 +128,7 @@ def test_session_that_moves_on_gets_no_message_from_before(sites: Sites, back: b
     assert is_settled(sites)
 
 
-def test_what_is_published_right_after_the_subscription_arrives(sites: Sites) -> None:
+def test_message_published_right_after_the_subscription_arrives(sites: Sites) -> None:
     """The exchange with the other gateway has begun, and brings what waited."""
     known, source = part(sites)
     sites.join("a", "b")
@@ -212,7 +212,7 @@ def both_go_on(sites: Sites, back: bool) -> tuple[Peer, list[bytes]]:
 @pytest.mark.parametrize("at", ["a", "b", "c"])
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("wait", [0.0, 0.01, 0.05, 2])
-def test_client_with_two_sessions_is_told_before_a_message_comes_again(
+def test_client_with_two_sessions_learns_it_before_a_message_arrives_again(
     sites: Sites, at: str, back: bool, wait: float
 ) -> None:
     last, got = both_go_on(sites, back)
@@ -246,7 +246,7 @@ def test_client_of_a_session_that_gives_way_gets_nothing_more(
 
 @pytest.mark.parametrize("at", ["a", "b"])
 @pytest.mark.parametrize("back", [False, True])
-def test_client_with_two_sessions_is_told_if_it_comes_while_members_meet(
+def test_client_with_two_sessions_learns_it_if_it_connects_while_members_meet(
     sites: Sites, at: str, back: bool
 ) -> None:
     last, _ = both_go_on(sites, back)

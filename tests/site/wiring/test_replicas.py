@@ -181,7 +181,7 @@ def test_without_another_member_new_ones_are_refused(pair: Sites) -> None:
 def test_client_without_a_replica_is_disconnected_with_the_reason(
     pair: Sites, qos: int, bound_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A session in doubt forgets the identifiers of QoS 2, so such a client has more time."""
+    """A suspect session forgets the identifiers of QoS 2, so such a client has more time."""
     client, idle = publisher(pair, "a"), publisher(pair, "a", "idle")
     pair.part("a", "b")
     pair.say(client, Publish("spool/x", b"1", qos, 1), Publish("other", b"2", 1, 2))
@@ -318,7 +318,7 @@ def test_replica_that_the_disk_has_changed_is_a_problem_and_does_not_land(pair: 
 def test_member_without_uplink_keeps_what_another_one_leaves(
     pair: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In its spool nothing would land it."""
+    """A member without an uplink would never land it from its spool."""
     with_uplink = pair["b"].broker.config
     pair["b"].broker.reconfigure(with_uplink.model_copy(update={"uplink": None}))
     client, table = publisher(pair, "a"), Table()

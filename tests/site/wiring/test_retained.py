@@ -157,7 +157,7 @@ def told(sites: Sites, name: str) -> str:
     return text
 
 
-def test_topic_that_was_changed_on_both_sides_tells_who_lost(sites: Sites) -> None:
+def test_lost_change_of_a_topic_that_was_changed_on_both_sides_is_reported(sites: Sites) -> None:
     know_the_time(sites, *sites.names)
     retain(sites, "a", "both", "before")
     retain(sites, "b", "mine", "before")
@@ -177,7 +177,7 @@ def test_topic_that_was_changed_on_both_sides_tells_who_lost(sites: Sites) -> No
     assert not any(told(sites, name) for name in "ab")
 
 
-def test_lost_changes_of_gateways_that_ran_in_turn_are_told(sites: Sites) -> None:
+def test_lost_changes_of_gateways_that_ran_in_turn_are_reported(sites: Sites) -> None:
     know_the_time(sites, *sites.names)
     retain(sites, "a", "t", "before")
     apart(sites, "a")

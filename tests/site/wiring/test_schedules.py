@@ -3,8 +3,8 @@ links that come and go at any frame, power cuts, slow and full disks.
 
 Judged at the end: each reader has each acknowledged message once and none twice, those of one
 gateway in their order; and all gateways retain the same. In half of them there is a reader that
-comes back at any gateway at any moment, too; to it, order is not promised. Where the gateways have
-been in doubt about its session, it is judged no more.
+comes back at any gateway at any moment, too; to it, order is not promised. If its session
+was suspect, it is judged no more.
 """
 
 import random
@@ -40,7 +40,7 @@ DARK_SEED = 2
 """A schedule in which a gateway needs the identifiers that were received before it lost its power.
 """
 BEAT = messages.encode(messages.Beat(0, 0))[0]
-"""How a frame begins behind which nothing breaks: such frames come all the time."""
+"""First byte of frames after which nothing breaks, because they are sent all the time."""
 TOPICS = "t/1", "t/2", "t/3"
 
 
@@ -105,7 +105,7 @@ class Mover:
         self._known = False
         self.at = "a"
         self.lost = False
-        """The gateways were in doubt about its session: it may have begun a new one."""
+        """The session was suspect: it may have begun a new one."""
         self.got: list[str] = []
         self.come("a")
         sites.pass_time(0.2)
@@ -240,7 +240,7 @@ class Repeater:
             self._send(identifier)
 
     def doubted(self) -> None:
-        """The gateways were in doubt about its session: repeated messages may be there twice."""
+        """The session was suspect: repeated messages may be there twice."""
         self.excused |= {payload for payload, *_ in self._flight.values()}
 
     def _send(self, identifier: int, dup: bool = False) -> None:

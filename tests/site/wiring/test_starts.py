@@ -26,7 +26,7 @@ def reach(sites: Sites, name: str) -> None:
 
 
 def begin(sites: Sites, name: str, version: Version = Version.V5) -> Client:
-    """A client that has its session there."""
+    """Begin a client whose session is at that member."""
     client = come(sites, name, version)
     sites.pass_time(0.2)
     client.take(Connack)
@@ -80,7 +80,7 @@ def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> 
 def test_client_waits_no_longer_than_its_keep_alive_allows(
     sites: Sites, keep_alive: int, waits_s: float
 ) -> None:
-    """Then the usual rules for a silent member hold."""
+    """Afterwards the usual rules for a silent member hold."""
     restart(sites, "b")
     client = come(sites, "b", keep_alive=keep_alive)
     sites.pass_time(waits_s - 0.1)
