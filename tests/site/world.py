@@ -369,7 +369,8 @@ class Gateway:
         if session is not None and session.number in self.world.expired:
             session = None
         present = session is not None
-        if present and outcome.kind == "doubt":
+        late = connection.clean and connection.client.connection is not connection
+        if late or (present and outcome.kind == "doubt"):
             connection.client.doubted = self.world.numbers
         unheard = not present and (outcome.kind == "doubt" or bool(outcome.silent))
         session = session or Session(self.world.next_number())
@@ -497,7 +498,7 @@ class Client:
         self.marked = False
         """Whether the client was told at some time that its session is suspect."""
         self.doubted = 0
-        """The last message before its session went on in doubt."""
+        """The last message before its session went on in doubt, or ended by a late Clean Start."""
         self.cleans = False
         """Whether it has discarded its state, and no gateway has accepted it after that."""
 
@@ -827,7 +828,8 @@ class World:
 
     def check_first(self, client: str, message: int) -> None:
         """A message goes to one disk, once: a client that is told Session Present 0 discards it. A
-        message from before a session went on in doubt may come twice (docs/limitations.md).
+        message from before a session went on in doubt may come twice (docs/limitations.md), and one
+        from before a Clean Start that its client has given up.
         """
         doubted = next(one for one in self.clients if one.name == client).doubted
         first = message <= doubted or not self.is_written(message)
