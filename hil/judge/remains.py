@@ -19,6 +19,7 @@ ACCOUNTED = {
     "flow": ("session",),
     "origin": ("session", "retained"),
     "content_check": ("retained", "will", "aside", "given_part"),
+    "twin": ("batch", "given", "journey", "meta", "place", "session", "subscription"),
 }
 """Tables that have at most as many rows as others have together."""
 FEW = {"meta": 40, "spool_check": 2}

@@ -1,9 +1,12 @@
 """Data that may remain when a run is over."""
 
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gateway.store.schema import open_store
 from hil.judge import remains
 from hil.judge.checker import Verdict, check
 from hil.observe.history import Event
@@ -21,6 +24,14 @@ CLEAN: dict[str, Any] = {
 
 def left(**data: Any) -> list[str]:
     return check([*run_of(3), Event(9, "gateway", "remains", {**CLEAN, **data})]).reasons
+
+
+def test_each_table_of_a_store_is_accounted_for(tmp_path: Path) -> None:
+    """A table of which the judge does not know would make each run fail that uses it."""
+    with closing(open_store(tmp_path, "site")) as store:
+        rows = store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    known = {*remains.EMPTY, *remains.ALONE, *remains.ACCOUNTED, *remains.FEW, *remains.GROWING}
+    assert {name for (name,) in rows if not name.startswith("sqlite_")} <= known
 
 
 def test_clean_store_and_landing_place_are_right() -> None:
