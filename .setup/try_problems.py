@@ -1,5 +1,5 @@
 """Boards that are silent, and the notifications about them: a board without power, without its
-cable, and with another key; a second board of its name, and a board by radio (`try_others.py`).
+cable, and with another key; a second board of its name, and a radio board (`try_others.py`).
 Each is a problem within three intervals, with exit code 3, an e-mail and a webhook, and each end is
 notified, too. The heartbeat ends with the gateway. For an account without rights, commands print a
 sentence before they change anything.

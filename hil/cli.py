@@ -89,7 +89,7 @@ def demo(
     ] = None,
     boards: Annotated[int, typer.Option(help="Simulated boards, on lines.", min=1)] = 2,
     lora: Annotated[
-        bool, typer.Option("--lora", help="Two additional boards by radio, with faults.")
+        bool, typer.Option("--lora", help="Two additional radio boards, with faults.")
     ] = False,
     gateways: Annotated[
         int,
@@ -105,7 +105,7 @@ def demo(
     """
     changes: dict[str, object] = {} if readings is None else {"readings": readings}
     if lora and gateways > 1:
-        raise typer.BadParameter("boards by radio do not move yet: leave out --lora or --gateways")
+        raise typer.BadParameter("radio boards do not move yet: leave out --lora or --gateways")
     name = "demo-lora" if lora else "demo-site" if gateways > 1 else "demo"
     if gateways > 1:
         changes["gateway"] = [{"name": gateway} for gateway in GATEWAYS[:gateways]]

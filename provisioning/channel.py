@@ -1,4 +1,4 @@
-"""Chooses channel and number of a board by radio. In: the user's options, the device registry, and
+"""Chooses channel and number of a radio board. In: the user's options, the device registry, and
 the radios of the gateway that runs in the registry's folder, if any. Out: a `RadioPlan`.
 
 For an option that the user leaves out, the value comes from the gateway's radio, else from the

@@ -84,7 +84,7 @@ def add(
     dry_run: DryRun = False,
 ) -> None:
     """Put a bare board into service: provision it, then wait until it greets over its port, as it
-    will greet the gateway. A board by radio gets its channel, and greets by radio.
+    will greet the gateway. A radio board gets its channel, and greets by radio.
 
     Example: onceway device add greenhouse-1 --board uno --interval 15min
     """
@@ -430,7 +430,7 @@ class Job:
 
 
 def _provision(registry: Registry, name: str, kind: boards.Board, wanted: Wanted = OPEN) -> Plan:
-    """Return the plan; for a board by radio it includes a channel."""
+    """Return the plan; for a radio board it includes a channel."""
     return plans.provision(registry, name, channel(registry, name, wanted) if kind.radio else None)
 
 

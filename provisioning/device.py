@@ -149,7 +149,7 @@ def _write(
                 image.write(patched, identity, plan.radio)
             avrdude.write(target.board, target.port, patched, watch)
         greets = image.signed if image else plan.known is None or plan.known.status != "written"
-        greets = greets and not target.board.radio  # a board by radio greets on the air only
+        greets = greets and not target.board.radio  # a radio board greets on the air only
         if greets:
             contact(identity)
     except OncewayError:
@@ -160,7 +160,7 @@ def _write(
 
 
 def _check_radio(plan: Plan, target: Target) -> None:
-    """Raise OncewayError if a board by radio has no channel, or a wired board has one."""
+    """Raise OncewayError if a radio board has no channel, or a wired board has one."""
     if target.board.radio and plan.radio is None:
         raise OncewayError(
             f"the registry knows no channel of {plan.was or plan.name!r}",
@@ -169,7 +169,7 @@ def _check_radio(plan: Plan, target: Target) -> None:
         )
     if plan.radio is not None and not target.board.radio:
         raise OncewayError(
-            f"{plan.was or plan.name!r} is a board by radio, and {target.board.title} is none",
+            f"{plan.was or plan.name!r} is a radio board, and {target.board.title} is none",
             target.port,
             "Leave out --board",
         )

@@ -94,7 +94,7 @@ class Image:
 
     def write(self, path: Path, identity: Identity, radio: RadioPlan | None = None) -> None:
         """Write the image with this identity as a HEX file that only its owner can read, since it
-        holds the key. radio: the channel of a board by radio.
+        holds the key. radio: the channel of a radio board.
         """
         image = IntelHex(self._hex)
         image.puts(self._identity_address, page(identity, radio))

@@ -51,7 +51,7 @@ class Interval:
             raise OncewayError(
                 f"at a reading each {self.text} the board's EEPROM is worn out in {days:.0f} days",
                 "--interval",
-                "A longer one, or --force",
+                "Give a longer one, or --force",
             )
 
 

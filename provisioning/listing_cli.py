@@ -67,8 +67,8 @@ _KEYS = {True: "proved", False: "none (older firmware)", None: ""}
 def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
     """Show the devices of the registry, and those that have asked the gateway for admission
     (pending). EEPROM: its remaining life, from the board's last report (once a day). Key: whether
-    the board proved its key in its last greeting; older firmware has no keys. Radio, for a board by
-    radio: its channel, its last frame (age, signal strength, SNR), its airtime within the hour and
+    the board proved its key in its last greeting; older firmware has no keys. Radio, for a radio
+    board: its channel, its last frame (age, signal strength, SNR), its airtime within the hour and
     the limit, and the airtime that the gateway's radio may still use within the hour.
 
     Example: onceway device list --json
@@ -109,7 +109,7 @@ def list_devices(registry: RegistryFile = None, as_json: Json = False) -> None:
 
 
 def _warn_of_names(rows: list[dict[str, Any]]) -> None:
-    """Warn of boards by radio whose name, from an older version or a backup, is too long."""
+    """Warn of radio boards whose name, from an older version or a backup, is too long."""
     for row in rows:
         if row["radio"] and row["status"] != "revoked" and len(row["name"]) > LONGEST_NAME:
             print(
@@ -121,7 +121,7 @@ def _warn_of_names(rows: list[dict[str, Any]]) -> None:
 
 
 def _radio_figures(registry: Registry) -> dict[str, dict[str, float | None]]:
-    """Return by name how the running gateway last received its boards by radio. age: in s. rssi: in
+    """Return by name how the running gateway last received its radio boards. age: in s. rssi: in
     dBm. snr: in dB. airtime: that of the board's frames within an hour, in s; `limit`: largest
     airtime that each radio may use, in s. left: airtime that the gateway's radio may still use, in
     s.
@@ -337,8 +337,8 @@ def read_log(
     as_json: Json = False,
 ) -> None:
     """Show the log of a board. The running gateway asks the board over its link. The firmware must
-    be built with a log (OW_LOG_SIZE): the wired sensor is, the sensor by radio is not. A board by
-    radio is asked when it sends next.
+    be built with a log (OW_LOG_SIZE): the wired sensor is, the sensor by radio is not. A radio
+    board is asked when it sends next.
 
     Example: onceway device log greenhouse-1
     """
@@ -375,7 +375,7 @@ def send_command(
 ) -> None:
     """Send a command to a board, at QoS 2, while the gateway runs. With --wait, print the board's
     answer: done, a value, or refused with the reason (exit code 1). The firmware must be built with
-    OW_ANSWERS, as the bundled sensors are. A board by radio gets the command when it sends next.
+    OW_ANSWERS, as the bundled sensors are. A radio board gets the command when it sends next.
 
     Example: onceway device command greenhouse-1 "interval 90 s" --wait
     """
@@ -395,8 +395,8 @@ def send_command(
 
 
 def _longest_wait(folder: Path, name: str, within: int | None, as_json: bool) -> str:
-    """Return the longest wait for a board, in seconds. Print it if the board is a board by
-    radio.
+    """Return the longest wait for a board, in seconds. Print it if the board is a radio
+    board.
     """
     heard = _request(folder, do="heard", client=name)[0]
     patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
@@ -420,7 +420,7 @@ def ping(
     as_json: Json = False,
 ) -> None:
     """Wait until the running gateway receives something from a board, and print how long that took.
-    A board by radio cannot be contacted, so this waits for its next frame. Exit code 1: nothing was
+    A radio board cannot be contacted, so this waits for its next frame. Exit code 1: nothing was
     received.
 
     Example: onceway device ping roof-7

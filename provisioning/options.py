@@ -70,7 +70,7 @@ Empty = Annotated[
 ]
 Network = Annotated[
     int | None,
-    typer.Option(min=0, max=255, help="Network of a board by radio.", show_default="the gateway's"),
+    typer.Option(min=0, max=255, help="Network of a radio board.", show_default="the gateway's"),
 ]
 Number = Annotated[
     int | None,

@@ -19,7 +19,7 @@ class Plan:
     not know the key. was: the present name, if the board is to be renamed. new_board: whether any
     board may be used, not only the one in the registry. interrupted: the earlier job that this one
     continues. rekeys: whether only the key changes; the board must have the name, with whatever
-    key. radio: channel and number of a board by radio.
+    key. radio: channel and number of a radio board.
     """
 
     name: str

@@ -54,7 +54,7 @@ class Device:
 
     @property
     def channel(self) -> RadioPlan | None:
-        """Channel of a board by radio, else None."""
+        """Channel of a radio board, else None."""
         return RadioPlan.from_json(self.radio) if self.radio else None
 
     def public(self) -> dict[str, str | None]:
@@ -81,7 +81,7 @@ class Work:
 
     @property
     def channel(self) -> RadioPlan | None:
-        """Channel of a board by radio, else None."""
+        """Channel of a radio board, else None."""
         return RadioPlan.from_json(self.radio) if self.radio else None
 
 
@@ -212,7 +212,7 @@ class Registry:
         radio: RadioPlan | None = None,
     ) -> Work:
         """Note that a board is about to be written. was: its present name, if it is to be renamed.
-        Raises OncewayError if another board by radio has the number in `radio`.
+        Raises OncewayError if another radio board has the number in `radio`.
         """
         text = radio.to_json() if radio else None
         work = Work(identity.name, board, identity.key, port, was, _now(), text)

@@ -2,12 +2,12 @@
 one. Out: a file of the present version.
 
 device  one row for each device. status 'ready': written, read back, and the board has greeted;
-        'written': the same for a foreign firmware, which need not greet, and for a board by radio,
+        'written': the same for a foreign firmware, which need not greet, and for a radio board,
         which greets on the air only; 'admitted': let in without proof, so key and board are not
         known; 'revoked'. firmware: SHA-256 of the HEX file. created, flashed, changed (time of the
         last change of status): ISO 8601 UTC.
         before: the status of a revoked device until then, if it is known.
-        radio: channel and number of a board by radio (radio_plan.py).
+        radio: channel and number of a radio board (radio_plan.py).
 work    one row for each board that is being written, by the board's name after the job, from before
         avrdude starts until everything was read back. key: the one being written. was: the present
         name of a board that is being renamed.

@@ -176,7 +176,7 @@ def _write(
 
 
 def _plan(entry: Entry) -> RadioPlan | None:
-    """Return the settings of a board by radio; None without them, or if they are not possible."""
+    """Return the settings of a radio board; None without them, or if they are not possible."""
     try:
         text = entry.board.radio if entry.board is not None else None
         return None if text is None else RadioPlan.from_json(text)

@@ -30,7 +30,7 @@ def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list
         if entry.name == STORE:
             old = store_backup.restore(data, folder / STORE)
             if old is not None:
-                notes.append(f"the store that was here is {old}")
+                notes.append(f"the previous store is now {old}")
         elif entry.name == REGISTRY:
             notes += _registry(folder / REGISTRY, data / REGISTRY, entry)
         else:

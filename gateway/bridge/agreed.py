@@ -66,7 +66,7 @@ class AgreedFile:
         self._thread = ThreadPoolExecutor(1, f"agreed-{name}")
 
     def close(self) -> None:
-        """Note that the gateway stops in order."""
+        """Note that the gateway stops cleanly."""
         self._thread.submit(self._note_stop)
         self._thread.shutdown(wait=False)
 
@@ -113,7 +113,7 @@ class AgreedFile:
             return Kept({}, 0, {})
 
     def _has_stopped(self, database: sqlite3.Connection) -> bool:
-        """Whether the gateway has stopped in order since the last start."""
+        """Whether the gateway has stopped cleanly since the last start."""
         try:
             return database.execute("DELETE FROM clean_stop WHERE id = 1").rowcount > 0
         except sqlite3.Error:  # the disk is full

@@ -142,7 +142,7 @@ class Collisions:
         return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
 
     def forget(self, before: float) -> None:
-        """Forget crossings before a time at which nothing was on the way."""
+        """Forget crossings before a time. At that time, no message was in flight."""
         for topic, last in list(self._last.items()):
             if last.at >= before - ON_THE_WAY_S:
                 break

@@ -181,7 +181,7 @@ class OwnQueue:
         if self._engine.broker.log_throttle.allows(f"bridge {self._section.name} expects no ack"):
             log.warning(
                 "bridge %s: the other broker acknowledges a message that is not in flight (%s,"
-                " packet identifier %d). That is ignored",
+                " packet identifier %d). The packet is ignored",
                 self._section.name,
                 type(packet).__name__.upper(),
                 identifier,

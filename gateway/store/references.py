@@ -460,7 +460,7 @@ SELECT last + 1, checked FROM (SELECT
     (SELECT CAST(value AS INTEGER) FROM meta WHERE key = '{CHECKED}') AS checked)
 WHERE last < checked AND {OURS}
 """  # noqa: S608 - texts of ours
-"""SQL: the newest rows that had a check, if they are gone."""
+"""SQL: range of the newest checked rows if they are gone: the first of them, and the last."""
 
 
 def _spool(database: sqlite3.Connection) -> Iterator[Missing]:

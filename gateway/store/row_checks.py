@@ -287,8 +287,8 @@ def _sum(cells: Sequence[Any]) -> int | None:
 
 
 class Verifier:
-    """The SQL function `spool_is_sound` of a connection: whether a row has the cells with which it
-    was stored, as far as a check says so. Rows are read in the order of their ids.
+    """The SQL function `spool_is_sound` of a connection: whether a row still has the cells with
+    which it was stored, according to its check sum. Rows are read in the order of their ids.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:

@@ -21,7 +21,7 @@ has room for fewer rows.
 
 
 def was_stopped(database: sqlite3.Connection) -> bool:
-    """Return whether the last run was stopped in order, as far as the store knows."""
+    """Return whether the last run was stopped cleanly, according to the store."""
     return (
         database.execute(
             "SELECT 1 FROM meta AS mark JOIN meta AS boot USING (value)"
@@ -38,7 +38,7 @@ def begin(database: sqlite3.Connection, boot: int) -> None:
 
 
 def end(database: sqlite3.Connection) -> None:
-    """Delete the mark: the run was stopped, or a program has copied its whole log in order."""
+    """Delete the mark: the run was stopped, or a program has copied its whole log."""
     database.execute("DELETE FROM meta WHERE key = ?", (RUNNING,))
 
 

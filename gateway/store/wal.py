@@ -37,7 +37,7 @@ def vanished(path: Path) -> str | None:
     """Return what shows that the log is gone, or None. To be called before SQLite opens the
     database, after a run that was not stopped: SQLite would begin an empty log without a word.
 
-    The index outlives a killed process. The last program that closes the database in order copies
+    The index outlives a killed process. The last program that closes the database cleanly copies
     the log and deletes both files; an empty index was made behind it (`leave_log`).
     """
     log, index = path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")

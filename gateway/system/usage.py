@@ -241,7 +241,7 @@ class Shares:
         return found
 
     def release(self) -> Notes:
-        """Uncount all, because the part has left the spool."""
+        """Subtract the part from the counts of its owners, because it has left the spool."""
         for owner, size in self._sizes.items():
             owner.spooled -= size
         return {("spool", f"{self.number} {owner.name}"): None for owner in self._noted}

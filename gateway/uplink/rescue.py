@@ -63,7 +63,8 @@ _USUAL = "var/lib/onceway"
 @dataclass(frozen=True, slots=True)
 class Rescued:
     """The result of a rescue. readings, batches: numbers landed by this run. there: number of
-    readings that had landed before. copies: number of other gateways' rows among both.
+    readings that had landed before. copies: how many of all these readings are replicas of other
+    gateways' rows.
     """
 
     gateway: str

@@ -68,7 +68,7 @@ class Source:
 
     @property
     def by_radio(self) -> set[str]:
-        """Boards by radio. They receive a command only after they have sent."""
+        """Radio boards. They receive a command only after they have sent."""
         return {name for radio in self.radios() for name in radio.numbers.values()}
 
     @property

@@ -184,7 +184,7 @@ class Bench(BaseModel):
         if of_site := [k.kind for k in self.fault if k.gateways == "several" and not self.gateway]:
             raise ValueError(f"{of_site[0]} needs a site of several gateways: tables [[gateway]]")
         if alone := [kind.kind for kind in self.fault if kind.air == "only" and not self.air]:
-            raise ValueError(f"{alone[0]} is for boards by radio, and there is no table [air]")
+            raise ValueError(f"{alone[0]} is for radio boards, and there is no table [air]")
         for kind in self.fault:
             if kind.sensors and not any(self.may_break(kind, name) for name in self.devices):
                 able = " or ".join(f'"{name}"' for name in sorted(kind.sensors))
@@ -271,8 +271,8 @@ class Bench(BaseModel):
         remaining = len(names) - sum(kind.count for kind in self.fault if kind.kind == DIES)
         if remaining < self.copies:
             raise ValueError(
-                f"{DIES}: {'two gateways' if self.copies > 1 else 'one gateway'} at least must be"
-                " left"
+                f"{DIES}: at least {'two gateways' if self.copies > 1 else 'one gateway'} must"
+                " remain"
             )
         for kind in self.fault:
             if kind.part != "client" and kind.kind != CROWD:
@@ -288,17 +288,17 @@ class Bench(BaseModel):
     def _possible_by_air(self) -> None:
         if self.commands:
             raise ValueError(
-                "a command to a board by radio waits for its next turn, which the judge of commands"
+                "a command to a radio board waits for its next turn, which the judge of commands"
                 " does not know; leave out [commands] or [air]"
             )
         if self.firmware or self.first_sequence != 1:
             raise ValueError(
-                "boards by radio have the bundled firmware and a new EEPROM; leave out firmware and"
+                "radio boards have the bundled firmware and a new EEPROM; leave out firmware and"
                 " first_sequence, or [air]"
             )
         if self.subscriber:
             raise ValueError(
-                "publications of a board by radio are encrypted on the air, so the rig cannot know"
+                "publications of a radio board are encrypted on the air, so the rig cannot know"
                 " which ones a subscriber must get; leave out [[subscriber]] or [air]"
             )
         if self.air and self.air.foreign and self.air.trace:
@@ -314,11 +314,11 @@ class Bench(BaseModel):
         if self.air and self.air.pace and not self.air.trace:
             raise ValueError("[air]: pace needs a recorded link; name one with trace")
         for kind in self.fault:
-            where = "by radio" if kind.air == "only" else "on lines"
+            boards = "radio boards" if kind.air == "only" else "boards on lines"
             if beyond := [name for name in kind.on if not self.may_break(kind, name)]:
-                raise ValueError(f"{kind.kind} is for boards {where}, and {beyond[0]} is none")
+                raise ValueError(f"{kind.kind} is for {boards}, and {beyond[0]} is none")
             if kind.of_device and not any(self.may_break(kind, name) for name in self.devices):
-                raise ValueError(f"{kind.kind} is for boards {where}, and there are none")
+                raise ValueError(f"{kind.kind} is for {boards}, and there are none")
 
     def _possible_with_real_boards(self) -> None:
         if self.commands:

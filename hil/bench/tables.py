@@ -73,10 +73,8 @@ class BoardTable(BaseModel):
         link = info.data.get("link", "serial")
         known = [n for n, board in catalogue().items() if bool(board.radio) == (link == "lora")]
         if kind not in known:
-            by = " by radio" if link == "lora" else ""
-            raise ValueError(
-                f"there is no kind of board{by} {kind!r}; there are {', '.join(known)}"
-            )
+            board = "radio board" if link == "lora" else "board"
+            raise ValueError(f"there is no kind of {board} {kind!r}; there are {', '.join(known)}")
         return kind
 
 

@@ -95,11 +95,11 @@ class Samples:
         before, _ = self._reported
         if not self._counted(before) < self._counted(boot) <= 2 * (life + 1):
             raise ImpossibleContentError(
-                f"start {boot} after start {before}, and it has started {life + 1} times"
+                f"start {boot} after start {before}, but the board started {life + 1} times"
             )
         if cause not in self._causes(self._ran, life):
             real = self._log.starts[life].cause
-            raise ImpossibleContentError(f"cause {cause}, and it started by {real}")
+            raise ImpossibleContentError(f"reported cause {cause}, but the real one was {real}")
 
     def _counted(self, boot: int) -> int:
         """Return the number of starts up to this one, without those before the run."""

@@ -56,7 +56,7 @@ class ProgramKill(WindowKind):
         return Evidence(f"{text}: {seen.text}", data, text)
 
     async def stop(self, system: SystemUnderTest) -> Evidence:
-        """End the program while it is stopped in the window."""
+        """End the program, which is suspended in the fault's window."""
         assert self.machine_of  # noqa: S101
         return await kill(system, self.machine_of)
 

@@ -26,8 +26,8 @@ MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 
 
 class MachineFault(Kind):
-    """A fault of the machine for some seconds, from a place on. It counts as happened when the
-    program meets it (hil/faults/preload.py).
+    """A fault of the machine that begins at its place in the plan and lasts some seconds. It counts
+    as happened when the program meets it (hil/faults/preload.py).
     """
 
     part: ClassVar[str] = "gateway"
@@ -36,7 +36,7 @@ class MachineFault(Kind):
     met: ClassVar[str]
     """The machine's counter for the fault."""
     seconds: Seconds = Field(default=3.0, gt=0, le=60)
-    """Duration, from the fault's place on."""
+    """Duration, counted from the fault's place in the plan."""
 
     def value(self, fault: Fault) -> int:
         """Return the value of the switch."""

@@ -68,7 +68,7 @@ class BoardRoams(SiteFault):
     hear it.
     """
 
-    text: ClassVar[str] = "board by radio carried to another gateway"
+    text: ClassVar[str] = "radio board carried to another gateway"
     part: ClassVar[str] = "board"
     lane: ClassVar[str] = "way"
     air: ClassVar[Literal["only"]] = "only"

@@ -26,7 +26,7 @@ OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = (
     "board swapped",
     "board replugged at another gateway",
-    "board by radio carried to another gateway",
+    "radio board carried to another gateway",
 )
 """Kinds of faults of a board that delay faults of the site, or wait for them."""
 

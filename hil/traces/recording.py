@@ -160,8 +160,8 @@ class _Reader:
         return count - self._newest <= min(allowed, MOST_LOST)
 
     def _late(self, count: int, row: _Row) -> bool:
-        """Whether a frame is a copy or was overtaken: a restarted sender needs the time to reach
-        this count again.
+        """Whether a frame is a duplicate or was overtaken, and not sent after a restart. A
+        restarted sender could not have reached this count again so soon.
         """
         newest = self.runs[-1][self._newest]
         return self._newest - count <= WINDOW and row.t - newest.t < max(self.interval, 1e-9)

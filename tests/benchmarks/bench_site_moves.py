@@ -127,7 +127,7 @@ def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]
 
 class Crowd:
     """Clients that all come at once. took: seconds until each was accepted. present: how many found
-    their sessions. waits: of a publish of another client at the same gateway meanwhile.
+    their sessions. waits: seconds that another client's publish took at the same gateway meanwhile.
     """
 
     def __init__(self, port: int, clients: int) -> None:

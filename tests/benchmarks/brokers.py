@@ -84,8 +84,8 @@ def onceway(
 ) -> Iterator[BrokerProcess]:
     """Our broker on `folder`. limits: further lines for its section of the configuration, and
     sections after it. preload: a library that is loaded first; env: for it. spooled: topics that go
-    up. name: of the gateway. program: Python's arguments for the command `onceway`. log: gets its
-    log.
+    up. name: name of the gateway. program: Python's arguments for the command `onceway`. log: file
+    for the log.
     """
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def free_port() -> int:
 def _running(
     command: list[str], port: int, env: dict[str, str], log: int | IO[bytes] = subprocess.DEVNULL
 ) -> Iterator[BrokerProcess]:
-    """A process from the moment it takes connections to its end."""
+    """Start a broker, yield it once it accepts connections, and stop it at the end."""
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=os.environ | env)
     try:

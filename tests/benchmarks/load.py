@@ -144,8 +144,8 @@ class Peer:
 
 
 class Publisher(Peer):
-    """sent: messages so far. answers: acknowledgements go out with the next messages, as a client
-    that thinks before it writes would do it.
+    """A client that publishes. sent: messages so far. answers: acknowledgements go out with the
+    next messages, as from a client that computes before it writes.
     """
 
     def __init__(
@@ -205,8 +205,8 @@ class Subscriber(Peer):
         clean: bool,
         filters: Sequence[bytes] = (),
     ) -> None:
-        """topics: of what will come, all of one length. filters: to be subscribed to in their
-        place.
+        """topics: topics of the expected messages, all of one length. filters: filters to
+        subscribe to instead of these topics.
         """
         super().__init__(port, clean)
         self.subscribe(filters or topics, qos)

@@ -38,10 +38,11 @@ Verdict = int | Literal["close"] | Disconnect | None
 
 
 class Picky:
-    """verdict: what becomes of a PUBLISH; the default takes it. filters: the same for a filter of a
-    SUBSCRIBE or UNSUBSCRIBE. release: the same for a PUBREL, with the message that it belongs to.
-    acts_late: a QoS 2 message is taken at its PUBREL, as many brokers do. greet: called with each
-    connection's number before CONNACK; "close" closes the connection instead.
+    """A broker that refuses on demand. verdict: called for each PUBLISH; by default it accepts.
+    filters: the same for each filter of a SUBSCRIBE or UNSUBSCRIBE. release: the same for each
+    PUBREL, with its message. acts_late: a QoS 2 message is taken at its PUBREL, as many brokers do.
+    greet: called with each connection's number before CONNACK; "close" closes the connection
+    instead.
     """
 
     def __init__(self, **properties: int) -> None:

@@ -232,7 +232,9 @@ class Passwords(Executor):
 
 
 class NoBatteryClock(Clock):
-    """known: µs since 1970, None while no one has told it."""
+    """The clock of a machine without a battery. known: µs since 1970, None while the time is not
+    known.
+    """
 
     known: int | None = None
 
@@ -428,8 +430,9 @@ class Client:
 
 
 class World:
-    """clients: those that are connected. commits: numbers of the commits that are on disk.
-    reads_reasons: the clients read the reason codes of PUBACK and PUBREC, as most tests do.
+    """A broker with its clients and its store. clients: the connected ones. commits: numbers of
+    the commits that are on disk. reads_reasons: the clients read the reason codes of PUBACK and
+    PUBREC, as most tests do.
     """
 
     def __init__(

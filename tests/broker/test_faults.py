@@ -793,8 +793,8 @@ SCRIPTS = "client", "bounds"
 
 
 def trials(seen: Seen, call: Call) -> Iterator[tuple[str, int]]:
-    """Scripts in which it is called, and at which calls it shall raise: of the victim's, the first
-    one in each number of steps, and the last one.
+    """Yield the scripts that make the call, each with the number of the call that shall raise: of
+    the victim's calls, the first one in each number of steps, and the last one.
     """
     for kind in "victim", "all":
         for script in SCRIPTS:

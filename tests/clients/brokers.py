@@ -16,7 +16,7 @@ Ports = dict[str, int]
 
 
 class Broker(Protocol):
-    """ports: by way of a client."""
+    """A broker under test. ports: its ports, by transport."""
 
     ports: Ports
 

@@ -1,4 +1,4 @@
-"""The clients that are tried: a driver for each (`drivers/options.py`), as a process."""
+"""The MQTT clients under test. Each has a driver (`drivers/options.py`), which is a process."""
 
 import asyncio
 import json

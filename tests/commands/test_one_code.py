@@ -1,5 +1,6 @@
-"""One exit code for one cause, whichever command meets it: each command that needs a store meets
-none, an empty file and a damaged one; each that only a running gateway can do meets none.
+"""One exit code for one cause, in all commands. Each command that needs a store is run without one,
+with an empty file and with a damaged one. Each command that needs a running gateway is run without
+one.
 """
 
 import os

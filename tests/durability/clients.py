@@ -143,8 +143,9 @@ class Client(ABC):
 
 
 class Publisher(Client):
-    """published: how many have been sent at least once. promised: how many were acknowledged.
-    going: it sends new ones.
+    """A client that publishes and records its acknowledgements. published: number of messages that
+    were sent at least once. promised: number of acknowledged messages. going: whether it sends new
+    messages.
     """
 
     def __init__(

@@ -30,8 +30,8 @@ AGAIN = 0.3
 
 
 class Site:
-    """program: what runs the gateway, for `sys.executable`. patience: seconds until a missing
-    message is called lost.
+    """A gateway as a process, with its data. program: arguments of `sys.executable` that run the
+    gateway. patience: seconds until a missing message is called lost.
     """
 
     def __init__(

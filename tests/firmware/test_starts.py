@@ -40,7 +40,7 @@ IN_TIME_S = {60: 1.0, 2000: 3.0}
 FOR_DAMAGE_S = {60: 0.0, 2000: 1.5}
 FOR_EACH_DAMAGED_S = 0.05
 FIRST_GREETING_S = 4.0
-"""Longest random wait of a board by radio before its first greeting (OW_TURN_HELLO_FIRST_MS)."""
+"""Longest random wait of a radio board before its first greeting (OW_TURN_HELLO_FIRST_MS)."""
 TURNS_S = 2.0
 
 Memory = Literal["fram", "i2c-eeprom"]
@@ -48,7 +48,7 @@ Memory = Literal["fram", "i2c-eeprom"]
 
 @dataclass(frozen=True)
 class Build:
-    """A HEX file of `make -C firmware`. kind: of its board, in the catalogue. chip: a chip of
+    """A HEX file of `make -C firmware`. kind: kind of its board in the catalogue. chip: a chip of
     libsimavr, if the simulated Uno cannot run the file.
     """
 

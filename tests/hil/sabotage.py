@@ -45,7 +45,9 @@ RUN_S = 600.0  # in which a bench must have ended, on a busy machine
 
 @dataclass(frozen=True, slots=True)
 class Sabotage:
-    """claim: a promise of the product, in words. benches: each alone must notice on every seed."""
+    """A patch that breaks a promise. claim: the promise of the product, in words. benches: each
+    alone must notice on every seed.
+    """
 
     name: str
     claim: str
@@ -76,7 +78,9 @@ class Sabotage:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """verdict: None if there was none. said: the reasons, or the end of the output."""
+    """The judgement on one run. verdict: None if there was none. said: the reasons, or the end of
+    the output.
+    """
 
     verdict: str | None
     said: str

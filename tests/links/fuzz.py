@@ -18,7 +18,9 @@ WORK = HERE.parents[1] / "build" / "fuzz"
 
 
 class Target(NamedTuple):
-    """name: of its folder; files: its parts; sizes: the library's configuration."""
+    """A fuzz target. name: name of its folder; files: its parts; sizes: the library's
+    configuration.
+    """
 
     name: str
     files: list[Path]

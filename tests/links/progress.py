@@ -28,7 +28,9 @@ def fingerprint(sources: Iterable[str]) -> str:
 
 @dataclass
 class Progress:
-    """done: schedules 0…done-1 have run. reached: their results. seconds: their duration."""
+    """Progress of a long run of schedules. done: schedules 0…done-1 have run. reached: their
+    results. seconds: their duration.
+    """
 
     path: Path
     sources: str

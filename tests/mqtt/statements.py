@@ -30,7 +30,9 @@ _C_TEST = re.compile(r"^static void (\w+)\(void\)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Statement:
-    """who: server, client or both. exempt: why it does not apply, empty when it does."""
+    """A statement of the standard. who: server, client or both. exempt: why it does not apply,
+    empty when it does.
+    """
 
     standard: str
     number: str

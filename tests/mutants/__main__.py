@@ -30,8 +30,8 @@ SHORTEST_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """path: of the source. tests: files and options of pytest, or targets of the firmware's make.
-    goal: percent to be killed.
+    """A module whose mutants the tests must kill. path: its source file. tests: files and options
+    of pytest, or targets of the firmware's make. goal: percentage to kill.
     """
 
     path: str

@@ -40,7 +40,9 @@ QUIET = ("log", "_log", "logger")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """line: from 1. change: in words. text: of the whole file."""
+    """One change of a file. line: counted from 1. change: its description. text: the whole changed
+    file.
+    """
 
     line: int
     change: str

@@ -93,7 +93,9 @@ class State:
 
 
 class Machine:
-    """root: the folder in place of `/`. log: the commands of all scripts so far."""
+    """A folder that stands for a machine. root: the folder in place of `/`. log: the commands of
+    all scripts so far.
+    """
 
     def __init__(self, root: Path, booted: bool = True) -> None:
         self.root = root

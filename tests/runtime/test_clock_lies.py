@@ -34,7 +34,7 @@ LIES = {
 
 
 class Machine:
-    """A machine. true: µs since 1970. shift: of the system clock. up: µs since its boot."""
+    """A machine. true: µs since 1970. shift: error of the system clock. up: µs since its boot."""
 
     def __init__(self) -> None:
         self.true, self.shift, self.up, self.boots = TRUE, 0, 0, 0
@@ -76,8 +76,8 @@ def start(database: sqlite3.Connection, machine: Machine) -> tuple[Clock, float]
 
 @dataclass(frozen=True)
 class Step:
-    """runs, off: µs for which the machine runs and is off. lie: name of a lie, or none. when: the
-    lie begins at the start, or while the gateway runs.
+    """One step of a schedule. runs, off: µs for which the machine runs and is off. lie: name of a
+    lie, or none. when: the lie begins at the start, or while the gateway runs.
     """
 
     runs: int

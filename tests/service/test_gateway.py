@@ -22,7 +22,7 @@ V5 = aiomqtt.ProtocolVersion.V5
 def client(
     port: int, identifier: str | None = None, version: aiomqtt.ProtocolVersion = V5, expiry: int = 0
 ) -> aiomqtt.Client:
-    """expiry: of the session, in seconds; kept sessions are resumed."""
+    """Return a client. expiry: Session Expiry Interval in seconds; kept sessions are resumed."""
     properties = None
     if version == V5:
         properties = Properties(PacketTypes.CONNECT)

@@ -41,8 +41,7 @@ FOREVER = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 SECTOR = 512
 MESSAGES = 3000
 MOST = 20 * MESSAGES
-"""Largest number of messages published without a checkpoint: on a busy machine it takes its time.
-"""
+"""Largest number of messages published without a checkpoint; on a busy machine one may be late."""
 WINDOW = 20
 CUTS = 250
 

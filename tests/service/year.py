@@ -140,7 +140,7 @@ def too_steep(samples: dict[str, Series], granted: dict[str, float]) -> list[str
 
 
 def sample(data: Path, pids: dict[str, int], lines: int) -> dict[str, float]:
-    """Sample the processes and the data directory. lines: of the log since the previous sample."""
+    """Sample the processes and the data directory. lines: log lines since the last sample."""
     found: dict[str, float] = {"log lines a day": lines}
     for name, pid in pids.items():
         status = Path(f"/proc/{pid}/status").read_text()
@@ -285,7 +285,7 @@ class Machine:
 
 @contextmanager
 def machine(folder: Path, plant: str = "", age_s: int = 2) -> Iterator[Machine]:
-    """Run a gateway, its uplink, and a page that stays open. age_s: of a batch."""
+    """Run a gateway, its uplink, and a page that stays open. age_s: age of a batch."""
     ports = {name: free_port() for name in ("web", "page")}
     data = folder / "data"
     data.mkdir(parents=True)

@@ -26,8 +26,8 @@ Event = Callable[[], None]
 
 
 class Session(NamedTuple):
-    """number: which one it is, for the judge. received: identifiers, and the messages that they
-    stand for, which no real gateway knows."""
+    """A session of the model. number: tells sessions apart, for the judge. received: packet
+    identifiers with their messages, which no real gateway knows."""
 
     number: int
     received: tuple[tuple[int, int], ...] = ()

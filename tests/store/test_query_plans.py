@@ -97,7 +97,7 @@ _OF_NO_TABLE = ("json_each", "meta", "CONSTANT", "line", "spool_last")
 """`line`: one row for each member of a site. `spool_last`: a view of one row."""
 _PREPARES = ("execute", "executemany", "executescript")
 _HELPERS = ("many", "rows")
-"""Local names for such a call."""
+"""Local names of functions that prepare their first argument as a statement."""
 
 
 class Call:

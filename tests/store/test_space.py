@@ -15,7 +15,7 @@ from gateway.store.space import NAME, RESERVE, Space, release
 
 
 class Disk:
-    """free: bytes that `statvfs` says are free, without the reserve."""
+    """A disk of limited size. free: bytes that `statvfs` reports as free, without the reserve."""
 
     def __init__(self, folder: Path) -> None:
         self.free = 0

@@ -1,5 +1,5 @@
-"""A proof is right: no error that is none, no other shape of the operation, and nothing that piles
-up at the landing place.
+"""A proof is right: it raises no false error, it tries the same operation that lands batches, and
+its files do not pile up at the landing place.
 """
 
 import errno

@@ -28,8 +28,8 @@ TEXT = f'{PLAIN}operators = ["{OPERATOR}"]\nviewers = ["{USER}"]\n'
 
 @dataclass
 class Page:
-    """url: of the page, without a slash behind it. file: the configuration. strangers: boards that
-    are not in session yet.
+    """The page of a running gateway. url: address of the page, without a slash at its end. file:
+    the configuration. strangers: boards that are not in session yet.
     """
 
     running: GatewayProcess

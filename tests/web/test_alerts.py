@@ -38,8 +38,9 @@ EVERY_S = round(BackOff.LONGEST_S)
 
 @dataclass(frozen=True)
 class Case:
-    """fires: series, and their values minute by minute, for which the alert fires at the end, with
-    `labels` beside its severity. silent: series for which no alert of the file fires.
+    """One alert, with series that fire it and series that do not. fires: series, and their values
+    minute by minute, for which the alert fires at the end, with `labels` beside its severity.
+    silent: series for which no alert of the file fires.
     """
 
     alert: str

@@ -14,7 +14,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Senders:
-    """trust: trusted gateways; if None, all gateways are trusted."""
+    """Decides which feeds are read. trust: trusted gateways; if None, all gateways are trusted."""
 
     def __init__(self, trust: Trust | None) -> None:
         self._trust = trust

@@ -107,7 +107,7 @@ class Trust:
             more = f" and {len(waiting) - SHOWN} more" if len(waiting) > SHOWN else ""
             log.warning(
                 "held: %d gateways are not trusted: %s%s. Their batches wait until `onceway"
-                " ingest trust` was given their keys (`onceway uplink key`)",
+                " ingest trust` is given their keys (`onceway uplink key`)",
                 len(waiting),
                 ", ".join(shown),
                 more,

@@ -46,15 +46,15 @@ class Job:
         if self.running:
             return f"runs since {self.since}"
         if self.state == "ended":
-            return f"ended in order at {self.at}"
+            return f"ended cleanly at {self.at}"
         return (
-            f"silent since {self.at}: it was started at {self.since} and has not ended in order."
+            f"silent since {self.at}: it was started at {self.since} and has not ended cleanly."
             " Was it killed, or its machine switched off?"
         )
 
 
 def alive(files: Folder, since: str) -> None:
-    """Give a sign of life."""
+    """Record that the stream runs."""
     _put(files, "running", since)
 
 
@@ -85,7 +85,7 @@ def look(files: Readable) -> Job | None:
 
 
 def _put(files: Folder, state: str, since: str) -> None:
-    """Write a sign of life. A failure is logged and must not stop the stream."""
+    """Write the state to the file. A failure is logged and must not stop the stream."""
     try:
         written = {"state": state, "since": since, "at": now()}
         files.write(FILE, json.dumps(written).encode())

@@ -120,7 +120,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [({}, None if report.job is None else report.job.running)],
         ),
         "job_silent": (
-            "1: the stream has not ended in order, and gives no sign of life.",
+            "1: the stream has not ended cleanly, and gives no sign of life.",
             [({}, report.job is not None and report.job.state == "silent")],
         ),
         "table_flawed": (

@@ -46,7 +46,7 @@ DEVICES = Layout(
     ),
 )
 MADE = 1
-"""Increased whenever the same publications give other rows."""
+"""Version of the rules. It rises whenever the same publications would give other rows."""
 
 _WHAT = ["device", "incarnation", "site", "board", "firmware", "link"]
 _LISTED_AS = ["device", "site", "board", "firmware", "link"]

@@ -33,7 +33,7 @@ QUALITY = Layout(
     ),
 )
 MADE = 1
-"""Increased whenever the same publications give other rows."""
+"""Version of the rules. It rises whenever the same publications would give other rows."""
 
 _KEY = ["device", "incarnation", "day"]
 _COUNTS = ["arrived", "late", "duplicates"]

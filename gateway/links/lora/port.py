@@ -1,4 +1,4 @@
-"""Boards by radio: a listener that opens the modem at a serial port, whenever the port exists, and
+"""Radio boards: a listener that opens the modem at a serial port, whenever the port exists, and
 runs a `Station` on it.
 
 In: a path and the legal limits. Out: a `Transport` for each session of a board, handed to `accept`.

@@ -50,7 +50,9 @@ class TurnTransport:
         try:
             self._link.write(self.session, data)
         except ValueError as error:
-            log.error("%s: connection closed: the broker has %s for it", self.peer.address, error)
+            log.error(
+                "%s: connection closed: the broker tried to send %s", self.peer.address, error
+            )
             self.abort()
             self.lose("a packet that is too long")
             return

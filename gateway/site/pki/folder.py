@@ -65,8 +65,9 @@ class WatchedFile:
         self._seen: tuple[int, int, int] | None = None
 
     def read(self, take: Callable[[bytes], bool]) -> bool:
-        """Hand the contents to `take`, unless it has taken them. Return its answer, False if there
-        is nothing new. Raises OncewayError, also for a SiteError of `take`.
+        """Call `take` with the contents if the file has changed since the last call, and return
+        its answer. Return False if nothing has changed. Raises OncewayError, also for a SiteError
+        of `take`.
         """
         try:
             status = self._path.stat()

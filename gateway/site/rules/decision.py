@@ -1,11 +1,12 @@
 """The decision of a session lookup: where the newest session of a client is.
 
-In: the claims of members that hold something, and the silent members. Out: the member that has the
-session, and the record of the deciding member.
+In: the claims of the members that have a record of the client, and the silent members. Out: the
+member that has the session, and the record of the deciding member.
 
-A claim that names another member in `older` supersedes that member's claim: when it was made, that
-member could not be asked, or had something older. If two claims name each other's members, each was
-made without the other, and it is unknown which one the client saw last: the result is suspect.
+A claim that names another member in `older` supersedes that member's claim: when the claim was
+made, that member could not be asked, or had an older record. If two claims name each other's
+members, each was made without the other, and it is unknown which one the client saw last: the
+result is suspect.
 Among claims that do not name each other's members, the higher epoch is newer. A claim from a copy
 of a store is older than any other.
 

@@ -510,7 +510,7 @@ def end_with_loss(holder: SessionHolder, broker: Broker, session: Session, why: 
         holder.lost += count
         if broker.log_throttle.has_room():
             log.warning(
-                "%s: its session here ends, since %s: %d messages that waited for it are lost",
+                "%s: the session here ends, since %s: %d waiting messages are lost",
                 printable(session.client),
                 why,
                 count,

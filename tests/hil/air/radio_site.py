@@ -27,8 +27,9 @@ READY_S = 60
 
 
 class RadioSite:
-    """factor: spreading factor. boards: their names; the first one has number 1. modem: the
-    gateway's, `kiss` or `rylr998`; then the boards have one, too. text: more of the configuration.
+    """A gateway with a modem, and radio boards. factor: spreading factor. boards: their names; the
+    first one has number 1. modem: the gateway's, `kiss` or `rylr998`; then the boards have one,
+    too. text: more of the configuration.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A board by radio is added by cable, and its readings come over the air: with avrdude, the boot
+"""A radio board is added by cable, and its readings come over the air: with avrdude, the boot
 loader and the firmware of a real Uno.
 """
 

@@ -18,7 +18,7 @@ from tests.hil.air.radio_site import RadioSite
 pytestmark = pytest.mark.sim
 
 BENCH = """\
-title = "A board by radio that is nobody's"
+title = "A radio board that is nobody's"
 until = "batch"
 boards = 0
 readings = 8

@@ -163,7 +163,7 @@ def test_boards_by_radio_stand_beside_the_others_and_have_no_faults_of_lines() -
         ({"fault": [{"kind": "line-noise", "rate": 0.1, "on": ["lora-1"]}]}, "lora-1 is none"),
         (
             {"boards": 1, "fault": [{"kind": "board-power-cut-in-turn", "on": ["uno-1"]}]},
-            "is for boards by radio, and uno-1 is none",
+            "is for radio boards, and uno-1 is none",
         ),
         (
             {"boards": 0, "fault": [{"kind": "line-noise", "rate": 0.1}]},
@@ -212,7 +212,7 @@ def test_a_real_board_by_radio_has_a_number_in_the_network() -> None:
     [
         ({"air": None}, "need each other"),
         ({"boards": 1, "board": []}, "need each other"),
-        ({"board": [REAL | {"kind": "uno"}]}, "no kind of board by radio 'uno'"),
+        ({"board": [REAL | {"kind": "uno"}]}, "no kind of radio board 'uno'"),
         ({"board": [REAL | {"link": "serial"}]}, "no kind of board 'uno-lora'"),
         ({"air": {"modem": "/dev/m", "foreign": "forge"}}, "foreign has no meaning"),
         ({"fault": [{"kind": "board-power-cut"}]}, "needs a simulated board"),
@@ -670,7 +670,7 @@ def test_gateway_fault_strikes_a_used_or_named_gateway() -> None:
         ({"fault": [{"kind": "board-roams"}]}, "there is no table \\[air\\]"),
         (
             {"air": {}, "fault": [{"kind": "board-roams", "on": ["uno-1"]}]},
-            "board-roams is for boards by radio, and uno-1 is none",
+            "board-roams is for radio boards, and uno-1 is none",
         ),
         (
             {"air": {}, "fault": [{"kind": "board-replugged", "on": ["lora-1"]}]},
@@ -688,10 +688,10 @@ def test_gateway_fault_strikes_a_used_or_named_gateway() -> None:
         ({"fault": [{"kind": "crowd-moves"}]}, "strict"),
         ({"client": [STRICT, {}], "fault": [{"kind": "crowd-moves"}]}, "and no other one \\["),
         ({"fault": [{"kind": "rolling-restart", "on": ["barn"]}]}, "`on` has no meaning"),
-        ({"fault": [{"kind": "gateway-dies", "count": 2}]}, "one gateway at least must be left"),
+        ({"fault": [{"kind": "gateway-dies", "count": 2}]}, "at least one gateway must remain"),
         (
             {"config": {"site": {"copies": 2}}, "fault": [{"kind": "gateway-dies"}]},
-            "two gateways at least must be left",
+            "at least two gateways must remain",
         ),
         (
             {"client": [STRICT], "fault": [{"kind": "client-moves", "on": ["uno-1"]}]},

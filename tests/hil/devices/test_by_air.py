@@ -1,4 +1,4 @@
-"""A board by radio is carried about, and the rig knows where it is."""
+"""A radio board is carried about, and the rig knows where it is."""
 
 import asyncio
 from pathlib import Path

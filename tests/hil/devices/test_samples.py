@@ -109,10 +109,10 @@ def test_a_used_board_whose_starts_do_not_go_up_by_one_or_a_few(second: int) -> 
 @pytest.mark.parametrize(
     ("second", "boot", "cause", "why"),
     [
-        (210, 1, EXTERNAL, "start 1 after start 1, and it has started 3 times"),
+        (210, 1, EXTERNAL, "start 1 after start 1, but the board started 3 times"),
         (210, 7, EXTERNAL, "start 7 after start 1"),
-        (210, 3, POWER_ON, "cause 0, and it started by external"),
-        (310, 3, EXTERNAL, "cause 2, and it started by power-on"),
+        (210, 3, POWER_ON, "reported cause 0, but the real one was external"),
+        (310, 3, EXTERNAL, "reported cause 2, but the real one was power-on"),
         (20, 2, POWER_ON, "boot and cause (2, 0) after (1, 0)"),
         (20, 1, EXTERNAL, "boot and cause (1, 2) after (1, 0)"),
     ],

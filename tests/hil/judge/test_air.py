@@ -1,4 +1,4 @@
-"""Boards by radio: what the ether tells takes the place of what a wire tells."""
+"""Radio boards: what the ether tells takes the place of what a wire tells."""
 
 import pytest
 

@@ -16,7 +16,9 @@ SITE = [{"name": "attic"}, {"name": "barn"}]
 
 
 class Air:
-    """told: events of the history. fed: what the taps of the boards get."""
+    """The simulated air, and its output. told: events of the history. fed: input of the taps of the
+    boards.
+    """
 
     def __init__(self, **bench: object) -> None:
         self.told: list[dict[str, Any]] = []

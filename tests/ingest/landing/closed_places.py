@@ -128,7 +128,9 @@ Refusal = tuple[str, int]
 
 
 class S3Place(Place):
-    """rules: refusals, as (the beginning of a key, the status that answers it)."""
+    """A place on S3 that refuses some keys. rules: refusals, as (the beginning of a key, the status
+    that answers it).
+    """
 
     def __init__(self, server: S3Server, prefix: str) -> None:
         self._server = server
@@ -249,7 +251,9 @@ def _error(status: int) -> bytes:
 
 
 class RaisingFileSystem(MemoryFileSystem):
-    """raises: by the beginning of a path, what every look at it raises."""
+    """A file system that raises at some paths. raises: maps the beginning of a path to the
+    exception that every access to it raises.
+    """
 
     protocol = "raising"
     store: dict[str, Any] = {}  # noqa: RUF012 - as MemoryFileSystem has it

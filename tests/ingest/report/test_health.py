@@ -106,14 +106,14 @@ def half_a_file(copy: Path) -> None:
 
 
 def garbage_beside(copy: Path) -> None:
-    """A table that the ingest makes when it needs it."""
+    """Damage the log of a table that the ingest makes only when needed."""
     log = copy / "lake" / "publications_quarantine" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text("garbage")
 
 
 def without_a_version(copy: Path) -> None:
-    """delta-rs reads a checksum file in its place. Spark does not start with such a table."""
+    """Remove version 0 of the log. delta-rs reads a checksum file instead; Spark refuses."""
     (readings(copy) / "_delta_log" / f"{0:020d}.json").unlink()
 
 
@@ -232,7 +232,7 @@ def test_the_stream_s_signs_of_life() -> None:
     assert found is not None
     assert str(found) == "runs since 2026-01-02T03:04:05+00:00"
     job.ended(files, "2026-01-02T03:04:05+00:00")
-    assert str(job.look(files)).startswith("ended in order at ")
+    assert str(job.look(files)).startswith("ended cleanly at ")
     ahead = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     files.write(job.FILE, json.dumps({"state": "running", "since": ahead, "at": ahead}).encode())
     assert str(job.look(files)).startswith("silent since ")

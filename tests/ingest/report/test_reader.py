@@ -46,7 +46,7 @@ def test_where_command_finds_a_reading(
     properties: str,
     form: str,
 ) -> None:
-    """form: of the top level of a v2 checkpoint."""
+    """form: file format of the top level of a v2 checkpoint."""
     lake = Lake(spark, tmp_path)
     sink = lake.open()
     lake.sql(f"alter table publications set tblproperties ({properties})")

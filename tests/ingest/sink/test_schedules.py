@@ -42,7 +42,7 @@ class Died(Exception):
 
 @dataclass(frozen=True)
 class Version:
-    """added: keys. restored: the version that it brought back."""
+    """One version of the table. added: keys. restored: the version to which it returned."""
 
     added: list[Key]
     note: dict[str, Any]
@@ -50,7 +50,9 @@ class Version:
 
 
 class Table:
-    """commits: versions from 0 on. As gateway.ingest.delta.commits.CommitLog, over a list."""
+    """A table as a list of commits, with the interface of gateway.ingest.delta.commits.CommitLog.
+    commits: versions from 0 on.
+    """
 
     def __init__(self) -> None:
         self.commits = [Version([], {})]
@@ -74,7 +76,7 @@ class Table:
 
 
 class Writer:
-    """before, after: what happens around the next commit."""
+    """A writer of the table. before, after: called around the next commit."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -181,8 +183,9 @@ class Job:
 
 
 class Schedules(RuleBasedStateMachine):
-    """landed: batches in order; cleaned: number of deleted ones; snapshot: the newest one that was
-    saved. Each job begins where the table is: a checkpoint that fits says the same.
+    """Random schedules of jobs on one table. landed: batches in order; cleaned: number of deleted
+    ones; snapshot: the newest one that was saved. Each job begins where the table is: a checkpoint
+    that fits says the same.
     """
 
     def __init__(self) -> None:

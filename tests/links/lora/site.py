@@ -66,7 +66,9 @@ def build() -> ctypes.CDLL:
 
 
 class Site:
-    """lost, damaged, late: how often a frame is. Times are seconds."""
+    """A gateway and radio boards in simulated time. lost, damaged, late: probability of each for a
+    frame. Times are seconds.
+    """
 
     def __init__(self, seed: int = 1) -> None:
         self.random = Random(seed)

@@ -1,4 +1,4 @@
-"""Log lines about sessions of boards by radio."""
+"""Log lines about sessions of radio boards."""
 
 from unittest.mock import Mock
 

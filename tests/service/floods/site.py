@@ -88,7 +88,7 @@ class Site:
     # -- clients
 
     async def open(self, address: str = "127.0.0.1", port: int = 0) -> Wire:
-        """A connection that says nothing. address: of the client."""
+        """Open a connection that sends nothing. address: the client's."""
         streams = await asyncio.open_connection(
             "127.0.0.1", port or self.port, local_addr=(address, 0)
         )

@@ -84,8 +84,8 @@ def libraries() -> tuple[Library, ...]:
 
 
 class Board:
-    """A board. name: of the device. seed: of its random values; not 0. first: its next sequence;
-    above 1 the board has published for long.
+    """A board. name: the device's. seed: seed of its random values; not 0. first: its next
+    sequence; above 1 the board has published for long.
     """
 
     def __init__(self, number: int, name: str, key: bytes, seed: int, first: int) -> None:

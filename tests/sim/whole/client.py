@@ -104,7 +104,9 @@ class _Connection:
 
 
 class Client:
-    """seed: of its payloads, its QoS and how many messages it has under way at once."""
+    """A client that publishes. seed: decides its payloads, its QoS and how many messages are in
+    flight at once.
+    """
 
     def __init__(self, time: Time, truth: Truth, name: str, at: Gateway, seed: str) -> None:
         self._time = time

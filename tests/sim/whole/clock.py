@@ -10,7 +10,7 @@ _NEVER_RUN = asyncio.new_event_loop()
 
 
 class Time:
-    """now: seconds since the run began."""
+    """Simulated time, and the calls that are due. now: seconds since the run began."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -126,8 +126,8 @@ class _Writer(Writer):
 
 
 class Gateway:
-    """registry: what all gateways of the run know of its boards. store: a database, serialised.
-    site: None of one that is alone.
+    """A gateway of the run. registry: the device registry, which all gateways share. store: a
+    serialised database. site: None if the gateway is alone.
     """
 
     def __init__(

@@ -26,7 +26,9 @@ class End(Protocol):
 
 
 class Line:
-    """tell: takes what the tap says. seed: of all that it does to bytes."""
+    """A serial line that damages bytes. tell: called with the events of the tap. seed: decides all
+    damage.
+    """
 
     def __init__(
         self, time: Time, key: bytes, tell: Callable[[dict[str, Any]], object], seed: str

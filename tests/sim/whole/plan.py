@@ -26,8 +26,9 @@ _TURN = 0x10000
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """at: seconds since the run began. step: on the line of `board`, the `count`th of which behind
-    `at` it strikes; none: at once. do: a method of `Faults`, which gets `what`.
+    """A planned fault. at: seconds since the run began. step: the fault strikes at the `count`th
+    such step after `at` on the line of `board`; if empty, at once. do: a method of `Faults`, which
+    gets `what`.
     """
 
     at: float
@@ -44,9 +45,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """seed: of all that is not planned. seconds: how long faults may strike. first: the boards'
-    next sequence. copies: as in [site]. lands_s: from one landing to the next; 0: nothing lands
-    before the end.
+    """The plan of a run. seed: decides all that is not planned. seconds: how long faults may
+    strike. first: the boards' next sequence. copies: as in [site]. lands_s: from one landing to the
+    next; 0: nothing lands before the end.
     """
 
     seed: int

@@ -22,7 +22,7 @@ UNTIL = "batch"
 
 
 class Truth:
-    """events: so far."""
+    """The true events of a run. events: those so far."""
 
     def __init__(self, time: Time) -> None:
         self.events: list[Event] = []

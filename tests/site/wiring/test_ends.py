@@ -46,8 +46,8 @@ class Seen(NamedTuple):
 
 
 class Scene:
-    """The clients of one run. names: of the gateways, where the client is, where it returns, where
-    the others are, and where the publisher is.
+    """The clients of one run. names: the gateway where the client is, the one where it returns,
+    the one where the others are, and the one where the publisher is.
     """
 
     def __init__(self, *names: str, delay: int, connected: bool) -> None:

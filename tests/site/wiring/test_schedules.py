@@ -54,8 +54,9 @@ def connect(sites: Sites, name: str, client_id: str, wait: float = 0) -> Client:
 
 
 class Reader:
-    """got: payloads, each message once as Method B knows it. At QoS 1 messages received before a
-    power cut of this client's gateway may come again: its disk may not have had it.
+    """A subscriber. got: payloads, each message once as Method B knows it. At QoS 1 messages
+    received before a power cut of this client's gateway may come again: its disk may not have had
+    the acknowledgement.
     """
 
     def __init__(self, sites: Sites, name: str, client: str = "reader") -> None:
@@ -164,7 +165,9 @@ class Mover:
 
 
 class Source:
-    """said: payloads in order. acknowledged: those of them that are, and so are on a disk."""
+    """A publisher. said: payloads in order. acknowledged: the acknowledged ones, which are on a
+    disk.
+    """
 
     def __init__(self, sites: Sites, name: str) -> None:
         self._sites = sites
@@ -314,7 +317,9 @@ class Breaking(Sites):
 
 
 class Schedule:
-    """dark: all gateways lose their power at once, and there is a publisher that repeats."""
+    """A random schedule. dark: all gateways lose their power at once, and one publisher repeats
+    messages.
+    """
 
     def __init__(self, seed: int, moves: bool, breaks: float = 0.0, dark: bool = False) -> None:
         self.rng = random.Random(seed)
