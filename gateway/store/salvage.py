@@ -119,6 +119,8 @@ def _copy_all(
             target.execute("DELETE FROM twin")
         gaps[table], senseless = _copy(source, target, table)
         lost += [f"{table}: {senseless} rows that make no sense"] if senseless else []
+    for gap in gaps.get("twin", ()):
+        twins.accept(target, gap.first, gap.after)
     for key, problem in meta.damage(target).items():
         if " is gone (" in problem:
             continue

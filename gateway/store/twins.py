@@ -28,6 +28,8 @@ _COLUMNS = {
 }
 """The columns of the key, and the other columns, by table."""
 TABLES = tuple(_COLUMNS)
+_Bound = tuple[str, str] | None
+"""A key of the table `twin`."""
 
 
 def columns(table: str) -> tuple[str, ...]:
@@ -92,6 +94,21 @@ def fill(database: sqlite3.Connection, tables: tuple[str, ...] = TABLES) -> None
     for table in tables:
         database.execute("DELETE FROM twin WHERE kind = ?", (table,))
         database.execute(f"{_put(table, table)} FROM {table}")
+
+
+def accept(database: sqlite3.Connection, first: _Bound, after: _Bound) -> None:
+    """Copy the rows that have no copy between two keys of `twin`; None: no bound. Damage to the
+    copies alone makes no row suspect.
+    """
+    bounds = [f"(kind, key) {sign} (?, ?)" for sign, key in ((">", first), ("<", after)) if key]
+    within = " AND ".join(bounds) or "TRUE"
+    for table in TABLES:
+        values = f"'{table}' AS kind, {_key(table, table)} AS key, {cells_of(table, table)}"
+        database.execute(
+            f"INSERT OR IGNORE INTO twin SELECT * FROM (SELECT {values} FROM {table})"  # noqa: S608
+            f" WHERE {within}",
+            (*(first or ()), *(after or ())),
+        )
 
 
 def drop(database: sqlite3.Connection) -> None:

@@ -244,6 +244,7 @@ class Gateway:
         self.met: dict[str, int] = {}
         """Number of the last start that the process has met, by member."""
         self.paused = False
+        self._resumes = False
         self._waiting: list[Event] = []
         self._armed: float | None = None
         self._ahead = 0.0
@@ -298,12 +299,25 @@ class Gateway:
         elif self.member is not None:
             event()
             self.world.check(self)
+            if not self._resumes:
+                self._check_wake()
+
+    def _check_wake(self) -> None:
+        """Check that what is due will be called at its time."""
+        if self.member is None:
+            return
+        contacts = self.member.contacts
+        if contacts.timed or contacts.afterwards:
+            due = self.now if contacts.afterwards else max(contacts.timed[0][0], self.now)
+            woken = self._armed is not None and self._armed <= due
+            assert woken, f"{self.name}: woken at {self._armed}, and something is due at {due}"
 
     def resume(self) -> None:
-        self.paused = False
+        self.paused, self._resumes = False, True
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             self.run(event)
+        self._resumes = False
         self.run(self._advance)
 
     def _wake(self, start: int, time: float) -> None:

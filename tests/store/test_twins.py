@@ -22,6 +22,7 @@ from gateway.store.schema import FILE, open_store, prepare
 from gateway.uplink.spool import Spool
 from tests.broker.harness import World
 from tests.store.test_references import present, world
+from tests.store.test_salvage import PAGE, damage, root_of
 
 assert world
 COLUMNS = [(table, column) for table in twins.TABLES for column in (*twins.columns(table), None)]
@@ -184,6 +185,38 @@ def test_salvage_tells_changed_rows_and_ends_their_sessions(world: World, tmp_pa
     assert any("'boot' of meta" in line for line in lost)
     assert any("session of flying" in line and "it ends" in line for line in lost)
     assert check(tmp_path) == []
+
+
+def test_salvage_believes_the_rows_whose_copies_are_unreadable(tmp_path: Path) -> None:
+    """Only the copies are damaged: no session ends, and no batch gets its number again."""
+    with closing(open_store(tmp_path, "site-7")) as database:
+        commit = Commit(1)
+        commit.sessions = [(n, f"c-{n}", 1 << 31, None, 0, None) for n in range(1, 41)]
+        commit.subscriptions = [(n, "a/#", 1, 0) for n in range(1, 41)]
+        commit.flows = [(n, b"", 1, b"", b"") for n in range(1, 41)]
+        apply(database, commit)
+        behind(database, "UPDATE session SET incarnation = 5 WHERE id = 9")
+        (epoch,) = database.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+    damage_first_leaf(tmp_path, "twin")
+    lost = salvage(tmp_path).lost
+    assert any(line.startswith("twin: ") for line in lost)
+    assert len([line for line in lost if "it ends" in line]) == 1, "its copy is readable"
+    assert not any(line.startswith("meta: ") for line in lost)
+    assert check(tmp_path) == []
+    with closing(open_store(tmp_path, "site-7")) as database:
+        found = database.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+        assert found == (epoch,)
+        ended = database.execute("SELECT id FROM session WHERE expiry = 0").fetchall()
+        assert ended == [(9,)]
+
+
+def damage_first_leaf(folder: Path, table: str) -> None:
+    """Make the page unreadable that has the lowest keys of a table without row numbers."""
+    page = root_of(folder, table) - 1
+    data = (folder / FILE).read_bytes()[page * PAGE :]
+    assert data[0] == 2, "an inner page of an index"
+    first = int.from_bytes(data[12:14])
+    damage(folder, int.from_bytes(data[first : first + 4]) - 1)
 
 
 MARK = ("board", 1, 77, 5000, -5, b"")

@@ -279,6 +279,8 @@ class Lookup:
         def doubted(_: int) -> None:
             self._working.finish(search.client)
             self._claim(search)
+            if self._contacts.afterwards:  # a commit has called, so no call from outside ends
+                self._contacts.wake(self._contacts.now)
 
         # Our record and the source's name each other's members. Once the session has moved to us,
         # our record looks like its successor, even if nothing arrives. So it is marked as suspect

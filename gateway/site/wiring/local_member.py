@@ -162,8 +162,6 @@ class Site:
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""
         self._engine.begin()
-        if self._unheard:
-            self._unheard.look()
         wrong: SiteError | None = None
         with self._broker.step:
             try:
@@ -190,7 +188,7 @@ class Site:
             return
         self._engine.begin()
         if self._unheard:
-            self._unheard.look()
+            self._unheard.look(self._broker.now)
         with self._broker.step:
             following = self.member.advance(self._loop.time())
         self._wake(following)
@@ -206,7 +204,7 @@ class Site:
         if key is None:
             return False
         if self._unheard:
-            self._unheard.look()
+            self._unheard.look(self._broker.now)
         if not self.holder.moves(key) and self.member.is_newest(key, self._loop.time()):
             return False
         if len(self.holder.places) > _TWICE * self._broker.limits.sessions:

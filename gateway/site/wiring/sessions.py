@@ -177,6 +177,8 @@ class SessionHolder:
         self._waiting.setdefault(key, []).append(call)
 
     def record(self, client: str) -> Held | None:
+        if self.unheard:
+            self.unheard.look_at(client)
         place = self.places.get(client, _NO_PLACE)
         moved = self._given_of(client) if client in self._moved_out else None
         is_present = moved is not None or self.session(client) is not None

@@ -9,7 +9,13 @@ is repeated.
 from __future__ import annotations
 
 from gateway.broker.connection import Connection
+from gateway.broker.peer import State
 from gateway.site.wiring.places import Places
+
+LOOKS_PER_S = 100_000
+"""Number of clients for each second between two looks at all of them. When a gateway dies, all its
+clients may begin in doubt at once.
+"""
 
 
 class Unheard(dict[str, tuple[Connection, float]]):
@@ -18,6 +24,8 @@ class Unheard(dict[str, tuple[Connection, float]]):
     def __init__(self, places: Places) -> None:
         super().__init__()
         self._places = places
+        self._next = 0.0
+        """Time of the next look at all clients."""
 
     def begin(self, key: str) -> None:
         """Mark the session that is about to begin, with the open changes."""
@@ -28,18 +36,36 @@ class Unheard(dict[str, tuple[Connection, float]]):
     def answered(self, key: str, connection: Connection) -> None:
         self[key] = connection, connection.broker.now
 
-    def look(self) -> None:
-        """Clear the marks of clients that have sent something since their answer."""
-        for key, (connection, answered) in list(self.items()):
-            if connection.seen > answered:
-                del self[key]
-                if (place := self._places.get(key)) is not None and place.unheard:
-                    self._places.trust(key)
-                    connection.broker.promise()
+    def look(self, now: float) -> None:
+        """Look at all clients, unless that was done shortly before."""
+        if now >= self._next:
+            self._next = now + len(self) / LOOKS_PER_S
+            self._look_at_all()
+
+    def look_at(self, key: str) -> None:
+        """Clear the mark of a client that has sent something since its answer. Forget a connection
+        that has closed before: the mark stays.
+        """
+        if key not in self:
+            return
+        connection, answered = self[key]
+        if connection.seen > answered:
+            del self[key]
+            if (place := self._places.get(key)) is not None and place.unheard:
+                self._places.trust(key)
+                connection.broker.promise()
+        elif connection.state is State.CLOSED:
+            del self[key]
 
     def doubt(self, key: str | None = None) -> None:
         """Note another doubt about a session, or about all: no packet clears that one."""
-        if self:
-            self.look()
-            for one in list(self) if key is None else [key]:
-                self.pop(one, None)
+        if key is None:
+            self._look_at_all()
+            self.clear()
+        else:
+            self.look_at(key)
+            self.pop(key, None)
+
+    def _look_at_all(self) -> None:
+        for key in list(self):
+            self.look_at(key)

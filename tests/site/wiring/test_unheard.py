@@ -2,6 +2,7 @@
 
 import pytest
 
+import gateway.site.wiring.unheard
 from gateway.mqtt.packets import Connack, Publish, Pubrec, Subscribe, Subscription
 from tests.site.wiring.test_local_member import Sites
 
@@ -62,3 +63,42 @@ def test_another_doubt_is_not_cleared_by_a_packet(sites: Sites) -> None:
     holder.mark_all_suspect(lambda: None)
     sites.say(client, Subscribe(1, [Subscription("x", 1)]), wait=1)
     assert sites.members["a"].site.figures()["in_doubt"] == 1
+
+
+def test_closed_connection_is_forgotten_and_its_session_stays_unheard(sites: Sites) -> None:
+    client = sites.connect("a", wait=4)
+    client.take(Connack)
+    holder = sites.members["a"].site.holder
+    assert holder.unheard
+    client.break_line()
+    sites.pass_time(1)
+    assert not holder.unheard
+    assert not sites.connect("a", wait=4).take(Connack).session_present
+
+
+def test_many_silent_clients_are_looked_at_seldom(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CONNECT and a frame cost no look at each client that has sent nothing yet."""
+    client = sites.connect("a", wait=4)
+    client.take(Connack)
+    holder = sites.members["a"].site.holder
+    connection, _ = holder.unheard["c"]
+    holder.unheard |= {f"c{n}": (connection, float("inf")) for n in range(1000)}
+    monkeypatch.setattr(gateway.site.wiring.unheard, "LOOKS_PER_S", 500)
+    looks = 0
+    look_at = holder.unheard.look_at
+
+    def count(key: str) -> None:
+        nonlocal looks
+        looks += 1
+        look_at(key)
+
+    monkeypatch.setattr(gateway.site.wiring.unheard.Unheard, "look_at", lambda _, key: count(key))
+    for number in range(10):
+        sites.connect("a", f"d{number}")
+    assert looks < 3000, "in 2 s"
+    sites.say(client, Subscribe(1, [Subscription("x", 1)]))
+    record = holder.record("c")
+    assert record is not None
+    assert not record.suspect, "the one that is asked for is looked at"
