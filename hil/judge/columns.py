@@ -157,9 +157,11 @@ def hasty(
     batches: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for way in ways:
         for found in way["batch"]:
-            if "written" in found.columns and way["board"]:
+            if "written" in found.columns:
                 size = len(found.payload or b"")
-                row = _sampled(way["board"][0]), found.columns["written"] * 1000, size
+                # a row of no publisher of the run may be as old as it likes
+                first = _sampled(way["board"][0]) if way["board"] else -FAR
+                row = first, found.columns["written"] * 1000, size
                 batches[found.origin, found.columns["batch"]].append(row)
     return [
         f"batch {number} of {origin} landed with {len(rows)} of {most} rows, and its oldest row was"
