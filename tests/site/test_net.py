@@ -214,7 +214,7 @@ def _blind(context: ssl.SSLContext) -> ssl.SSLContext:
 
 @pytest.mark.parametrize(
     ("days", "words"),
-    [(3, "its certificate is not valid yet, by this gateway's clock"), (-4000, "has ended")],
+    [(3, "its certificate is not valid yet, by this gateway's clock"), (-4000, "has expired")],
 )
 async def test_a_clock_that_is_off_is_named(
     tmp_path: Path,

@@ -212,8 +212,8 @@ async def test_a_kill_in_the_middle_of_a_move_leaves_the_session_in_one_place(
     async with gateways(tmp_path, "a", "b") as site:
         for delay_ms in range(0, 80, 8)[::step]:
             client, _ = await site.connect("a")
+            await published(client)  # so it knows of its session
             await until_settled(site)
-            await published(client)
             client.writer.close()
             moving = asyncio.create_task(site.connect("b"))
             await asyncio.sleep((delay_ms + random.random() * 8) / 1000)

@@ -303,7 +303,7 @@ class Gateway:
                 self._check_wake()
 
     def _check_wake(self) -> None:
-        """Check that what is due will be called at its time."""
+        """Check that each planned call will be made at its time."""
         if self.member is None:
             return
         contacts = self.member.contacts

@@ -75,7 +75,7 @@ def test_a_table_that_uses_what_the_reader_does_not_know_is_reported_as_that(
     lake = Lake(spark, tmp_path)
     lake.open()
     lake.sql("alter table publications set tblproperties ('delta.enableTypeWidening' = 'true')")
-    with pytest.raises(OncewayError, match=r"cannot read the table: .*TypeWidening.* with Spark"):
+    with pytest.raises(OncewayError, match=r"cannot read the table: .*TypeWidening.* use Spark"):
         list(arrivals(str(lake.publications), "a", 1))
 
 
