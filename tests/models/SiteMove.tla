@@ -124,7 +124,7 @@ Init ==
 Memory(m) == IF work[m] # Idle THEN work[m].record ELSE disk[m]
 Searches(m) == search[m].stage # "none"
 
-\* gateway/site/rules/working.py: __contains__
+\* gateway/site/rules/working.py: begin, finish
 Works(m) == work[m] # Idle
 
 \* gateway/site/rules/lookup.py: is_deciding
@@ -214,7 +214,7 @@ Release(m, heard) ==
        ELSE client' = [client EXCEPT !.at = 0, !.open = FALSE] /\ UNCHANGED completed
     /\ UNCHANGED <<work, search, asked, net, spool, twice, wrong, born, counts>>
 
-\* gateway/site/rules/releasing.py: want, on_reply; gateway/site/rules/replies.py: _release (a member that has
+\* gateway/site/rules/releasing.py: want, _on_reply; gateway/site/rules/replies.py: _release (a member that has
 \* the identifier releases it in one commit)
 ReleaseElsewhere(m, n) ==
     /\ client.at = m /\ client.open /\ work[m] = Idle /\ client.step = "release"
@@ -265,7 +265,7 @@ Want(m) ==
     /\ Begin(m, TRUE)
     /\ UNCHANGED <<disk, work, lease, owes, link, client, told, wrong, born, counts>>
 
-\* gateway/site/rules/outbound_moves.py: advance; gateway/site/rules/lookup.py: recall
+\* gateway/site/rules/outbound_moves.py: _recall; gateway/site/rules/lookup.py: recall
 Recall(m) ==
     /\ work[m] = Idle /\ ~Searches(m) /\ disk[m].given # 0
     /\ ~Patient \/ Broken = "called back at once" \/ ~\E n \in Members : Waits(n)
@@ -275,7 +275,7 @@ Recall(m) ==
 
 (* m is busy: n asks again. After its second it does not: m is silent. That may be when a session is
    long on its way, over a link that is cut. *)
-\* gateway/site/rules/lookup.py: on_reply
+\* gateway/site/rules/lookup.py: _on_reply
 Busy(m, n, rest, again) ==
     IF ~search[n].waits
     THEN search' = [search EXCEPT ![n] = NoSearch] /\ wire' = Forget(rest, n)
@@ -442,7 +442,7 @@ Decide(m) ==
 ----------------------------------------------------------------------------
 (* Moving. *)
 
-\* gateway/site/rules/outbound_moves.py: on_take, _may_have, _give
+\* gateway/site/rules/outbound_moves.py: on_take, _record_for, _give
 TakeTake(m, n, frame, rest) ==
     LET held == disk[m]
         may == /\ held.session # 0 /\ held.epoch = frame.epoch /\ ~Decides(m)
