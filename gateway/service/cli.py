@@ -50,11 +50,10 @@ _TALKATIVE = (
     "gateway.service.listeners",
     "gateway.service.management",
     "gateway.web.page_logins",
+    "gateway.site.links.certificate",
     "gateway.site.links.net",
 )
-"""Loggers whose information is shown by default: addresses, start and reload, boards that connect
-and disconnect, logins to the page.
-"""
+"""Loggers whose information is shown: addresses, starts, boards, logins, certificates."""
 
 _OTHER_FILES = 64
 _TURN = 2 << 20

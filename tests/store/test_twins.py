@@ -256,8 +256,9 @@ def test_changed_mark_is_left_out_and_reported(
     assert told < 20
 
 
-def test_identifiers_of_an_older_version_stay_with_their_mark(tmp_path: Path) -> None:
-    mark = (*MARK[:5], b"\0\7")
+@pytest.mark.parametrize("kept", [b"\0\7", b"\xff\xff\0\2\1\x2c", b"\0\1\0\2\0\3\0\4"])
+def test_identifiers_of_an_older_version_stay_with_their_mark(tmp_path: Path, kept: bytes) -> None:
+    mark = (*MARK[:5], kept)
     with closing(open_store(tmp_path, "test")) as database:
         recover(database, None, 16)
         apply(database, Commit(1, marks=[mark]))
