@@ -69,7 +69,7 @@ class Net:
         self._next_tick = 0.0
         self._closing = False
         folder, save = config.site_folder, self._spawn_saving
-        self._seldom = seldom = Seldom()
+        self._seldom, seldom = Seldom(), Seldom()  # strangers use up their own keys only
         self._certificate = OwnCertificate(folder, self._name, save, seldom)
         self._listener = Listener(config, self, self._certificate, self._refused, seldom)
         self._dialling = Dialling(self, self._certificate, self._refused)
