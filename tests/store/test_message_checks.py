@@ -3,14 +3,17 @@
 import random
 import re
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gateway.broker.store_rows import Commit
 from gateway.mqtt.packets import Connack, Publish, Will
-from gateway.store import meta, row_checks
+from gateway.store import cells, meta, row_checks
 from gateway.store.apply import apply
 from gateway.store.check import check
 from gateway.store.move_out import StoredParts, delete_parts, give
@@ -298,3 +301,38 @@ def test_new_place_of_an_earlier_message_names_its_row(tmp_path: Path) -> None:
         assert database.execute("SELECT body FROM message").fetchall() == [(b"y",)]
         apply(database, Commit(4, dead=[5], finished=[(1, 2)]))
         assert database.execute("SELECT count(*) FROM message").fetchone() == (0,)
+
+
+NAMES = "SELECT DISTINCT name, narg FROM pragma_function_list"
+CELLS = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(),
+    st.text(st.characters(codec="utf-8"), max_size=10),
+    st.binary(max_size=10),
+    st.sampled_from([b"\0\0\0\1\0\0", "\0\0\0\1\0\0", b"\1\0\1\0\1\0"]),
+)
+
+
+@pytest.fixture
+def taught(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, list[tuple[str, int]]]]:
+    """A store, and the functions that its conditions call, with the number of their arguments."""
+    make_folder(tmp_path)
+    with closing(sqlite3.connect(":memory:")) as plain:
+        built_in = {name for name, _ in plain.execute(NAMES)}
+    with closing(open_store(tmp_path, "g")) as store:
+        cells.teach(store)
+        yield store, sorted(row for row in store.execute(NAMES) if row[0] not in built_in)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_function_of_the_conditions_fails_at_a_cell_of_any_type(
+    taught: tuple[sqlite3.Connection, list[tuple[str, int]]], data: st.DataObject
+) -> None:
+    """SQLite may call it for cells that another condition of the same statement refuses."""
+    store, functions = taught
+    assert len(functions) >= 10, functions
+    for name, width in functions:
+        row = [data.draw(CELLS) for _ in range(3 if width < 0 else width)]
+        store.execute(f"SELECT {name}({', '.join('?' * len(row))})", row).fetchone()
