@@ -287,7 +287,7 @@ async def restart(
 
 
 async def cut_power(system: SystemUnderTest, name: str, disk: LoopDisk | None) -> Evidence:
-    """Kill a program, whose disk then has only what it had on the device at that moment."""
+    """Kill a program. Its disk then has the content that the device had at that moment."""
     assert disk is not None  # noqa: S101
     child = system.site.running[name]
     child.pause()

@@ -91,7 +91,7 @@ class IngestKill(IngestFault):
 
 class CentrePowerCut(IngestKill):
     """The ingest is killed while it is stopped between two steps. The tables and the checkpoint,
-    on a disk of their own, lose what was not synced.
+    on a disk of their own, lose unsynced data.
     """
 
     text: ClassVar[str] = "power cut of the centre"
