@@ -135,7 +135,7 @@ class Owner(Protocol):
     def greeting(self) -> Greeting: ...
 
     def compare(self, link: "Link", greeting: Greeting) -> None:
-        """Raise SiteError if the peer's configuration must not differ, and does."""
+        """Raise SiteError if the peer's configuration differs in a way that is not allowed."""
 
     def joined(self, link: "Link") -> None: ...
 
