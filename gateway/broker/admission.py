@@ -6,8 +6,8 @@ a bound, too (0x97). CONNECTs from one address have a rate, with bursts of ten s
 (0x9F). A client that takes over its own session counts once. A device on a serial line is never
 refused by these bounds: it has no other connection.
 
-When there are too many sessions, in total or of one origin, the oldest one that holds nothing, and
-has had no connection for more than an hour, is ended to make room.
+When there are too many sessions, in total or of one origin, one is ended to make room: the oldest
+that holds nothing and has had no connection for an hour.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Pauses:
         self._records.pop(key, None)
 
     def waiting(self, now: float) -> Counter[Bound | None]:
-        """Count the clients paused now or within the last SHOWN_S, by the bound that refused them."""
+        """Count the clients paused now or in the last SHOWN_S, by the bound that refused them."""
         return Counter(item.bound for item in self._records.values() if now < item.until + SHOWN_S)
 
 
