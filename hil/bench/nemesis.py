@@ -19,7 +19,8 @@ NO_CLIENTS = {"gateway-restored"}
 """Kinds for benches that have only boards with a radio."""
 NO_KILLS = {"number-taken"}
 """Kinds after which a gateway forgets its sessions at its next start, so that boards and clients
-publish again messages in flight."""
+publish messages in flight again.
+"""
 BEYOND = (
     NO_CLIENTS
     | NO_KILLS
@@ -72,7 +73,9 @@ class Nemesis(BaseModel):
     def tables(
         self, seed: int, readings: int, simulated: Sequence[str], ingest: bool
     ) -> list[Kind]:
-        """Draw the tables. simulated: boards that any fault can break. ingest: if there is one."""
+        """Draw the tables. simulated: boards that any fault can break. ingest: whether there is an
+        ingest.
+        """
         rng = random.Random(f"{seed}/nemesis")
         names = (
             sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR - BEYOND)

@@ -208,7 +208,7 @@ class SensorUnderTest(Protocol):
         ...
 
     async def has_value(self, after: int, within: float) -> int | None:
-        """Wait for a value behind a publication. Returns its sequence, or None."""
+        """Wait for a value after a publication. Returns its sequence, or None."""
         ...
 
     def values_between(self, after: int, before: int) -> list[int]:
@@ -216,7 +216,7 @@ class SensorUnderTest(Protocol):
         ...
 
     def contradict(self, text: str) -> None:
-        """Enter what no correct firmware does."""
+        """Enter behaviour that no correct firmware shows."""
         ...
 
 

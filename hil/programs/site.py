@@ -1,4 +1,4 @@
-"""The site of a run: the shipped programs, started with a user's commands, in one folder. In: a
+"""The site of a run: the product's programs, started with a user's commands, in one folder. In: a
 folder, devices with their ports, a bench. Out: running gateways, each with its uplink, the ingest,
 and ways to kill them.
 """

@@ -198,7 +198,7 @@ class Run:
         return kind(name, self._folder, self._bench, programs, self._history)
 
     def _note_clock(self) -> None:
-        """Enter the relation of the clock of the day and the clock of the history."""
+        """Enter the relation of the wall clock and the clock of the history."""
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
