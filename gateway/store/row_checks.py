@@ -484,7 +484,7 @@ def mark_fits(*row: Any) -> bool:
     older version there. No identifier is 0, and two parts of a check are 0.
     """
     *cells, kept = row
-    # SQLite may ask about a cell that is no check, too: of any type and any length.
+    # SQLite calls this for other cells, too: of any type and any length.
     whole = isinstance(kept, bytes) and len(kept) == _SEAL.size
     return whole and (all(_SEAL.unpack(kept)) or bool(kept == _seal(*cells)))
 
