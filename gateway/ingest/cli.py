@@ -202,7 +202,12 @@ def prepare(memory: Memory = None, as_json: JsonOption = False) -> None:
 
     Example: onceway ingest prepare
     """
-    archive = prepare_centre(memory, lambda line: print(f"{line} ...", file=sys.stderr))
+
+    def tell(step: str) -> None:
+        if not as_json:
+            print(f"{step} ...", file=sys.stderr, flush=True)
+
+    archive = prepare_centre(memory, tell)
     size = archive.stat().st_size
     if as_json:
         print(json.dumps({"archive": str(archive), "bytes": size}))

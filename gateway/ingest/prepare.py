@@ -37,24 +37,24 @@ def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
     if jars is None:
         raise OncewayError("Delta's jars were not downloaded", hint="Try it once more")
     say("Running the ingest on one batch, and storing Java's classes")
-    said = _practise(memory, "write")
+    output = _practise(memory, "write")
     try:
         return class_archive.keep(jars)
     except OSError as error:
         raise OncewayError(
             "Java wrote no archive of its classes",
-            f"{error.strerror}: {jars[0].parent}\n{said}".rstrip(),
+            f"{error.strerror}: {jars[0].parent}\n{output}".rstrip(),
             "The ingest runs without it, and starts as before",
         ) from error
 
 
 def _practise(memory: str | None, archive: Archive = "leave") -> str:
-    """Run the ingest on one batch. Return what it said. Raises OncewayError."""
+    """Run the ingest on one batch. Return its output. Raises OncewayError."""
     with tempfile.TemporaryDirectory(prefix="onceway-practice-") as name:
         folder = Path(name)
         table = folder / "table"
         _land(folder / "landing", table)
-        places = [f"--{what}={folder / what}" for what in ("landing", "checkpoint")]
+        places = [f"--{place}={folder / place}" for place in ("landing", "checkpoint")]
         job = build(
             "jobs/stream.py",
             [*places, f"--table={table}", "--available-now"],

@@ -40,7 +40,7 @@ def archive(jars: list[Path]) -> Path:
 
 
 def started(jars: list[Path]) -> str:
-    """What Java says at a start with the options for these jars."""
+    """Return the output of Java at a start with the options for these jars."""
     found, _ = class_archive.options(jars)
     line = ["java", *shlex.split(found), *VERSION]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
