@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.errors import OncewayError
 from gateway.ingest import class_archive, command, prepare
 from gateway.system.lock import Locked, ProcessLock
 
@@ -128,7 +129,7 @@ def test_a_java_that_writes_no_archive_is_named_and_an_interrupted_one_is_not_ke
 ) -> None:
     (jars[0].parent / class_archive.PART).write_bytes(b"a part, of a prepare that was killed")
     monkeypatch.setattr(prepare, "_practise", lambda *_: "")
-    with pytest.raises(prepare.OncewayError, match="Java wrote no archive of its classes"):
+    with pytest.raises(OncewayError, match="Java wrote no archive of its classes"):
         prepare.prepare(None, lambda _: None)
     assert not list(jars[0].parent.glob("*.jsa"))
 
