@@ -149,7 +149,7 @@ class ClockUnknown(Kind):
         machine["clock_ns"] = machine["unknown"] = 0
         if not before or not await comes(lambda: machine["asked"] > before):
             return None
-        return Evidence(f"the gateway asked {before} times in vain", {"times": before})
+        return Evidence(f"the gateway asked {before} times for the time", {"times": before})
 
 
 class LandingFault(MachineFault):

@@ -152,8 +152,8 @@ class Tap:
             if old is not self._gateways:
                 self._sessions.remove(old)
                 self._end(old)
-        told = {"incarnation": welcome.incarnation, "timed": welcome.utc > 0}
-        self._say("welcome", {**told, **session.inputs})
+        offer = {"incarnation": welcome.incarnation, "timed": welcome.utc > 0}
+        self._say("welcome", {**offer, **session.inputs})
 
     def _end(self, session: _Session) -> None:
         ways = {direction: way.counts() for direction, way in session.ways.items()}

@@ -33,7 +33,14 @@ from hil.faults.board import (
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
 from hil.faults.ingest import STEPS, CheckpointLost, IngestKill, IngestStop
 from hil.faults.line import LineCut, LineNoise
-from hil.faults.machine import ClockUnknown, DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
+from hil.faults.machine import (
+    ClockUnknown,
+    DiskFull,
+    LandingRefuses,
+    LandingSlow,
+    MachineFault,
+    UploadCut,
+)
 from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.judge.checker import Verdict, check
 from hil.judge.coverage import (

@@ -87,7 +87,7 @@ def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival
     )
 
 
-def test_a_gateway_without_the_time_excuses_a_reading_without_one_until_it_has_told_it() -> None:
+def test_reading_may_lack_the_time_before_the_gateway_knows_it() -> None:
     fault = {"kind": "clock-unknown"}
     made = clocks(said("welcome", 201, timed=False), said("publish", 202, direction="up"))
     assert "no gateway had given the board one" in told(made, UTC + 250, 250, 251)
