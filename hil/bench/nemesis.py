@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 from hil.faults import KINDS, AnyKind, Kind, OfExchange
 
 SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfExchange))}
-NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut"}
+NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut", "centre-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NEEDS_BRIDGE = {"other-broker-restart"}
 NO_CLIENTS = {"gateway-restored"}

@@ -67,6 +67,8 @@ class SiteUnderTest(Protocol):
     """Disk of the gateway's data, if the bench cuts the gateway's power."""
     landing_disk: LoopDisk | None
     """Disk of the landing place, if the bench cuts its power."""
+    centre_disk: LoopDisk | None
+    """Disk of the tables and the checkpoint, if the bench cuts its power."""
     process_lock: asyncio.Lock
     """Lock of a fault that stops and restarts processes, or works on the gateway's disk."""
     landing: LandingPlace
