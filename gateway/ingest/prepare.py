@@ -9,6 +9,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -17,10 +18,13 @@ from gateway.errors import OncewayError
 from gateway.ingest import class_archive
 from gateway.ingest.command import Archive, build, downloaded_jars
 from gateway.ingest.landing.keys import Keys, keys_url, save
+from gateway.system.lock import ProcessLock
 from gateway.uplink.batch import Manifest, Origin, Row, encode, sha256
 from gateway.uplink.signing import Signer
 
 GATEWAY = "practice"
+LOCK = "classes.lock"
+"""Name of the lock beside the archive: one process writes it at a time."""
 _READING = b"\x81\xa2\x00\x61t\x02\x15"
 """SenML in CBOR: a record with the name t and the value −22."""
 
@@ -28,7 +32,8 @@ _READING = b"\x81\xa2\x00\x61t\x02\x15"
 def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
     """Return the path of the archive. memory: the driver's. say: takes a line at each step.
 
-    Raises OncewayError: the ingest does not run here, or Java wrote no archive.
+    Raises OncewayError: the ingest does not run here, or Java wrote no archive; Locked: another
+    process prepares.
     """
     if downloaded_jars() is None:
         say("Downloading Delta's jars, and trying the ingest")
@@ -37,15 +42,18 @@ def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
     if jars is None:
         raise OncewayError("Delta's jars were not downloaded", hint="Try it once more")
     say("Running the ingest on one batch, and storing Java's classes")
-    output = _practise(memory, "write")
-    try:
-        return class_archive.keep(jars)
-    except OSError as error:
-        raise OncewayError(
-            "Java wrote no archive of its classes",
-            f"{error.strerror}: {jars[0].parent}\n{output}".rstrip(),
-            "The ingest runs without it, and starts as before",
-        ) from error
+    folder = jars[0].parent
+    with closing(ProcessLock(folder / LOCK)):
+        (folder / class_archive.PART).unlink(missing_ok=True)
+        output = _practise(memory, "write")
+        try:
+            return class_archive.keep(jars)
+        except OSError as error:
+            raise OncewayError(
+                "Java wrote no archive of its classes",
+                f"{error.strerror}: {folder}\n{output}".rstrip(),
+                "The ingest runs without it, and starts as before",
+            ) from error
 
 
 def _practise(memory: str | None, archive: Archive = "leave") -> str:

@@ -6,11 +6,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from gateway.errors import OncewayError
 from gateway.ingest import class_archive, command, prepare
+from gateway.system.lock import Locked, ProcessLock
 
 pytest.importorskip("pyspark")
 
@@ -121,11 +124,21 @@ def test_jars_of_the_user_stay_first_in_the_class_path(
     assert found == ["/opt/ours.jar", "/opt/theirs/*", *map(str, jars)]
 
 
-def test_a_java_that_writes_no_archive_is_named(
+def test_a_java_that_writes_no_archive_is_named_and_an_interrupted_one_is_not_kept(
     jars: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (jars[0].parent / class_archive.PART).write_bytes(b"a part, of a prepare that was killed")
     monkeypatch.setattr(prepare, "_practise", lambda *_: "")
-    with pytest.raises(prepare.OncewayError, match="Java wrote no archive of its classes"):
+    with pytest.raises(OncewayError, match="Java wrote no archive of its classes"):
+        prepare.prepare(None, lambda _: None)
+    assert not list(jars[0].parent.glob("*.jsa"))
+
+
+def test_one_process_prepares_at_a_time(jars: list[Path]) -> None:
+    with (
+        closing(ProcessLock(jars[0].parent / prepare.LOCK)),
+        pytest.raises(Locked, match="already in use by process"),
+    ):
         prepare.prepare(None, lambda _: None)
 
 
