@@ -18,8 +18,8 @@ async def test_timers_run_in_idle_until_the_watchdog_wakes(board: SimulatedBoard
 
 
 async def idle_time(board: SimulatedBoard) -> int:
-    """Return how far the timer counts, in 64 cycles, until the watchdog wakes the board. Ends with a
-    reset.
+    """Return how far the timer counts, in 64 cycles, until the watchdog wakes the board. A reset
+    follows.
     """
     answer = await ask(board, b"P%c" % IDLE, 3)
     await board.reset()
