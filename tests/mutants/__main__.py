@@ -71,7 +71,12 @@ MODULES = {
         ("tests/uplink/test_cutting.py", "tests/uplink/test_full_disk.py"),
     ),
     "gateway.uplink.lander": Module(
-        "gateway/uplink/lander.py", ("tests/uplink/test_cutting.py", "tests/uplink/test_lives.py")
+        "gateway/uplink/lander.py",
+        (
+            "tests/uplink/test_lander.py",
+            "tests/uplink/test_cutting.py",
+            "tests/uplink/test_lives.py",
+        ),
     ),
     "gateway.ingest.dedup.ranges": Module(
         "gateway/ingest/dedup/ranges.py",
