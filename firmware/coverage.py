@@ -32,7 +32,7 @@ def main(folder: Path) -> int:
 
 
 def show(folder: Path, all_counts: Counter[tuple[str, int, int]]) -> int:
-    """Print the shares, and list the branches that are left. Returns the exit code."""
+    """Print the shares, and list the branches that no test takes. Returns the exit code."""
     names = sorted({name for name, _, _ in all_counts})
     for name in names:
         counts = [count for (file, _, _), count in all_counts.items() if file == name]

@@ -6,7 +6,7 @@ of the user.
         assert found.result.verdict == "holds"
         assert found.percentile(99) < 30
 
-In: names of shipped benches, or TOML files. Out: a passed test for each that holds, else the
+In: names of the project's benches, or TOML files. Out: a passed test for each that holds, else the
 offenders and the folder.
 """
 

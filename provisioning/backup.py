@@ -5,8 +5,8 @@ encrypted bytes. The other way round, bytes and passphrase give the rows.
                                                              first 34 bytes are authenticated too
 
 The key comes from the passphrase by scrypt (RFC 7914; n = 2^17, r = 8, p = 1: 128 MiB, about half a
-second on a Raspberry Pi 5). The SHA-256 over the bytes before it tells a damaged file from a wrong
-passphrase; AES-GCM detects deliberate changes.
+second on a Raspberry Pi 5). The SHA-256 over the bytes before it distinguishes a damaged file from
+a wrong passphrase; AES-GCM detects deliberate changes.
 """
 
 import hashlib

@@ -90,7 +90,9 @@ def _radio(registry: Registry, name: str, wanted: Wanted) -> dict[str, Any]:
 
 
 def _free(registry: Registry, name: str, network: int, radio: dict[str, Any]) -> int:
-    """Return the number that the gateway's configuration has for the name, else the lowest free."""
+    """Return the number that the gateway's configuration has for the name, else the lowest free
+    number.
+    """
     numbers = {int(number): owner for number, owner in radio["numbers"].items()}
     if own := [number for number, owner in numbers.items() if owner == name]:
         return own[0]

@@ -1,4 +1,4 @@
-"""Finds the boot loader at a port. Boards with one USB chip have the same USB ids; their boot
+"""Finds the boot loader at a port. Boards with the same USB chip have the same USB ids; their boot
 loaders differ in rate and protocol, and report the chip's signature.
 
 In: a port, and the kinds of board that it may be. Out: the kinds whose boot loader answers.

@@ -211,8 +211,8 @@ class Registry:
         was: str | None = None,
         radio: RadioPlan | None = None,
     ) -> Work:
-        """Note that a board is about to be written. was: its present name, if it is to be renamed.
-        Raises OncewayError if another radio board has the number in `radio`.
+        """Note that a board is about to be written. was: the board's present name, if it is to be
+        renamed. Raises OncewayError if another radio board has the number in `radio`.
         """
         text = radio.to_json() if radio else None
         work = Work(identity.name, board, identity.key, port, was, _now(), text)

@@ -3,10 +3,10 @@ members, and applies their entries.
 
 In: entries of other members (`gateway/site/shared_state/board_entry.py`), and a registry that
 commands have changed. Out: all present entries, the table `device` with their content, and changes
-that were lost because another member had made one that did not know of them. The
-table `shared` keeps for each name its entry and a digest of the device's row at the last exchange.
-A row with another digest was changed here after that exchange. Both are in the registry's file, so
-a file that is restored from a backup has the entries of that time.
+that were lost because another member had made a change without knowing of them. The table `shared`
+keeps for each name its entry and a digest of the device's row at the last exchange. A row with
+another digest was changed here after that exchange. Both are in the registry's file, so a file that
+is restored from a backup has the entries of that time.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
 """`onceway device update`: new firmware for boards in service, one at a time, while the gateway
-runs on.
+keeps running.
 """
 
 import json

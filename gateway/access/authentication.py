@@ -49,8 +49,8 @@ class Passwords:
         return {name for name, item in self._users.hashes.items() if others.get(name) != item}
 
     def _remembered(self, earlier: "Passwords") -> dict[str, tuple[bytes, float]]:
-        """Return the passwords that `earlier` found correct, for users about whom the same file
-        entry or the same hook still decides.
+        """Return the passwords that `earlier` found correct, for users whom the same file entry or
+        the same hook still checks.
         """
         same_hook = all(
             getattr(self._section, key) == getattr(earlier._section, key) for key in _HOOK_KEYS

@@ -59,7 +59,7 @@ def add(
 
 def _tell(name: str, text: str, file: Path | None, config: Path | None, as_json: bool) -> None:
     """Make the running gateway read the users again, and report whether it has done so. Exit code
-    1: it runs, but has not.
+    1: the gateway runs, but has not read them.
     """
     accepted, refused, why = False, None, ""
     try:

@@ -14,10 +14,10 @@ and:
   its end the answer is 0x9F;
 - while an address waits because of many names, a user of the file who does not wait is compared
   nevertheless: the address may be a proxy's, and the user another client's. For the same reason a
-  hook is asked, about one name in half a second. A wrong password then gets the same answer at the
-  same time as a name that does not exist, so the answer tells nothing;
-- a login from an address before frees this user from the waits of other names at that address, and
-  gives a separate queue. These pairs outlive a restart (`trusted.py`);
+  hook is still asked, about one name each half second. A wrong password then gets the same answer
+  at the same time as a name that does not exist, so the answer tells nothing;
+- an earlier login from an address frees this user from the waits of other names at that address,
+  and gives the user a separate queue. Pairs of address and user outlive a restart (`trusted.py`);
 - a password that was correct a moment ago is not checked here (`authentication.py`).
 """
 

@@ -101,7 +101,7 @@ class Memory:
     """The serial port of the board's last session."""
     gaps: Gaps = field(default_factory=Gaps)
     wanted: float | None = None
-    """The interval set by a person; NEVER: none is due."""
+    """The interval set by a person; NEVER: no reading is due."""
     silent: float = 0.0
     """Seconds of silence in earlier runs of the gateway, up to the last reading."""
     paused: float | None = None
@@ -248,7 +248,9 @@ class Expected:
 
     @property
     def refused_twins(self) -> list[tuple[str, str]]:
-        """Return boards in session of whose name a second board is refused: name, and its port."""
+        """Return connected boards whose name a second, refused board uses: the name, and the second
+        board's port.
+        """
         return [
             (name, seen.refused)
             for name, state in self.states.items()

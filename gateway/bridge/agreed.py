@@ -5,7 +5,8 @@ covers them. Out: all of them at a start. A missing or unreadable file counts as
 is proven, and no retained message is deleted. Backups leave the file out, for a restored store is
 older than the agreements.
 
-One thread does all work on the file, in order. A caller that is cancelled changes nothing in that.
+One thread does all work on the file, in order. Work that has begun is done even if its caller is
+cancelled.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class AgreedFile:
 
     def doubt(self, topics: list[str], *, sent: bool) -> asyncio.Future[bool]:
         """Note that retained messages of these topics are about to cross. sent: to the other
-        broker. Return False if the disk does not accept that; then it holds no agreements any more.
+        broker. Return False if that cannot be written; in that case the file has no agreements any
+        more.
         """
         return self._do(lambda: self._doubt(topics, sent))
 

@@ -16,8 +16,8 @@ agreed. If the other broker shows a lower one, it has lost later messages. Then 
 
 Before a retained message crosses, its topic is *in doubt*, on disk too, until a mark covers the new
 state. After a cut the old agreement cannot tell which side has changed. If one side still has the
-old state, the side wins that sent last: the other one got the message, or did not get it. A
-deletion wins only over the old state.
+old state, the side wins that sent last: whether or not the other one got the message. A deletion
+wins only over the old state.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def digest_of(message: Retained | None) -> Digest:
 
 
 def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
-    """Return what a topic needs. agreed: None without a valid agreement."""
+    """Return the step that a topic needs. agreed: None without a valid agreement."""
     if ours == theirs:
         return Step.NOTHING
     if theirs == agreed:
@@ -86,7 +86,7 @@ def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
 
 
 def step_in_doubt(ours: Digest, theirs: Digest, old: Digest, *, up: bool, sent: bool) -> Step:
-    """Return what a topic needs that has changed since its last agreement, `old`. sent: the last
+    """Return the step for a topic that has changed since its last agreement, `old`. sent: the last
     message went to the other broker.
     """
     if ours == theirs:
@@ -108,8 +108,8 @@ def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
 
 
 class Agreement:
-    """Digests by topic, and the number of the mark that covers them. most: topics kept. held,
-    number, doubted: from the disk.
+    """Digests by topic, and the number of the mark that covers them. most: largest number of
+    topics. held, number, doubted: the state from the disk.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Agreement:
         """Topics that have changed since a mark covered them, and whether the last message went to
         the other broker."""
         self._last: dict[str, Digest] = {}
-        """States of such topics that both brokers have for sure."""
+        """The last state of such topics that both brokers are known to have."""
         self._written: dict[str, Digest] = {}
         """Agreements that are covered by the mark that is being written."""
 
@@ -158,11 +158,11 @@ class Agreement:
             self._last[topic] = state
 
     def differs(self, topic: str, state: Digest) -> bool:
-        """Whether a state is another one than that of the agreement."""
+        """Whether a state differs from that of the agreement."""
         return topic in self._doubted or self._agreements.get(topic) != state
 
     def step(self, topic: str, ours: Digest, theirs: Digest, *, known: bool, up: bool) -> Step:
-        """Return what a topic needs. known: the other broker has all that it had."""
+        """Return the step that a topic needs. known: whether the other broker has lost nothing."""
         if not known:
             return step(ours, theirs, None, up=up)
         old = self._agreements.get(topic)

@@ -104,7 +104,8 @@ class BridgeAside:
 
     async def again(self, session: Session, numbers: list[int]) -> int:
         """Put messages back into the queue, in order. Return how many there were. numbers: empty
-        for all. Raises OncewayError if the queue has no room, or cannot take a message at QoS 0.
+        for all. Raises OncewayError if the queue has no room, or if it does not accept a message at
+        QoS 0.
         """
         engine, name = self._engine, self._section.name
         broker, data = engine.broker, engine.broker.config.gateway.data

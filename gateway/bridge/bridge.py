@@ -68,7 +68,7 @@ class Bridge:
         """Maximum QoS of the other broker."""
         self._down_since: float | None = None
         self._failed: list[str] = []
-        """Addresses that take TCP connections and serve none, the latest last."""
+        """Addresses that accept TCP connections but do not serve them, the latest last."""
         core, name = engine.broker, section.name
         self._counts = Counts(core.config.gateway.name, name, core.log_throttle)
         self._pauses, self._suspects = Pauses(), Suspects()
@@ -89,7 +89,7 @@ class Bridge:
         self._task = asyncio.create_task(self._run())
 
     def _sample(self) -> None:
-        """Take a sample of the queue, again and again."""
+        """Take a sample of the queue every SAMPLE_S seconds."""
         loop = asyncio.get_running_loop()
         self._sampler = loop.call_later(SAMPLE_S, self._sample)
         if (session := self._queue.session) is not None:

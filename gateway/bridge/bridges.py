@@ -67,8 +67,8 @@ class Bridges:
     # -- messages that are set aside
 
     async def discard(self, name: str, numbers: list[int]) -> int:
-        """Delete messages that a bridge has set aside, and wait until that is on disk. Return how
-        many. numbers: empty for all.
+        """Delete messages that a bridge has set aside, and wait until that is on disk. Return the
+        number of deleted messages. numbers: empty for all.
         """
         done = self._named(name).aside.discard(numbers)
         await self._engine.commits.kept()

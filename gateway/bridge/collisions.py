@@ -4,13 +4,12 @@ In: the retained messages that cross during one connection, and those that come 
 bridges. Out: topics to read again at the other broker, and the time for that.
 
 If both ends change a topic at the same moment, each gets the other's message last, and they keep
-different ones. No message tells that. So a topic is in doubt if different messages crossed in both
-directions while one could be on the way. The same holds for two QoS levels: either may overtake the
-other. A message in a loop replaces our message without crossing: then the topic is in doubt unless
-the same message crossed last.
-
-A bridge that stays in doubt waits twice as long each time, up to LONGEST_S. After FREE_BYTES it
-reads BYTES_PER_S on the average. The wait is random: bridges of one loop must not all read at once.
+different ones. No later message reveals that. So a topic is in doubt if different messages crossed
+in both directions while one could be on the way. The same holds for two QoS levels: either may
+overtake the other. A message in a loop replaces our message without crossing: in that case the
+topic is in doubt unless the same message crossed last. While doubts continue, the wait doubles each
+time, up to LONGEST_S. After FREE_BYTES the bridge reads BYTES_PER_S on average. The wait is random:
+bridges of one loop must not all read at once.
 """
 
 from __future__ import annotations
@@ -26,16 +25,18 @@ FIRST_S = 2.0
 """The shortest wait until topics in doubt are read."""
 LONGEST_S = 60.0
 QUIET_S = 5.0
-"""Seconds without a doubt, beside three waits, after which the wait is the shortest again."""
+"""Seconds without a doubt, in addition to three waits, after which the wait is the shortest again.
+"""
 FREE_BYTES = 5_000
 BYTES_PER_S = 10
 READ_BYTES = 350
-"""Bytes of a reading beside the messages: the connection, and the filter."""
+"""Bytes of a reading in addition to the messages: the connection, and the filter."""
 ON_THE_WAY_S = 5.0
 """Seconds in which a message counts as on the way, even if a later round trip has ended."""
 _MOST = 10_000
-"""Largest number of topics that are remembered, of which the oldest is forgotten first, and of
-topics in doubt. The next comparison of all topics finds the others."""
+"""Largest number of remembered topics (the oldest is forgotten first), and of topics in doubt. The
+next comparison of all topics finds the others.
+"""
 
 Way = tuple[bool, int] | None
 """Direction (to the other broker) and QoS of messages, None for several."""
@@ -50,8 +51,8 @@ class _Crossing(NamedTuple):
 
 
 class Collisions:
-    """The doubts of one connection. now: the time in seconds. on_doubt: called when a topic comes
-    in doubt. jitter: returns a random factor of each wait.
+    """The topics in doubt of one connection. now: the time in seconds. on_doubt: called when a
+    topic becomes one. jitter: returns a random factor of each wait.
     """
 
     def __init__(
@@ -88,8 +89,8 @@ class Collisions:
             self.doubt([topic])
 
     def was_read(self, topic: str, state: Digest) -> None:
-        """Note that both ends have the same state, by a reading. Every other message that is on
-        the way may be an earlier one.
+        """Note that a reading has shown the same state at both ends. Any other message on the way
+        may be older than that state.
         """
         self._note(topic, None, state)
 
@@ -100,7 +101,7 @@ class Collisions:
             del self._last[next(iter(self._last))]
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Put topics in doubt."""
+        """Note that topics are in doubt."""
         before = len(self.topics)
         for topic in topics:
             if len(self.topics) < _MOST:
@@ -124,7 +125,7 @@ class Collisions:
         return max(0.0, self._due_at - self._now()) if self.topics else math.inf
 
     def take(self) -> list[str]:
-        """Return the topics in doubt, which are about to be read, and doubt them no longer."""
+        """Return the topics in doubt, which are about to be read, and clear them."""
         found, self.topics = list(self.topics), {}
         return found
 

@@ -34,8 +34,7 @@ _AT_ONCE = 500
 @dataclass(slots=True)
 class Difference:
     """The outcome of a comparison. retained_there: retained messages of the other broker. steps: by
-    topic. equal: topics that both have agreed on just now. stuck: topics that differ and cannot
-    cross.
+    topic. equal: topics found equal in this comparison. stuck: topics that differ and cannot cross.
     """
 
     retained_there: int
@@ -87,8 +86,8 @@ class Comparison:
         only: Collection[str] | None = None,
     ) -> Difference:
         """Compare. before: our messages before the survey. arrived: topics that the other broker
-        has sent later. known: the other broker has all that it had. mark: that of the bridge.
-        only: the topics that were read, None for all.
+        sent later. known: whether the other broker has lost nothing. mark: the bridge's mark. only:
+        the topics that were read, None for all.
         """
         retained, prefix = self._core.retained, self._section.prefix
         theirs_of = {
@@ -126,7 +125,7 @@ class Comparison:
         self, do: Step, topic: str, message: Retained | None, packet: Publish | None, mark: str
     ) -> bool:
         """Whether a message has crossed this bridge, and then come back by another one from a topic
-        that ends alike: its topic would grow with each comparison.
+        with the same ending: the topic would grow with each comparison.
         """
         if do is Step.SEND and message is not None:
             properties, state = decoded(message.properties), digest_of(message)
@@ -141,7 +140,7 @@ class Comparison:
         return any(digest_of(self._core.retained.get(end)) == state for end in ends)
 
     def _add(self, found: Difference, topic: str, do: Step, ours: Digest, theirs: Digest) -> None:
-        """Add the need of one topic."""
+        """Add the step, or the state, of one topic."""
         if do is Step.NOTHING:
             found.equal[topic] = ours
         elif (do := self._permitted(do, topic, ours, theirs)) is Step.SEND and (
@@ -152,7 +151,7 @@ class Comparison:
             found.steps[topic] = do
 
     def _permitted(self, do: Step, topic: str, ours: Digest, theirs: Digest) -> Step:
-        """Return the step that access rules leave."""
+        """Return the step that the access rules allow."""
         if self._may(do, topic):
             return do
         do = allowed_instead(do, ours, theirs)

@@ -3,17 +3,17 @@
 In: the comparisons of one bridge. Out: seconds to wait before the next one. Each comparison reads
 all retained messages of the other broker. On a line that breaks again and again, most of them find
 nothing. So after FREE such comparisons in a row, the next one waits for twice as long each time,
-until they read BYTES_PER_S on the average.
+until they read BYTES_PER_S on average.
 """
 
 import math
 
 FREE = 3
-"""Comparisons in a row without a difference before the first pause."""
+"""Number of consecutive comparisons without a difference before the first pause."""
 FIRST_S = 10.0
 """The first pause, in seconds."""
 BYTES_PER_S = 100
-"""Bytes a second that such comparisons read on the average, at least."""
+"""Average rate of such comparisons, in bytes per second, below which no pause is needed."""
 _MOST_DOUBLINGS = 16
 
 
@@ -22,13 +22,13 @@ class ComparisonPauses:
 
     def __init__(self) -> None:
         self._in_vain = 0
-        """Comparisons in a row without a difference."""
+        """Number of consecutive comparisons without a difference."""
         self._ended_at = -math.inf
         self._size = 0
 
     def ended(self, now: float, size: int, *, differed: bool) -> None:
-        """Note the end of a comparison, also of one that the end of the connection broke off. size:
-        bytes that were read.
+        """Note the end of a comparison, even if the end of the connection cut it short. size: bytes
+        that were read.
         """
         self._in_vain = 0 if differed else self._in_vain + 1
         self._ended_at, self._size = now, size

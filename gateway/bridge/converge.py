@@ -5,13 +5,13 @@ either direction until both sides have the same, by the rules of `agreement.py`.
 not sent.
 
 The comparison begins when nothing waits any more in either direction: the queue here is empty, and
-a round trip of PINGREQ brings no message. So what crosses by itself does not cross twice. On a busy
-connection it begins when everything has left that waited at first. A topic that changes during the
-comparison is left alone, for its change crosses by itself.
+a round trip of PINGREQ brings no message. So a message that crosses anyway does not cross twice. On
+a busy connection, the comparison begins when all messages that waited at first have left. A topic
+that changes during the comparison is left alone, because its change crosses anyway.
 
-A long connection is compared again: after a message was lost, and rarely without any sign. Topics
-that may differ because messages passed each other (`collisions.py`) are compared alone, seconds
-later.
+On a long connection the comparison is repeated: after the loss of a message, and otherwise rarely.
+Topics that may differ because messages passed each other (`collisions.py`) are compared alone,
+seconds later.
 """
 
 from __future__ import annotations
@@ -51,28 +51,31 @@ from gateway.store import views
 log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
-"""Seconds until a comparison is made again that left something to do, or failed."""
+"""Seconds until a comparison that failed, or left differences, is repeated."""
 AGAIN_S = 600.0
-"""Seconds at least until a comparison is made again on the same connection."""
+"""Shortest time, in seconds, until a comparison is repeated on the same connection."""
 BYTES_PER_S = 10
-"""Bytes a second that such comparisons read on the average, at most."""
+"""Largest average rate, in bytes per second, at which such comparisons read."""
 BUSY_S = 30.0
-"""Seconds after which a comparison begins beside other messages."""
+"""Seconds after which a comparison begins even though other messages cross."""
 PER_BATCH = 10
 BATCH_S = 0.1
 """At most PER_BATCH retained messages leave in BATCH_S."""
 _MOST_WAITING = 100
 """Messages that may wait for the other broker before another retained message goes there."""
 _SETTLED_S = 1.5, 2.5
-"""Range of the seconds that a connection has to hold before the comparison. Two bridges into each
-other do not compare at the same time."""
+"""Range of the seconds that a connection has to hold before the comparison. It is random, so that
+two gateways with bridges to each other do not compare at the same time.
+"""
 _NOTHING_HERE_S = 4.0
-"""Additional seconds if this gateway has no such messages, so that only theirs can be missing."""
+"""Additional seconds if this gateway has no such messages, so that only messages of the other
+broker can be missing here.
+"""
 _SOON_S = 0.2
 """Seconds from an agreement to its mark."""
 _MARKS = 20
 _MARK_S = 30.0
-"""Marks that may leave at once, and seconds until one more may."""
+"""Number of marks that may be sent at once, and seconds until one more may be sent."""
 _MARK_TOPIC = "$onceway/bridge/"
 
 
@@ -105,7 +108,7 @@ class Convergence:
         self._read = False
         """Whether `agreement` was read from the disk."""
         self._differ: int | None = None
-        """Topics that differ, without topics in doubt; None if that is unknown."""
+        """Number of topics that differ, not counting topics in doubt; None if unknown."""
         self._stuck = 0
         """Topics that differ and cannot cross."""
         self.retained_here = self.retained_there = 0
@@ -119,10 +122,11 @@ class Convergence:
         self._collisions: Collisions | None = None
         """The collisions of this connection."""
         self._crossing = False
-        """Whether messages cross that make both brokers equal."""
+        """Whether messages that make both brokers equal are crossing."""
         self._careful = False
         """Whether every message is sent at QoS 1 or 2, because the last comparison ended with the
-        connection: so the message at fault is found."""
+        connection: so that the message at fault is found.
+        """
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._marks = float(_MARKS)
@@ -144,7 +148,7 @@ class Convergence:
 
     @property
     def differ(self) -> int | None:
-        """Topics that differ, None if that is unknown."""
+        """Number of topics that differ, None if unknown."""
         in_doubt = self._collisions is not None and self._collisions.topics
         return None if in_doubt else self._differ
 
@@ -179,7 +183,7 @@ class Convergence:
 
     def _doubt(self, topics: Iterable[str], sent: bool) -> Awaitable[object] | None:
         """Note that retained messages of these topics are about to cross. sent: to the other
-        broker. Return None if the disk need not know.
+        broker. Return None if nothing has to be written.
         """
         topics = list(topics)
         found = self.agreement.doubt(topics, sent=sent)
@@ -202,7 +206,7 @@ class Convergence:
             self._task = asyncio.create_task(self._run(link))
 
     def unavailable(self) -> None:
-        """Tell that the other broker keeps no retained messages."""
+        """Note that the other broker keeps no retained messages."""
         if self._section.retained:
             self.error = "the other broker keeps none: set retained = false in [[bridge]]"
 
@@ -288,7 +292,9 @@ class Convergence:
     # -- one comparison
 
     async def _compare(self, link: Link) -> int:
-        """Compare both brokers, and let cross what differs. Return the bytes that were read."""
+        """Compare both brokers, and transfer the differing messages. Return the number of bytes
+        read.
+        """
         agreement = self.agreement
         before = await self._quiet(link)
         survey = Survey(self._section, self._engine.broker.limits)
@@ -319,7 +325,7 @@ class Convergence:
         return survey.size
 
     async def _compare_doubted(self, link: Link) -> None:
-        """Compare the topics in doubt, and let cross what differs."""
+        """Compare the topics in doubt, and transfer the differing messages."""
         before = await self._quiet(link)
         topics, collisions = link.crossings.doubted, link.crossings.collisions
         survey = Survey(self._section, self._engine.broker.limits)
@@ -338,7 +344,7 @@ class Convergence:
     async def _make_equal(
         self, link: Link, survey: Survey, before: dict[str, Retained], steps: dict[str, Step]
     ) -> None:
-        """Let cross what differs. before: our retained messages before the survey."""
+        """Transfer the differing messages. before: our retained messages before the survey."""
         self._differ, self._crossing = len(steps) + self._stuck, True
         sent = [topic for topic, do in steps.items() if do is Step.SEND]
         await self._cross(link, survey, steps)
@@ -351,8 +357,8 @@ class Convergence:
         self._crossing = False
 
     async def _quiet(self, link: Link) -> dict[str, Retained]:
-        """Wait until nothing waits for the other side, in either direction. On a busy connection,
-        wait until everything has left that waits now. Return our retained messages.
+        """Wait until no message waits in either direction. On a busy connection, wait until the
+        messages that wait now have left. Return our retained messages.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(BUSY_S):
@@ -382,7 +388,7 @@ class Convergence:
         return {found.topic: found for found in self._comparison.ours()}
 
     def _queue(self) -> tuple[int, int]:
-        """Return the numbers of the oldest waiting message, and behind the newest one."""
+        """Return the number of the oldest waiting message, and the number after the newest one."""
         session = self._engine.broker.sessions.get(self._section.client)
         flow = None if session is None else session.send_flow
         return (0, 0) if flow is None else (flow.next - flow.messages, flow.next)
@@ -395,7 +401,7 @@ class Convergence:
         known: bool,
         only: Collection[str] | None = None,
     ) -> Difference:
-        """Return what differs, and note topics that are equal at both ends."""
+        """Return the differences, and note topics that are equal at both ends."""
         await link.far.settled()
         agreement, crossings = self.agreement, link.crossings
         found = await self._comparison.difference(
@@ -530,7 +536,7 @@ class Convergence:
             await self._file.write(agreement.confirm_mark(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
-        """Cover new agreements by a mark, on the average at most one in _MARK_S."""
+        """Cover new agreements by a mark, on average at most one in _MARK_S."""
         agreement, loop = self.agreement, asyncio.get_running_loop()
         self._changed.clear()
         await self._settle(link)

@@ -22,7 +22,7 @@ _MOST_KNOWN = 2000
 
 
 class Counts:
-    """The counts of one bridge. gateway: the name of ours."""
+    """The counts of one bridge. gateway: the name of this gateway."""
 
     def __init__(self, gateway: str, name: str, throttle: LogThrottle) -> None:
         self.bridge = f"{gateway}/{name}"
@@ -42,7 +42,7 @@ class Counts:
         self.looped = 0
         """Messages that came back in a loop of bridges and were stopped."""
         self.unconfirmed = 0
-        """Messages given up at their PUBREL. They may have arrived."""
+        """Messages that were dropped at their PUBREL. They may have arrived."""
         self._loops: set[str] = set()
         """Bridges that returned messages; each is logged once."""
         self._crossed = Counter[int]()
@@ -79,8 +79,9 @@ class Counts:
             )
 
     def crosses(self, packet: Publish) -> None:
-        """Log a message that crosses again and again: a loop through a bridge that drops the mark.
-        Such a message is not stopped, because a sensor may say the same very often.
+        """Log a message that crosses repeatedly: there is a loop through a bridge that drops the
+        mark. Such a message is not stopped, because a sensor may legitimately repeat the same value
+        very often.
         """
         if (now := time.monotonic()) > self._since + _WITHIN_S or len(self._crossed) > _MOST_KNOWN:
             self._crossed.clear()

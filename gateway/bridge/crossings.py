@@ -35,16 +35,16 @@ class Crossings:
         self._note = note
         self.collisions = collisions or Collisions(time.monotonic)
         self.doubted: list[str] = []
-        """Topics of collisions that are being read."""
+        """Topics in doubt that are being read at the other broker."""
         self.doubt = doubt
         self.refused = refused
         """Messages that the other broker can never accept, by topic."""
         self._leaving: dict[int, tuple[str, Digest]] = {}
         self._arriving: dict[int, tuple[str, Digest] | None] = {}
         self.sent: dict[str, Digest] = {}
-        """Messages at QoS 0 that the other broker may have taken, by topic."""
+        """Messages at QoS 0 that the other broker may have accepted, by topic."""
         self.received: dict[str, Digest] = {}
-        """Messages at QoS 0 that our broker may have taken, by topic."""
+        """Messages at QoS 0 that our broker may have accepted, by topic."""
         self.arrived: set[str] = set()
         """Topics that arrived from the other broker since `arrived` was cleared."""
         self.messages = 0
@@ -102,7 +102,7 @@ class Crossings:
     # -- to our broker
 
     def arrives(self, packet: Publish) -> None:
-        """Note that a message of the other broker goes to ours."""
+        """Note that a message of the other broker is handed to our broker."""
         self.messages += 1
         found = None
         if packet.retain:

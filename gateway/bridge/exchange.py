@@ -5,8 +5,8 @@ be sent: a message that does not fit, that the other broker refuses for good, or
 closed connections. If our broker refuses a message of the other broker for now, the message waits
 (`held.py`).
 
-While suspects are on trial (`gateway/bridge/suspects.py`), no message at QoS 0 is sent, and one
-PUBREL at a time. A guilty PUBREL is held back.
+While suspects are on trial (`gateway/bridge/suspects.py`), no message at QoS 0 is sent, and PUBRELs
+are sent one at a time. A guilty PUBREL is held back.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Exchange:
         self._crossings = Crossings(lambda topic, state: None, lambda topics, sent: None, {})
         self._translator = Translator(parts.section.prefix, True, "")
         self._to_release: list[Pubrel] = []
-        """PUBRELs of our broker that were not sent."""
+        """PUBRELs of our broker that have not been sent yet."""
         self._releasing: set[int] = set()
         """Packet identifiers whose PUBREL was sent, and whose PUBCOMP has not arrived."""
         self._inward: Gate | None = None

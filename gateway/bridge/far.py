@@ -53,8 +53,8 @@ KEPT_S = 30 * 86_400
 bridge is disconnected.
 """
 SMALLEST = 6
-"""Bytes of the smallest PUBLISH. A broker with a lower limit accepts no message at all, and not
-even every acknowledgement.
+"""Bytes of the smallest PUBLISH. A broker with a lower limit accepts no message at all, and not all
+acknowledgements.
 """
 _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLError)
 """Errors with which the peer ends a connection. Other errors come from the network."""
@@ -184,7 +184,7 @@ class FarConnection(asyncio.Protocol):
         )
 
     def listen(self) -> None:
-        """Hand packets to `came` from now on."""
+        """Hand packets to `on_packets` from now on."""
         early, self._early = self._early, None
         if early:
             self._on_packets(early)

@@ -42,7 +42,8 @@ class FarFilters:
         self._asked: dict[int, Request] = {}
         """Requests to the other broker, by packet identifier."""
         self._given_up: set[Request] = set()
-        """Requests at which the other broker closes the connection."""
+        """Requests that are no longer made, because the other broker closes the connection at them.
+        """
         self.lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
         self._subscribed: Pair | None = None

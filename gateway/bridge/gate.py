@@ -1,7 +1,7 @@
 """Packets of one direction, held back until the disk knows that retained topics change.
 
-In: packets, and the topics of the retained messages among them. Out: the same packets in order: at
-once as a rule, otherwise when the topics are in doubt on disk (`agreement.py`).
+In: packets, and the topics of the retained messages among them. Out: the same packets in order,
+usually at once, and otherwise as soon as the topics are in doubt on disk (`agreement.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class Gate:
-    """The gate of one direction. go: called with packets that may cross. prefix: the one
-    that the other broker's topics have; None for packets of our broker. failed: called with the
-    reason if `go` raises an exception.
+    """The gate of one direction. go: called with packets that may cross. prefix: the prefix of the
+    other broker's topics; None for packets of our broker. failed: called with the reason if `go`
+    raises an exception.
     """
 
     def __init__(

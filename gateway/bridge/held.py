@@ -4,7 +4,7 @@ In: messages of the other broker, the answers of our broker, the time. Out: mess
 broker now, and expired ones. The other broker gets no answer while a message waits, so it keeps the
 message, too: a broken connection loses nothing.
 
-A message at QoS 1 or 2 waits behind earlier ones of its topic, so that their order stays
+A message at QoS 1 or 2 waits behind earlier ones of its topic, which keeps their order
 [MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics are not delayed. All waiting messages
 are offered again after FIRST_S, then after twice as long each time, up to LONGEST_S. At most
 Receive Maximum messages wait. Beyond MOST_BYTES the connection must end, and only the other broker
@@ -98,7 +98,9 @@ class Held:
 
 
 def _aged(packet: Publish, seconds: float) -> Publish | None:
-    """Return a message in its form `seconds` later, or None if it has expired [MQTT-3.3.2-5]."""
+    """Return a message with its expiry shortened by `seconds`, or None if it has expired
+    [MQTT-3.3.2-5].
+    """
     properties = packet.properties or {}
     expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
     if expiry is None:

@@ -61,8 +61,8 @@ class IncomingStream(PacketStream):
         return self._skip()
 
     def _begin_to_skip(self, error: ProtocolError, begun: int) -> None:
-        """Begin to skip the next packet, a PUBLISH that is too large. Raise the error if it is not
-        a PUBLISH. begun: bytes of the packet that had arrived before.
+        """Begin to skip the next packet if it is a PUBLISH, which is too large. Raise the error for
+        any other packet. begun: bytes of the packet that had arrived before.
         """
         if self._begun:  # bytes of its header have moved there
             rest = self.fresh[self._at + len(self._begun) - begun :]

@@ -1,9 +1,9 @@
 """Messages that cross at a lower QoS, because the other broker accepts no higher one (Maximum QoS,
 MQTT-3.2.2-11).
 
-In: messages for the other broker, and its answers. Out: the same messages at a QoS that it takes,
-and the answers that our broker expects. At QoS 0 nothing answers a message, so it counts as taken
-when a PINGREQ behind it is answered: until then our broker keeps it.
+In: messages for the other broker, and its answers. Out: the same messages at a QoS that the other
+broker accepts, and the answers that our broker expects. A message at QoS 0 gets no answer, so it
+counts as accepted when a PINGREQ behind it is answered: until then our broker keeps it.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ class Lowered:
         self._unanswered: list[Puback | Pubrec] = []
 
     def lower(self, packet: Publish) -> Publish:
-        """Return a message at a QoS that the other broker takes."""
+        """Return a message at a QoS that the other broker accepts."""
         if packet.qos <= self.most:
             self._lowered.pop(packet.packet_id, None)
             return packet
@@ -37,7 +37,7 @@ class Lowered:
             self._unanswered.append(answer(packet.packet_id))
 
     def take_unanswered(self) -> list[Puback | Pubrec]:
-        """Return the answers to messages that count as taken after the next round trip."""
+        """Return the answers to messages that count as accepted after the next round trip."""
         found, self._unanswered = self._unanswered, []
         return found
 

@@ -1,7 +1,7 @@
-"""The queue of a bridge: what happens to its messages beside crossing.
+"""The queue of a bridge: what happens to messages that do not cross.
 
-In: answers of the other broker, and messages that cannot or shall not cross. Out: such messages are
-set aside (`aside.py`), taken out of the queue, or given up, in turns of the engine.
+In: answers of the other broker, and messages that cannot or must not cross. Out: such messages are
+set aside (`aside.py`), taken out of the queue, or dropped, in turns of the engine.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class OwnQueue:
         self._soon("the bridge sends more at a time", widen)
 
     def held_back(self) -> None:
-        """Give up the guilty releases that are held back, if no other release waits for PUBCOMP.
+        """Drop the guilty releases that are held back, if no other release waits for PUBCOMP.
 
         The other broker may keep such an identifier forever, and would treat a later message as the
         old one. So a new session begins at the other broker, with a new word that is on disk before
@@ -126,7 +126,7 @@ class OwnQueue:
                 )
 
     def put_aside(self, packet: Publish, kind: str, reason: str, *, received: bool) -> None:
-        """Set aside a message that our broker is just sending, as soon as that is done."""
+        """Set aside a message that our broker is sending, as soon as the sending is done."""
         near = self.near
 
         def put() -> None:
@@ -169,7 +169,9 @@ class OwnQueue:
         return moved
 
     def expects(self, packet: Puback | Pubrec | Pubcomp) -> bool:
-        """Whether a message waits for an acknowledgement. Log it if none does."""
+        """Whether a message in flight waits for this acknowledgement. Log an acknowledgement for
+        which none does.
+        """
         session, identifier = self.session, packet.packet_id
         if session is not None:
             flow = session.send_flow
@@ -196,7 +198,9 @@ class OwnQueue:
             self._counts.sent += 1
 
     def take_out(self, packet: Publish) -> None:
-        """Remove a message that does not cross from our broker's queue, as soon as it is sent."""
+        """Remove a message that must not cross from our broker's queue, as soon as our broker has
+        sent it.
+        """
         near = self.near
 
         def forget() -> None:

@@ -30,7 +30,9 @@ class OwnTopics:
         return topic.startswith(self._starts)
 
     def is_newer(self, topic: str, theirs: Publish | None, ours: Retained | None) -> bool:
-        """Whether the other broker has a later reading of this gateway than the gateway itself."""
+        """Whether the other broker has a later reading of this gateway's boards than the gateway
+        itself.
+        """
         if theirs is None or ours is None or not self.has(topic):
             return False
         their_time, our_time = _time(theirs.payload), _time(ours.payload)

@@ -3,8 +3,8 @@
 A packet identifier is valid only within one pair of sessions. If one session of the pair is lost or
 replaced, or our store has a new generation (`gateway/store/generation.py`), old identifiers are
 dangerous: a new message with such an identifier would count as a duplicate. So the client
-identifier at the other broker contains a random word. In these cases a new word is drawn, and is on
-disk before the new session begins.
+identifier at the other broker contains a random word. In these cases a new word is drawn and
+written to disk before the new session begins.
 """
 
 import json
@@ -26,8 +26,8 @@ AGREED = ".agreed"
 class Pair:
     """A pair of sessions. word: in the client identifier at the other broker. joined: whether the
     session at the other broker exists, and ours has received only its identifiers. down: the
-    filters that it may be subscribed to. mark: the random part of the bridge's identity in the
-    messages that cross it, the same for every pair; empty in files of older releases.
+    filters that the session may be subscribed to. mark: the random part of the bridge's identity in
+    the messages that cross it, the same for every pair; empty in files of older releases.
     """
 
     word: str

@@ -3,10 +3,10 @@
 In: what a connection has achieved, and how it ended. Out: seconds until the next attempt: up to 1 s
 at first, twice as long after each failure, `LONGEST_S` at most.
 
-A connection is forgiven, so that the next attempt follows soon, if it lasted for `SETTLED_S`, or if
-the other broker acknowledged a message on it: a line that breaks often still moves messages. A
-connection that the other broker ended with a reason, such as "session taken over" or "quota
-exceeded", is forgiven by time only.
+A connection does not count as a failure, so that the next attempt follows soon, if it lasted for
+`SETTLED_S`, or if the other broker acknowledged a message on it: a line that breaks often still
+moves messages. A connection that the other broker ended with a reason, such as "session taken over"
+or "quota exceeded", counts as a failure unless it lasted long enough.
 """
 
 import random
@@ -21,7 +21,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self._tries = 0
-        """Connections in a row that were not forgiven."""
+        """Number of consecutive failures."""
         self._progress = False
         self._has_reason = False
 
@@ -30,12 +30,15 @@ class Pauses:
         self._progress = True
 
     def note_reason(self) -> None:
-        """Note that the other broker ends the connection, or takes no more, and says why."""
+        """Note that the other broker ends the connection, or accepts no more messages, and gives a
+        reason.
+        """
         self._has_reason = True
 
     def next(self, lasted_s: float, suspects: int | None) -> float:
         """Return the seconds until the next attempt. lasted_s: duration of the last one. suspects:
-        number of messages in a row at which the other broker closes, None unless it is on trial.
+        number of consecutive messages at which the other broker closed the connection, None unless
+        a message is on trial.
         """
         if suspects is not None:
             self._tries = suspects

@@ -17,7 +17,7 @@ class BridgeStatus:
     bound, the oldest first. received: from the other broker. set_aside: messages that can never
     reach it. aside_lost: set-aside messages dropped at their bound. aside, aside_bytes: set-aside
     messages kept now. lacking: filters of `down` that the other broker refuses. unconfirmed:
-    messages given up because the other broker closes the connection at their PUBREL; they may have
+    messages dropped because the other broker closes the connection at their PUBREL; they may have
     arrived. not_taken: messages from the other broker that this gateway can never accept. held:
     messages that this gateway refuses for now; the other broker keeps them. looped: messages that
     came back in a loop of bridges and did not cross again. retained: one of STATES, or the reason
@@ -85,7 +85,7 @@ REMEDIES = {
     "held": "Make room: the log says where: journalctl -u onceway-gateway",
     LACKING: "Look at down of [[bridge]], and at the other broker's rules",
 }
-"""The remedy of a problem, by its kind."""
+"""The remedy for a problem, by its kind."""
 
 
 def read(found: Mapping[str, Any]) -> BridgeStatus:

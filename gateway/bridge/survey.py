@@ -7,8 +7,8 @@ packet and no answer.
 MQTT does not define when the last retained message has arrived. A broker that sends them with the
 SUBACK has sent all of them before its next PINGRESP. For others, the end is reached when two round
 trips of PINGREQ in a row, 0.2 s apart, bring nothing. A broker may drop messages at the bound of a
-client's output (mosquitto: `max_queued_messages`). So a missing topic is asked for again by its
-name before anything is concluded from that.
+client's output (mosquitto: `max_queued_messages`). So a missing topic is asked for once more by its
+name before it counts as missing.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from gateway.mqtt.reason import ReasonCode
 _ANSWER_S = 30.0
 """Timeout of each answer, in seconds."""
 _QUIET_S = 0.2
-"""Seconds between two round trips that have to bring nothing."""
+"""Seconds between the two round trips in which no message may arrive."""
 _OVERHEAD = 5
-"""Bytes of a PUBLISH beside topic, payload and properties."""
+"""Bytes of a PUBLISH in addition to topic, payload and properties."""
 _NAMES_BYTES = 4_000
 """Bytes of the topics that are asked for by name in one SUBSCRIBE."""
 
 
 class Survey:
-    """One reading of the other broker. limits: bounds of our retained messages, which hold for the
-    other broker's, too.
+    """One reading of the other broker. limits: bounds of our retained messages, which also apply to
+    those of the other broker.
     """
 
     def __init__(self, section: BridgeSection, limits: LimitsSection) -> None:

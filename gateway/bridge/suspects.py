@@ -64,7 +64,9 @@ class Suspects:
         self._in_flight[key] = now + SOON_S + size / SLOWEST
 
     def answered(self, key: Hashable) -> None:
-        """Acquit a message, release or request that the other broker has answered."""
+        """Clear a message, release or request of suspicion, because the other broker has answered
+        it.
+        """
         self._in_flight.pop(key, None)
         self._closes.pop(key, None)
 

@@ -1,9 +1,9 @@
 """Translation of packets between the two brokers.
 
-In: PUBLISH and acknowledgements, as received. Out: the same for the other side: the topic with or
-without the prefix, and RETAIN only if the other broker has retained messages. Packet identifiers,
-QoS, DUP and reasons stay the same. So a message has one flow from our store to the other broker's,
-without a copy in between.
+In: PUBLISH packets and acknowledgements, as received. Out: the same packets for the other side: the
+topic with or without the prefix, and RETAIN only if the other broker has retained messages. Packet
+identifiers, QoS, DUP and reasons stay the same. So a message has one flow from our store to the
+other broker's, without a copy in between.
 
 Each message gets the mark of the bridge, a user property. A message that already has the mark has
 come back in a loop of bridges, and must not cross again.
@@ -38,8 +38,8 @@ NO_MARK = "a bridge that leaves no mark"
 
 
 def crosses(section: BridgeSection, topic: str) -> bool:
-    """Whether messages of a topic cross a bridge. The list of devices is each gateway's own: with
-    the same topic at the other broker it crosses only if the configuration names it.
+    """Whether messages of a topic cross a bridge. The list of devices is each gateway's own: if it
+    has the same topic at the other broker, it crosses only if the configuration names it.
     """
     return topic != DEVICES_TOPIC or bool(section.prefix) or topic in (*section.up, *section.down)
 
@@ -123,7 +123,7 @@ def without_marks(properties: bytes, mark: str | None) -> bytes:
 
 
 def decoded(properties: bytes) -> Properties:
-    """Return the properties of a message, given encoded, without length."""
+    """Return the properties of a message. properties: encoded, without length."""
     block = encode_varint(len(properties)) + properties
     return decode_properties(Reader(block, "PUBLISH"), SERVER_PUBLISH_PROPERTIES) or {}
 

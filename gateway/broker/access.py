@@ -115,7 +115,7 @@ class Access(Protocol):
     def refuses_subscribe(self, caller: Caller, topic_filter: str) -> ReasonCode | None: ...
 
     def may_identify(self, caller: Caller) -> bool:
-        """Whether a client without a reliable link may state its publications' identities."""
+        """Whether a client without a reliable link may state the identities of its publications."""
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None:
         """Note that a device's publication, maybe a duplicate, has arrived. See `Spool.rows`."""

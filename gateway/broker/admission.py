@@ -3,11 +3,11 @@ or None.
 
 Rules: the number of clients has a total bound and a bound per listener; the number of sessions has
 a bound, too (0x97). CONNECTs from one address have a rate, with bursts of ten seconds' worth
-(0x9F). A client that takes its own session over counts once. A device on a serial line is never
+(0x9F). A client that takes over its own session counts once. A device on a serial line is never
 refused by these bounds: it has no other connection.
 
-When there are too many sessions, in all or of one origin, a session that holds nothing makes room.
-It must have been without a connection for more than an hour. The oldest one goes first.
+When there are too many sessions, in total or of one origin, one is ended to make room: the oldest
+that holds nothing and has had no connection for an hour.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Admission:
     def lacks_connection(
         self, owner: Origin | None, end: Callable[[Attached, ReasonCode, str], None]
     ) -> str:
-        """Return the bound that one more connection of an origin exceeds when there are too many,
-        in words, or "". end: ends a connection to make room.
+        """Return the bound, in words, that one more connection of an origin would exceed, or "".
+        end: ends a connection to make room.
         """
         core, most = self._core, self._core.limits.connections
         greedy = core.attached.greedy(most)
@@ -87,7 +87,7 @@ class Admission:
         return ""
 
     def lacks_session(self, owner: Origin | None, end: Callable[[Session], None]) -> str:
-        """Return the bound that one more session of an origin would exceed, in words, or "". end:
+        """Return the bound, in words, that one more session of an origin would exceed, or "". end:
         ends a session to make room.
         """
         core, most = self._core, self._core.limits.sessions

@@ -106,7 +106,7 @@ class Changes:
         self.spool: list[SpoolRow] = []
         self.neighbours: NeighbourRows | None = None
         self.origins: Notes = {}
-        """Rows about origins. They bring about no commit of their own."""
+        """Rows about origins of clients. They alone cause no commit."""
         self.aside: dict[int, AsideRow | None] = {}
         """Rows of messages that are set aside, by number; None deletes a row."""
 

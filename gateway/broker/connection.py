@@ -184,7 +184,7 @@ class Connection:
         self.copied: deque[_Copied] = deque()
         """Acknowledgements that wait for a second disk, and the acknowledgements behind them."""
         self.size = 0
-        """Bytes in `out` and `held`."""
+        """Bytes in `out`, `pending` and `copied`."""
         self.dirty = False
         """Whether the connection is in `Broker.dirty`."""
         self.full = False

@@ -119,7 +119,7 @@ class Core(Ledger):
                 found.sessions += 1
 
     def lacks_room(self, size: int) -> str:
-        """Return why the disk cannot take this many bytes more, in words, or ""."""
+        """Return why the disk cannot accept this many more bytes, in words, or ""."""
         return self.disk_lack or FULL.reason * (self.changes.bytes + size > self.disk_room)
 
     def must_wait(self, commit: int) -> bool:

@@ -82,7 +82,7 @@ class Delivery:
 
     @property
     def notice(self) -> bool:
-        """Whether later messages depend on this one."""
+        """Whether these are notices between gateways, on which later messages depend."""
         return self.run.topic.name == NOTICES
 
     def row(self) -> QueueRow:

@@ -165,7 +165,7 @@ def _fail(connection: Connection, error: MqttError) -> None:
 def _acks(
     connection: Connection, session: Session, first: int, identifiers: tuple[int, ...]
 ) -> None:
-    """Handle acknowledgements of a kind. first: their first byte, 0 for a PUBREC that refuses."""
+    """Handle acknowledgements of one kind. first: their first byte, 0 for a PUBREC that refuses."""
     if first == _PUBREL:
         exchanges.release(connection, session, identifiers)
         return

@@ -2,7 +2,7 @@
 
 Rules: a second connection of a client takes the session over; the first one gets 0x8E and is closed
 [MQTT-3.1.4-3]. Clean Start 1 ends the old session [MQTT-3.1.2-4], Clean Start 0 resumes it
-[MQTT-3.1.2-5]. CONNACK tells the client which, after the commit that makes it true.
+[MQTT-3.1.2-5]. CONNACK states which of the two happened, after the commit that makes it true.
 
 A device on a reliable link must use its name as client identifier. A device with another
 incarnation has lost its memory and gets a new session, because new publications with old packet

@@ -114,5 +114,5 @@ class Neighbours:
 
 
 def alone(core: object, state: Recovered) -> Neighbours:
-    """Return the neighbours of a broker that has none."""
+    """Return the neighbours of a broker without a site: none."""
     return Neighbours()

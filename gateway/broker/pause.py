@@ -1,7 +1,7 @@
 """The pause of one connection whose client was refused (`pauses.py` has the rules and the times).
 
-In: publications that arrive within the pause. Out: the same, once it is over; and whether and until
-when the client is not read.
+In: publications that arrive within the pause. Out: the same, once it is over; and whether the
+client is not read, and until when.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Pause:
         return True
 
     def next(self) -> tuple[PublishRun, Identity | None] | None:
-        """Remove and return the first postponed run if it is due; otherwise, return None."""
+        """Remove and return the first postponed run if it is due; otherwise return None."""
         if self.farewell or not self.put_off or self._broker.now < self.until:
             return None
         run, identity = self.put_off.popleft()

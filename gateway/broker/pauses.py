@@ -40,7 +40,7 @@ class Record:
         self.until = float("-inf")
         """The end of the last pause, on the time axis."""
         self.bound: Bound | None = None
-        """The bound that refused last. None: the publication itself is refused."""
+        """The bound that caused the last refusal. None: the publication itself was refused."""
         self.topic = ""
         """The topic of the last refused publication."""
 
@@ -84,7 +84,7 @@ class Pauses:
         self._records.pop(key, None)
 
     def waiting(self, now: float) -> Counter[Bound | None]:
-        """Count the clients paused now or within SHOWN_S before, by the bound that refused."""
+        """Count the clients paused now or in the last SHOWN_S, by the bound that refused them."""
         return Counter(item.bound for item in self._records.values() if now < item.until + SHOWN_S)
 
 

@@ -120,7 +120,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
 
 
 def _forces(session: Session, qos: int) -> bool:
-    """Whether a message makes room in a queue that is at its own bound."""
+    """Whether a new message pushes older ones out of a queue that is at its own bound."""
     return qos > 0 or (session.queueing.qos_0 and session.queueing.full == "drop the oldest")
 
 

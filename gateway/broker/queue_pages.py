@@ -143,7 +143,7 @@ def _take_behind(flow: SendFlow, number: int) -> None:
 
 
 def is_whole(row: StoredDelivery) -> bool:
-    """Whether the message at a place can be sent. Only then has the store a topic for it."""
+    """Whether the message in a row can be sent. Only then has the store a topic for it."""
     return row[7] is not None
 
 

@@ -1,8 +1,8 @@
 """The receive flow of one session: Delivery Method B (MQTT 5, section 4.3.3).
 
   PUBLISH, new identifier       → keep the identifier, route at once; commit both; then PUBREC
-  PUBLISH, kept identifier      → PUBREC again, however often; nothing is routed. DUP is no
-                                  evidence of anything [MQTT-4.3.3-12]
+  PUBLISH, kept identifier      → PUBREC again, however often; nothing is routed. DUP proves
+                                  nothing [MQTT-4.3.3-12]
   PUBLISH, refused              → PUBREC with the reason (0x80 and above); the identifier is not
                                   kept [MQTT-4.3.3-9]
   PUBREL, kept identifier       → forget it; commit; then PUBCOMP

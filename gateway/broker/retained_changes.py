@@ -5,10 +5,9 @@ In: publications with RETAIN, the time, and entries of peer gateways. Out: the m
 Rules for gateways that share messages, the same at all of them:
 
 - The message or deletion with the highest version of a topic is valid. A version is the time of
-  publication (µs UTC) by the clock of the publishing gateway, and always higher than the version it
-  replaces there. While the time is not known, the version is one more than the version that it
-  replaces. Equal versions are
-  decided in the same way everywhere (`retained_entry.py`).
+  publication (µs UTC) by the clock of the publishing gateway, and always higher than the version
+  that it replaces. While the time is not known, the version is one more than the version that it
+  replaces. Equal versions are decided in the same way everywhere (`retained_entry.py`).
 - Entries from the time before the gateway had neighbours are older than all others: version 1.
 - A deletion is remembered for DELETION_S, or until there are too many.
 - Each gateway deletes an expired message by itself, with the same version: one more than the

@@ -2,7 +2,7 @@
 
 In: runs to topics that the configuration names. Out: rows of the table `spool`
 (`gateway/store/README.md`). A full spool refuses; it never drops. `onceway uplink run` removes rows
-in order of their id, so the lowest id tells which rows remain.
+in order of their id, so the lowest remaining id identifies all rows that remain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ so the size may be too large by one part.
 """
 
 _NOTED = 64
-"""Divisor: the origin of this part of the bound may be unknown after a power cut."""
+"""Divisor: the fraction of the bound whose origins may be unknown after a power cut."""
 
 Identity = tuple[str, int, int]
 

@@ -62,7 +62,7 @@ class Commit:
     """Position of the time axis (ms), and µs UTC at that time if the clock is known."""
     sessions: list[SessionRow] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
-    """Ids of sessions that are deleted with all their rows, except those that `left` keeps."""
+    """Ids of sessions to delete, with all rows but those of shared subscriptions (`trimmed`)."""
     trimmed: list[tuple[int, int]] = field(default_factory=list)
     """Deletions in queues of ended sessions: session and highest number deleted. Later rows from
     shared subscriptions stay for now."""

@@ -40,7 +40,7 @@ class SystemTopics:
         return self._messages
 
     def _look(self) -> list[Retained]:
-        """Update the messages if it is time. Return those that have changed."""
+        """Update the messages if an update is due. Return the changed messages."""
         core, interval = self._core, self._core.config.gateway.sys_interval_s
         if not interval or core.now < self._due:
             return []

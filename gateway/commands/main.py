@@ -67,7 +67,7 @@ def _load(point: EntryPoint) -> typer.Typer:
 
 
 def unwrap(app: typer.Typer) -> None:
-    """Let the terminal break the lines of help texts, and not the source code."""
+    """Join the lines of each help text, so that the terminal wraps them at its own width."""
     for command in app.registered_commands:
         command.help = _flowing(command.help or getdoc(command.callback) or "")
     for group in app.registered_groups:

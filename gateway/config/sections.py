@@ -803,7 +803,7 @@ def _fits_users(section: Any) -> bool:
 
 
 def _only_denies(section: Any) -> bool:
-    """Whether a section leaves allowed everything that no section denies (`broker/access.py`)."""
+    """Whether a section allows everything that no section denies (`broker/access.py`)."""
     denies = _of(section, "deny_write", []) or _of(section, "deny_read", [])
     allows = any(_of(section, name, []) for name in ("read", "write", "subscribe"))
     return bool(denies) and not allows
@@ -921,8 +921,8 @@ class Config(Section):
         )
 
     def owns_identifier(self, user: str, client: str) -> bool:
-        """Whether no other user may take a client identifier. Clients without a user name, and all
-        clients of the only user to whom rules give topics by identifier, have nothing of others.
+        """Whether no other user may take a client identifier. True also where it makes no
+        difference: for clients without a user name, and for the only user whose rules contain `%c`.
         """
         named = {
             name

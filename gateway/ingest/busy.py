@@ -16,14 +16,14 @@ half.
 """
 
 RETRIES = 20
-"""Largest number of retries that are saved up. An answer adds one, a retry takes one. So a store
-that refuses some requests is asked again, and a store that refuses all costs no pauses for each
-object.
+"""Size of the retry budget. An answer adds one retry, and each retry uses one. So requests are
+repeated at a store that refuses some of them, but a store that refuses all of them does not cause
+pauses for each object.
 """
 
 
 def make_patient(fs: Any) -> None:
-    """Let a file system of s3fs repeat each of its requests. Others stay as they are."""
+    """Let a file system of s3fs repeat each of its requests. Other file systems are unchanged."""
     if "s3" not in fs.protocol or "_call_s3" in vars(fs):
         return
     call, saved_up = fs._call_s3, RETRIES

@@ -80,8 +80,8 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
 
 
 def _damage(table: str) -> str | None:
-    """Return what of the table is missing; None also if deltalake does not know all that the table
-    uses.
+    """Return the missing parts of the table. None if nothing is missing, or if deltalake does not
+    support a feature of the table.
     """
     try:
         return damage(table)
@@ -90,7 +90,7 @@ def _damage(table: str) -> str | None:
 
 
 def _tidy_markers(landing: Landing) -> None:
-    """Delete old markers. They are hints, so an error stops nothing."""
+    """Delete old markers. Markers are only hints, so errors are ignored."""
     try:
         landing.tidy_markers()
     except OSError as error:

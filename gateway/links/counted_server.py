@@ -1,5 +1,5 @@
-"""A listening socket whose connections are counted until they have begun: while a proxy tells its
-client's address, and during their TLS handshake.
+"""A listening socket whose connections are counted until they have begun: while a proxy sends its
+client's address, and during the TLS handshake.
 
 In: a socket. Out: for each connection that begins in time, a protocol with its transport.
 `loop.create_server(ssl=…)` does the same for TLS, but does not report connections during their

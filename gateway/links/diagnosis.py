@@ -1,5 +1,4 @@
-"""Diagnosis of a port: no device sends a HELLO, a sketch prints, or a board restarts again and
-again.
+"""Diagnosis of a port: no device sends a HELLO, a sketch prints, or a board restarts repeatedly.
 
 In: received bytes of a port, and whether its frames were damaged. Out: one sentence for the log, or
 None.
@@ -115,8 +114,8 @@ class PrintedText:
 
 
 class Restarts:
-    """The search for a board on one port that restarts again and again: each 3 s because its loop
-    always blocks, or each 10 minutes because one of its sensors sometimes does.
+    """The search for a board on one port that restarts repeatedly: every 3 s because its loop
+    always blocks, or every 10 minutes because one of its sensors sometimes blocks it.
     """
 
     def __init__(self) -> None:

@@ -107,7 +107,7 @@ class _OneLine:
 
 
 class Between(asyncio.Protocol):
-    """A protocol between a connection and aiohttp's protocol for it. Hands on all calls."""
+    """A protocol between a connection and aiohttp's protocol for it. It passes on all calls."""
 
     transport: asyncio.Transport
     address: str

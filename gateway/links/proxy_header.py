@@ -25,7 +25,7 @@ _NO_ADDRESS = 0x00, 0x31
 
 
 class ProxyHeaderError(Exception):
-    """Error: a proxy sent something else than a header, in words."""
+    """Error: a proxy sent something other than a header."""
 
 
 async def read_header(connection: socket.socket) -> tuple[str, int] | None:

@@ -182,7 +182,7 @@ class SerialPort:
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
         """Time at which the timer fires, or 0 without a timer. Kept here because a handle of uvloop
-        does not tell it.
+        does not expose it.
         """
 
     @property

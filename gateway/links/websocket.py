@@ -148,9 +148,9 @@ class WebSocketListener(AtEndpoint):
     """A listener that serves `/mqtt` on an endpoint. Parameters: see `Endpoint`, and the following.
     origins and max_message may be changed while it listens. origins: web pages
     (`https://dashboard.example`) that may connect, in addition to pages from the listener's own
-    address. A browser tells where a page comes from. Without this check any page that a user visits
-    could talk to a broker on the user's own network. max_message: largest WebSocket message, in
-    bytes. proxies: see `Proxies`. The port in a client's address is then the proxy's.
+    address. A browser reports where a page comes from. Without this check, any page that a user
+    visits could connect to a broker on the user's own network. max_message: largest WebSocket
+    message, in bytes. proxies: see `Proxies`. The port in a client's address is then the proxy's.
     """
 
     def __init__(

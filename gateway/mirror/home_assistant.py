@@ -1,10 +1,10 @@
 """Boards and the gateway as devices of Home Assistant.
 
 In: the last readings, the device registry, and Home Assistant's messages: its birth
-(`PREFIX/status`), and requests to update a board (`commands/NAME/update`).
-Out: `PREFIX/device/ID/config` for the gateway and each board, sent after each change and each birth
-message, and cleared for a removed board; the states `$gateway` and `$firmware` beside the mirror's.
-All messages are retained in memory only.
+(`PREFIX/status`), and requests to update a board (`commands/NAME/update`). Out:
+`PREFIX/device/ID/config` for the gateway and each board, sent after each change and each birth
+message, and cleared for a removed board; the states `$gateway` and `$firmware`, in addition to the
+mirror's. All messages are retained in memory only.
 """
 
 from __future__ import annotations

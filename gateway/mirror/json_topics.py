@@ -10,7 +10,7 @@ minutes.
                                 "quality": "synchronised"}
   readings/DEVICE/NAME.fault   {"value": 1, …} while NAME has no value; 0 when it has one again
 
-The topics of a board that may not connect any more are cleared.
+The topics of a board that may no longer connect are cleared.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 subscriptions.
 
 In and out: str. `*_problem` functions return the fault in words, or None, so that packets, config
-files and command lines can each report it in their way.
+files and command lines can each report the fault in their own way.
 """
 
 SHARE_PREFIX = "$share/"

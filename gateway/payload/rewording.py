@@ -1,4 +1,4 @@
-"""Duplicates with a changed payload: does the second payload mean the same as the first?
+"""Duplicates with a changed payload: whether the second payload means the same as the first.
 
 In: two payloads with one identity. Out: whether both state the same reading. A board builds a
 payload again from its journal each time it sends it. Meanwhile it may have learned or lost the
@@ -21,9 +21,9 @@ _STATUS = "boot"
 
 
 def says_the_same(first: bytes, second: bytes) -> bool:
-    """Whether both payloads are one reading, or one of them reports the other's loss. Payloads that
-    are not SenML must have the same bytes. In SenML, names, units and values must be equal, and two
-    stated times may differ by their possible errors.
+    """Whether both payloads state the same reading, or one of them reports the other's loss.
+    Payloads that are not SenML must have the same bytes. In SenML, names, units and values must be
+    equal, and two stated times may differ by their possible errors.
     """
     if first == second or LOST in (first, second):
         return True

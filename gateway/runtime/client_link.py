@@ -34,7 +34,7 @@ PINGREQ.
 _PIECE = 32_768
 """Largest part of a large payload, in bytes, that the transport gets at a time."""
 _PIECES = 4
-"""Number of parts that the transport gets before other links get their turn."""
+"""Number of parts that the transport gets before other links are served."""
 _MOST_PACED = 1_000_000
 """Largest number of bytes of postponed input; beyond it, the gateway stops reading from a client
 whose user exceeds the quota.
@@ -139,8 +139,10 @@ class ClientLink:
         self.unsent = 0
         """Unsent bytes of the transport at the last check; 0 if they are few."""
         self._waiting: deque[memoryview] = deque()
-        """Large payloads, and all behind them, that the transport gets when it can send them. So
-        it encrypts or frames little ahead, and payloads stay common to all receivers."""
+        """Large payloads, and all output after them, which the transport gets when it can send
+        them. So the transport encrypts or frames little in advance, and receivers share one copy of
+        each payload.
+        """
         self.waiting = 0
         """Bytes that wait for the transport."""
         self._enough: int | None = getattr(transport, "enough", None)
@@ -148,7 +150,7 @@ class ClientLink:
     # -- bytes out
 
     def write(self, data: Piece) -> None:
-        """Send bytes. If the peer does not read, little more is read from it."""
+        """Send bytes. If the peer does not read them, little more is read from the peer."""
         if self._lost_reason is not None:
             return
         if type(data) is bytes and not self.waiting:

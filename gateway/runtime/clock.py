@@ -33,8 +33,8 @@ class Clock:
     """The time axis and UTC. trust: rely on the system clock without asking the kernel. wall, boot:
     ns since 1970 and since the boot of the machine, suspended time included; replaced by tests.
 
-    A time that cannot be right (`time_of_day.py`) is not used: UTC stays unknown at a start, and
-    goes on from the last believed time while the gateway runs.
+    An implausible time (`time_of_day.py`) is not used: UTC stays unknown at a start, and continues
+    from the last believed time while the gateway runs.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Clock:
         return {"system": self._wall() // 1000, "utc": utc, "doubt": self.doubt}
 
     def _tell(self, now: int, why: str | None) -> None:
-        """Log the begin and the end of a doubt."""
+        """Log the beginning and the end of a doubt."""
         if why is not None and self.doubt is None:
             self.doubt = (
                 f"the clock shows {day(now)}, which is not believed: {why}. No session expires"

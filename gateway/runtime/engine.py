@@ -2,8 +2,8 @@
 
 In: transports of all links, and the store's writer. Out: the outgoing packets of a connection, one
 write per turn; each commit as soon as the writer is free and something waits for it, with all
-changes since the last one; every second, the work that is due. No message needs a task, a future or
-a system call of its own.
+changes since the last one; every second, the work that is due. Messages need no task, future or
+system call of their own.
 
 Rule: orders to read from the store are handed over before the next commit, never after it: a commit
 may delete the rows to be read.
@@ -252,7 +252,7 @@ class Engine:
 
     def put_off(self, link: ClientLink) -> None:
         """Postpone input of a client that has sent more than a turn has time for. The input is
-        handled behind that of all other clients.
+        handled after that of all other clients.
         """
         self._put_off.append(link)
         if not self._catching_up:
@@ -502,7 +502,9 @@ class Commits:
     # -- writes
 
     def commit(self, sweep: bool = False) -> None:
-        """Submit the open changes if something waits for them, or all that is left with `sweep`."""
+        """Submit the open changes if something waits for them. sweep: submit all changes, whether
+        or not anything waits.
+        """
         broker = self._broker
         if not (broker.changes.urgent or sweep):
             return

@@ -103,7 +103,7 @@ class Client:
         self._engine.call_later(0, lambda: self._receive(packet))
 
     def leave(self) -> None:
-        """End the connection from this side. After that, `came` is not called any more."""
+        """End the connection from this side. After that, `on_packet` is not called any more."""
         self._on_packet = lambda packet: None
         receiver, self._receiver = self._receiver, None
         if receiver is not None:

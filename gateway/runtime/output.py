@@ -103,7 +103,7 @@ class Output:
         self._payloads[key] += 1
 
     def release(self, payload: memoryview) -> None:
-        """Note that a link holds a payload no longer."""
+        """Note that a link no longer holds a payload."""
         key = id(payload.obj)
         self._payloads[key] -= 1
         if not self._payloads[key]:
@@ -111,7 +111,7 @@ class Output:
             self.bytes -= len(payload.obj)  # type: ignore[arg-type]
 
     def see_progress(self) -> None:
-        """Look which of the slow links have sent anything."""
+        """Check which of the slow links have sent anything."""
         for link in list(self._slow):
             self._engine.serve(link.connection, "its progress is read", link.see_progress)
 

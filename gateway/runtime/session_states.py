@@ -1,4 +1,4 @@
-"""The states of a session, as MQTT 5, section 4.1, tells them apart."""
+"""The states of a session, as distinguished by MQTT 5, section 4.1."""
 
 from enum import Enum
 

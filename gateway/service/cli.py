@@ -57,8 +57,8 @@ _TALKATIVE = (
 
 _OTHER_FILES = 64
 _TURN = 2 << 20
-"""Number of bytes that one turn of the event loop reads and writes under load. Memory that is
-returned to the system after each turn would cost a third of the time for a run of messages.
+"""Number of bytes that one turn of the event loop reads and writes under load. If this memory were
+returned to the system after each turn, a run of messages would take a third more time.
 """
 
 

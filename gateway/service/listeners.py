@@ -82,7 +82,7 @@ class NetworkListener(Protocol):
 
 
 class _Door:
-    """A section in force. Hands connections to the engine with the present policy."""
+    """A section in force. It hands connections to the engine with the present policy."""
 
     policy: Policy
 
@@ -272,8 +272,8 @@ class Listeners:
             take(overheard)
 
     async def change(self, config: Config, passwords: Passwords) -> None:
-        """Listen as a configuration says. If it raises OncewayError, the old listeners stay open.
-        At the start, a listener waits for an address that the machine does not have yet. At a
+        """Apply the listeners of a configuration. If it raises OncewayError, the old listeners stay
+        open. At the start, a listener waits for an address that the machine does not have yet. At a
         reload, such an address is a mistake, because a person is there to correct it.
         """
         names = Identifiers(config.access, passwords.has, self._registry.reserves)

@@ -2,7 +2,7 @@
 
   length   4 bytes, of kind and body
   kind     1 byte (`Kind`)
-  body     by kind; of ALIVE and ECHO a number of 4 bytes, of FRAME a message for
+  body     depends on the kind: of ALIVE and ECHO a number of 4 bytes, of FRAME a message for
            `rules/messages.py`, of the others JSON or text
 
 All numbers have the high byte first.

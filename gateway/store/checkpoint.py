@@ -8,11 +8,11 @@ next commit starts the log again. SQLite's automatic checkpoint would do all of 
 
 Bounds, in bytes of the log as SQLite counts them (frames, `wal.py`), not in commits:
 
-    WAL_BYTES       that many are not copied yet: a checkpoint begins beside the commits
+    WAL_BYTES       that many are not copied yet: a checkpoint begins while commits continue
     WAL_LIMIT       the log has that many: the writer waits, copies the rest itself, and cuts the
                     file to nothing (TRUNCATE). So the file holds WAL_LIMIT and one commit at most
     WAL_WARN_BYTES  a reader has kept its view of the database for so long that nothing could be
-                    cut: the log says so, once until it is short again. Commits go on
+                    cut: a warning is logged, once until the file is short again. Commits continue
 """
 
 import logging
@@ -91,7 +91,7 @@ class Checkpointer:
         self.waits = 0
         """Number of times that the writer had to wait for the bound, since the start."""
         self.idle = threading.Event()
-        """Event: no checkpoint runs beside the commits."""
+        """Event: no checkpoint runs in parallel with the commits."""
         self.idle.set()
         self._copying = threading.Lock()
         """Lock of the copying thread; SQLite refuses a second checkpoint at the same time."""

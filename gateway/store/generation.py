@@ -44,7 +44,8 @@ def why_other_generation(
     database: sqlite3.Connection, folder: Path, log_gone: str | None = None
 ) -> str | None:
     """Return why this is not the store that ran here last, or None if no sign indicates another
-    generation. log_gone: what shows that the log is gone (`wal.py`), which is so after a stop, too.
+    generation. log_gone: what shows that the log is gone (`wal.py`), which is the case after a
+    clean stop, too.
     """
     mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:

@@ -14,7 +14,7 @@ _LOCKS = Path("/proc/locks")
 
 
 def log_readers(path: Path) -> list[str]:
-    """Return the processes with a read mark, as `process 1234 (sqlite3)`; Empty if there is none,
+    """Return the processes with a read mark, as `process 1234 (sqlite3)`; empty if there is none,
     or if the kernel lists no locks.
     """
     try:

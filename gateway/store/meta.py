@@ -108,7 +108,7 @@ _CROSSED = (
     " SELECT rowid, key FROM meta INDEXED BY sqlite_autoindex_meta_1)"
 )
 NEEDED = ("epoch", "boot", "axis", "uptime", "spool.last")
-"""Keys whose wrong value would give a number twice, or end sessions before their time."""
+"""Keys whose wrong value would make the gateway use a number twice, or end sessions too early."""
 
 
 def damage(database: sqlite3.Connection) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Checks that a start adds to messages, wills and others, after a run of an older version.
+"""Checks that a start adds to rows without a check, after a run of an older version: messages,
+wills and others.
 
 In: an open store without damaged rows, inside a transaction. Out: each such row has its check.
 """

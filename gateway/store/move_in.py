@@ -143,7 +143,7 @@ class _Import:
         self._move = values
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:
-        """Exclude forwarded messages of other gateways until their cuts come (`session_move.py`).
+        """Exclude forwarded messages of other gateways until their cuts arrive (`session_move.py`).
         If the session returns to a gateway that it has left, it replaces its forwarder there.
         """
         order = self._order

@@ -40,7 +40,7 @@ never).
 
 MovingSessionRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
 """The columns: session, number of the moving session, moves; then three JSON lists: gateways whose
-cut has not come, gateways that send late messages, filters at its arrival. Then for a forwarder:
+cut has not arrived, gateways that send late messages, filters at its arrival. Then for a forwarder:
 key and user of its session, present gateway of that session (None: not known), gateways that are
 done (`session_move.py`). Other rows have None, None, None and [] there.
 """

@@ -47,7 +47,7 @@ writes no such rows, was started later.
 """
 GONE = "spool.gone"
 """Key in `meta`: JSON list of the ranges of spool ids that a salvage has reported as lost, or that
-a person has given up.
+a person has discarded.
 """
 
 

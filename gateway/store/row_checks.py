@@ -1,4 +1,4 @@
-"""A check for each row of the spool, from its commit to the cut of its batch; for each waiting
+"""A check for each row of the spool, from its commit until its batch is cut; for each waiting
 message, until it is sent; and for each retained message, will and message that is set aside.
 
 In: rows as the broker hands them to the writer. Out: CRC-32s over all cells of each row, and
@@ -9,23 +9,24 @@ The spool. The CRCs of up to CHUNK rows make one row of `spool_check`, and these
 later commit: a page more at each commit would wear the card. So a row has its check EACH rows or
 EACH_S later; until then, and after a kill until the next start, SQLite's log holds the row, which
 has checksums of its own. `meta.spool.checked` is the last row with a check. A row up to there whose
-check is damaged or missing fails, since one hit can reach a row and the check beside it. A row
-above it passes only in the place of a new row: among the last EACH of the table, in order. There a
-row whose number has changed has other neighbours than its number says.
+check is damaged or missing fails, since one fault of the card can damage both a row and the
+adjacent check. A row above it passes only in the place of a new row: among the last EACH of the
+table, in order. A row whose number has changed is detected there, because its neighbours do not
+have adjacent numbers.
 
 Messages. The number of a row of `message` is the broker's number and BITS bits of a CRC over the
 other cells, which costs no page. A place of a queue names its message by that number, so neither
 another content nor another message can take its place. One change in a million passes.
 
 Other contents. Retained messages, wills and messages that are set aside have a CRC-32 each in
-`content_check`, written in the same commit. A start leaves out a row whose check differs, with
-a line in the log.
+`content_check`, written in the same commit. A start leaves out a row whose check differs, with a
+line in the log.
 
 Marks of boards. A mark has 13 bits of a CRC in its column `kept`, on the page that is written
 anyway. A start leaves out a mark whose check differs: the board's readings are stored again.
 
-A version that does not know the checks leaves the tables alone, takes the numbers of messages for
-any others and counts on from them. It also counts its start (`meta.boot`) without
+A version that does not know the checks leaves the tables alone, treats the numbers of messages as
+ordinary ones and continues from the highest. It also counts its start (`meta.boot`) without
 `meta.spool.boot`. So the two differ, rows of that version pass, and they get a check at the next
 start of this one.
 """
@@ -126,7 +127,7 @@ class SpoolChecks:
         boot: int = 0,
     ) -> list[Sum]:
         """Take the rows of a commit, inside its transaction. Return `pending` for after it. clock:
-        begin of boot `boot` in µs since 1970, once known: the time of earlier rows.
+        start of boot `boot` in µs since 1970, once known, from which earlier rows get their time.
         """
         rest = list(self.pending)
         for row in rows:
@@ -234,7 +235,7 @@ def _new_rows(database: sqlite3.Connection, checked: int) -> dict[int, int]:
 
 
 def _has_left(database: sqlite3.Connection, number: int) -> bool:
-    """Return whether a row left the spool in a batch, or by a person's decision."""
+    """Return whether a row has left the spool in a batch, or was discarded by a person."""
     last, noted, skipped = database.execute(
         "SELECT coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),"
         " coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0),"
@@ -246,7 +247,7 @@ def _has_left(database: sqlite3.Connection, number: int) -> bool:
 
 def add_times(database: sqlite3.Connection, clock: int, boot: int) -> None:
     """Set the time of the rows that were stored before it was known, and change their checks. Runs
-    inside a transaction. clock: begin of this boot in µs since 1970.
+    inside a transaction. clock: start of this boot in µs since 1970.
     """
     unknown = "received IS NULL AND boot = ?"
     (first,) = database.execute(f"SELECT min(id) FROM spool WHERE {unknown}", (boot,)).fetchone()  # noqa: S608
@@ -458,9 +459,9 @@ MARK_FITS = (
 
 
 def _seal(*cells: Any) -> bytes:
-    """Return the check of a mark in 13 bits, for its column `kept`, which is empty otherwise. Each
-    version reads it as a set without identifiers (`message_ids.pack_bits`): no byte follows the
-    offset, except zeros. `move_records.py` refuses a higher offset.
+    """Return the check of a mark in 13 bits, for its column `kept`, which is empty otherwise.
+    Versions without this check read it as an empty set of identifiers (`message_ids.pack_bits`):
+    only zeros follow the offset. `move_records.py` refuses a higher offset.
     """
     return _SEAL.pack(0, min(cells_sum(*cells) & 0x1FFF, 0x1FFE), 0)
 
@@ -484,7 +485,7 @@ def mark_fits(*row: Any) -> bool:
     older version there. No identifier is 0, and two parts of a check are 0.
     """
     *cells, kept = row
-    # SQLite may ask about a cell that is no check, too: of any type and any length.
+    # SQLite may ask about any cell, of any type and length.
     whole = isinstance(kept, bytes) and len(kept) == _SEAL.size
     return whole and (all(_SEAL.unpack(kept)) or bool(kept == _seal(*cells)))
 

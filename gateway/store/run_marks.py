@@ -2,10 +2,10 @@
 
 In: an open store at the gateway's start. Out: whether acknowledged commits may be lost. After a
 kill or a power cut the write-ahead log holds the newest commits. If the log is gone as well (a file
-system check, a person), the database is sound and old: nothing else tells the two apart.
+system check, a person), the database is sound, but out of date, and only this mark reveals that.
 
 `meta.running` is the number of the start whose run has not ended. A start of an older version
-counts on without it, so the mark then belongs to no last run.
+increases the number without changing the mark, so the mark is ignored after that.
 """
 
 import json
@@ -43,7 +43,7 @@ def end(database: sqlite3.Connection) -> None:
 
 
 def skip_ahead(database: sqlite3.Connection) -> None:
-    """Give no spool id of a lost log a second time."""
+    """Skip the spool ids that may have been in a lost log, so that none is used twice."""
     (last,) = database.execute("SELECT id FROM spool_last").fetchone()
     found = database.execute("SELECT value FROM meta WHERE key = ?", (GONE,)).fetchone()
     skipped = [*(json.loads(found[0]) if found else []), (last + 1, last + SKIPPED)]

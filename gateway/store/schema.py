@@ -124,7 +124,7 @@ CREATE TABLE IF NOT EXISTS aside (
     payload BLOB NOT NULL, reason TEXT NOT NULL) STRICT;
 """
 """Messages that can never reach the other broker of a bridge. The table has no schema version of
-its own: a version that does not know the table leaves it alone, so going back to 0.2.0 keeps its
+its own: a version that does not know the table leaves it alone, so a rollback to 0.2.0 keeps the
 rows.
 """
 
@@ -170,7 +170,7 @@ _UPGRADES = {
     6: _JOURNEYS,
 }
 """Statements by the version that they upgrade. An older store keeps its AUTOINCREMENT and its page
-size: a change would mean to rewrite the whole file.
+size: a change would require a rewrite of the whole file.
 """
 
 
@@ -304,7 +304,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
 
 
 def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
-    """Raise StoreError if a store lacks the required rows of `meta`: the gateway would give numbers
+    """Raise StoreError if a store lacks the required rows of `meta`: the gateway would use numbers
     a second time.
     """
     made = database.execute("PRAGMA user_version").fetchone()[0] > 0

@@ -71,7 +71,7 @@ def release(folder: Path) -> bool:
 
 class Space:
     """The free space, as used by the writer's thread with its connection. room: bytes of messages
-    that may still come. short: whether there is no room. backlog: largest number of bytes of
+    that may still be accepted. short: whether there is no room. backlog: largest number of bytes of
     messages that may wait for the disk.
     """
 

@@ -1,9 +1,11 @@
-"""A second copy of the cells of rows that change rarely, and a search for rows that differ from it.
+"""Copies of the cells of rows that change rarely, and a search for rows that differ from their
+copies.
 
 In: an open store. Out: rows that have changed or are gone since they were written. The copies are
-rows of `twin`, which triggers of SQLite write in the same transaction as the row. So each program
-that writes a table keeps its copies right, also a version that does not know them. The tables that
-change with each reading have checks instead (`row_checks.py`): a copy costs a page at each commit.
+rows of `twin`, which triggers of SQLite write in the same transaction as the row. So the copies
+stay up to date whichever program writes the table, even a version that does not know of them. The
+tables that change with each reading have checks instead (`row_checks.py`): a copy costs a page at
+each commit.
 """
 
 import sqlite3

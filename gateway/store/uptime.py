@@ -40,7 +40,8 @@ def uptime() -> Uptime | None:
 
 def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -> float:
     """Return the present position of the time axis in seconds. `meta.axis` is `milliseconds` or
-    `milliseconds at µs UTC`. Time away that cannot be (`time_of_day.py`) counts as none.
+    `milliseconds at µs UTC`. An impossible duration of the absence (`time_of_day.py`) counts as
+    zero.
     """
     found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
     stood, _, known = found[0].partition(" at ") if found else ("0", "", "")
@@ -70,8 +71,8 @@ def _tell_away(database: sqlite3.Connection, stood: int, away: float) -> None:
 
 
 def last_seen(database: sqlite3.Connection) -> int | None:
-    """Return the newest time of day that was believed, in µs since 1970; None if the store does not
-    say. A store of an older version says it with its axis, or with its newest row.
+    """Return the newest time of day that was believed, in µs since 1970; None if the store has
+    none. In a store of an older version, the axis or the newest row has it.
     """
     found = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('axis', 'seen')"))
     known = found.get("axis", "").partition(" at ")[2] or found.get(SEEN)

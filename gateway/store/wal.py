@@ -34,8 +34,8 @@ def orphaned(path: Path) -> str | None:
 
 
 def vanished(path: Path) -> str | None:
-    """Return what shows that the log is gone, or None. To be called before SQLite opens the
-    database, after a run that was not stopped: SQLite would begin an empty log without a word.
+    """Return what shows that the log is gone, or None. Call this before SQLite opens the database,
+    after a run that was not stopped cleanly: SQLite would silently begin an empty log.
 
     The index outlives a killed process. The last program that closes the database cleanly copies
     the log and deletes both files; an empty index was made behind it (`leave_log`).
@@ -99,7 +99,7 @@ def _noted(index: Path) -> tuple[int, bytes]:
 
     The read uses SQLite's own descriptor. Closing another descriptor would drop every lock of this
     process on the file (fcntl(2)), including SQLite's. The next program to open the database would
-    think it is alone, and truncate the index in use.
+    conclude that it is the only one, and truncate the index in use.
     """
     data = os.pread(_descriptor(index), _INDEX.size, 0)
     frames, salt = _INDEX.unpack(data) if len(data) == _INDEX.size else (0, b"")

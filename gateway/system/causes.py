@@ -93,7 +93,8 @@ _OF_MACHINE = (FULL, QUOTA, READ_ONLY, FAILS, NO_MEMORY, NO_FILES)
 
 def cause(error: BaseException, *folders: Path) -> Cause:
     """Return the cause of an error, or UNKNOWN if the table has none. folders: the folders of the
-    databases. SQLite has one code for all write errors, so a file written there tells the cause.
+    databases. SQLite has one code for all write errors, so a test file is written there to find the
+    cause.
     """
     if isinstance(error, OSError):
         return _SYSTEM.get(error.errno or 0, UNKNOWN)
@@ -107,7 +108,7 @@ def cause(error: BaseException, *folders: Path) -> Cause:
 
 def of_machine(error: BaseException | None) -> Cause | None:
     """Return the cause of an error if disk, memory or files of the machine are the cause, or None.
-    An error that has none of its own is looked up by the error that it was raised from.
+    For an error without a cause of its own, the error that it was raised from is looked up.
     """
     known = set[int]()
     while error is not None and id(error) not in known:  # an error can be its own cause

@@ -155,7 +155,7 @@ class _Race:
             self._close()
 
     def _only_last(self) -> bool:
-        """Whether only addresses wait that the caller wants to be tried last."""
+        """Whether the only untried addresses are those that the caller wants to be tried last."""
         return bool(self._waiting) and self._waiting[0][4][0] in self._last
 
     def _begin(self) -> socket.socket | None:

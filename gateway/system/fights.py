@@ -1,8 +1,8 @@
 """Clients that fight for one client identifier: each takes the session from the other.
 
 In: each takeover, with both addresses. Out: one log line a minute for each identifier, and the
-fights of the last minute. A client that has lost its connection takes its own session over, too: a
-fight is more than MOST_PEACEFUL takeovers in a minute.
+fights of the last minute. A client that reconnects takes over its own session, too, so only more
+than MOST_PEACEFUL takeovers in a minute count as a fight.
 """
 
 import logging

@@ -31,8 +31,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 class Job:
     """A background job. name: label of the metrics. failure: the failed work, as a clause ("X is
-    not done"). bound_s: longest time in seconds from its begin to its success. clock: monotonic,
-    in seconds.
+    not done"). bound_s: longest time in seconds from its beginning to its success. clock:
+    monotonic, in seconds.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """Log lines on standard error, for people or for machines.
 
-In: log records, with optional fields beside the text: `extra=about(client=…, reason=…)`. Out: one
-line each; for people, a traceback follows it. Text that a client chose, such as its identifier,
-cannot break a line or move the cursor: control characters are escaped. Under systemd each line
-begins with its priority (sd-daemon(3)), so that `journalctl -p warning` finds it.
+In: log records, with optional fields in addition to the text: `extra=about(client=…, reason=…)`.
+Out: one line each; for people, a traceback follows it. Text that a client chose, such as its
+identifier, cannot break a line or move the cursor: control characters are escaped. Under systemd
+each line begins with its priority (sd-daemon(3)), so that `journalctl -p warning` finds it.
 """
 
 import json
@@ -30,8 +30,8 @@ class Form(StrEnum):
 
 
 def about(**fields: str | int | float | None) -> dict[str, Any]:
-    """Return fields of a log record, for `extra`. They are keys of their own in JSON, and are not
-    repeated in the text for people. Fields with `None` are left out.
+    """Return fields of a log record, for `extra`. In JSON they are separate keys; for people they
+    are not added to the text. Fields with `None` are left out.
     """
     return {"about": {key: value for key, value in fields.items() if value is not None}}
 

@@ -1,5 +1,5 @@
-"""Reports of a service's state to systemd (sd_notify(3)): a datagram to the socket that it
-names.
+"""Reports of a service's state to systemd (sd_notify(3)): a datagram to the socket in
+NOTIFY_SOCKET.
 """
 
 import logging

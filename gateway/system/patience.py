@@ -1,7 +1,7 @@
 """Blocking calls that may never return.
 
-In: calls. Each has a daemon thread of its own and a limited time: a call that hangs takes no thread
-from the pool, and the process ends without it.
+In: calls. Each runs in a daemon thread of its own, for a limited time: a call that hangs occupies
+no thread of the pool, and does not keep the process alive.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
-"""Plausibility of a time of day: clocks lie, also those that the kernel calls synchronised.
+"""Plausibility of a time of day: clocks can be wrong, even if the kernel calls them synchronised.
 
 In: a time of day, the newest time that the gateway has believed before, and the machine's clock
-chip (RTC). Out: why the time must be wrong, or None. Known lies: a machine without RTC starts in
+chip (RTC). Out: why the time must be wrong, or None. Known causes: a machine without RTC starts in
 1970, or at its last saved time; a GPS receiver of the wrong era is off by 1,024 weeks; a wrong NTP
 server or a person sets any time. All times are in µs since 1970.
 """
@@ -15,7 +15,7 @@ BEGIN = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 END = BEGIN + 10 * 365 * DAY
 """Latest time, as long as the gateway has never believed a time."""
 MOST_AWAY = 400 * DAY
-"""Longest time for which a gateway can have been off without a question."""
+"""Longest time for which a gateway can have been off without a doubt about the clock."""
 STEP = DAY
 """Largest step of the clock that is believed while the gateway runs, and largest step back."""
 
@@ -32,7 +32,8 @@ def rtc() -> int | None:
 
 def doubt(utc: int, seen: int | None, chip: int | None = None) -> str | None:
     """Return why `utc` must be wrong, as a clause, or None. seen: the newest time that was
-    believed. chip: time of the clock chip; a time before `seen` means that it has lost its time.
+    believed. chip: time of the clock chip; a time before `seen` means that the chip has lost its
+    time.
     """
     if utc < BEGIN:
         return f"that is before {day(BEGIN)}, when there was no Onceway yet"

@@ -4,9 +4,9 @@ In: sessions, connections and publications, each with its user. Out: a reason to
 seconds for which the messages of the user's clients wait. All anonymous clients are one user, "";
 boards have no account.
 
-An origin is a user, or the address of anonymous clients, which may be that of many (a proxy, a
-router). It may take a shared bound up to a reserve, so that others get in. Boards and the gateway's
-own clients have no origin.
+An origin is a user, or the address of anonymous clients, which many clients may share (a proxy, a
+router). An origin may use a shared bound up to a reserve, which is for the other origins. Boards
+and the gateway's own clients have no origin.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from ipaddress import IPv6Address
 from typing import Generic, Protocol, TypeVar
 
 _BURST_S = 1.0
-"""Tolerance of a rate, in seconds of that rate."""
+"""Size of a tolerated burst, in seconds of the rate."""
 
 _RUN_S = 0.1
-"""Largest run of messages that is published at once beyond that, in seconds of the rate."""
+"""Largest run of messages that is published at once in addition to that burst, in seconds of the
+rate.
+"""
 
 
 _RESERVE = 5
-"""Divisor: the part of a bound that is left to others when one origin has taken all it may."""
+"""Divisor: the fraction of a bound that no single origin may use."""
 
 
 _NETWORK = 64
@@ -72,7 +74,7 @@ class Origins:
 
 
 class Shared:
-    """The use of a bound that all clients share, in all and by origin."""
+    """The use of a bound that all clients share, in total and by origin."""
 
     __slots__ = ("_of", "total")
 
@@ -138,7 +140,7 @@ class Account:
         self.spooled = 0
         """Bytes of this user's rows in the spool."""
         self._messages_paid = self._bytes_paid = float("-inf")
-        """Times from which on the published messages, and bytes, are within the rate again."""
+        """Times at which the published messages, and the bytes, will be within the rate again."""
 
     def lacks(self, *, session: bool, connection: bool) -> str | None:
         """Return the bound that one more session or connection would exceed, in words, or None."""
@@ -251,8 +253,8 @@ Item = TypeVar("Item")
 
 
 class Spare(Generic[Item]):
-    """Items that may make room for others, the first one first. all_items: those there are, in
-    this order, whether they are spare or not. now: a clock in seconds.
+    """Items that may make room for others, the first one first. all_items: returns all items in
+    this order, spare or not. now: a clock in seconds.
     """
 
     LOOKED_AT = 10_000

@@ -114,7 +114,7 @@ def _scheme(url: str) -> str:
 
 
 def _same(one: str, other: str) -> bool:
-    """Whether two landing URLs are the same text, except for the spelling of the scheme."""
+    """Whether two landing URLs are equal, except for the spelling of the scheme."""
     first, second = ((_scheme(url), url.rpartition("://")[2].rstrip("/")) for url in (one, other))
     return first == second
 

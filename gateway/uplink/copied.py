@@ -111,8 +111,8 @@ def rows(
 def _between(
     database: sqlite3.Connection, after: int, before: int, count: int, most: int
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return rows, each with whether it has the cells with which it was stored. The uplink tells of
-    a changed one; its cells are left out here.
+    """Return rows, each with whether it still has the cells with which it was stored. The uplink
+    reports a changed row; its cells are left out here.
     """
     teach(database)
     found: list[tuple[Any, ...]] = []

@@ -1,6 +1,7 @@
 """Rows of the spool with an invalid cell: they would stop their batch, and all later ones.
 
-In: the gateway's database. Out: the contents of such rows, for a file; then they leave the spool.
+In: the gateway's database. Out: the contents of such rows, for a file; after that, the rows are
+removed from the spool.
 """
 
 import json
@@ -53,7 +54,7 @@ class DamagedRows(Numbers):
         return [(item, dict(zip(columns, row, strict=True))) for item, row in cells]
 
     def drop(self, row: int) -> None:
-        """Delete a row that does not land, and record its loss."""
+        """Delete a row that will never land, and record its loss."""
         with self._db as db:
             db.execute("BEGIN IMMEDIATE")
             lost = [*json.loads(self.get(GONE) or "[]"), (row, row)]

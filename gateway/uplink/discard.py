@@ -6,8 +6,8 @@ ids, batch numbers and keys is ever reused.
 Rules: a row without identity has the epoch and a number as its key. Another member of the site may
 hold a copy of it, so later rows get a new epoch in their key. A cut batch may be at the landing
 place without this store's knowledge, so batch numbers begin again in a new epoch. Rows are deleted
-in small transactions, because the gateway's writer waits for each. After an interruption, run it
-again.
+in small transactions, because the gateway's writer waits for each. After an interruption, repeat
+the call.
 """
 
 import json

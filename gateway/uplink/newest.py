@@ -2,7 +2,7 @@
 
 In: the landed batches. Out: a marker (`manifest.marker_name`) in place of the previous one. It is
 only a hint: a batch is published by its manifest, and a reader with a missing or old marker finds
-the batch by listing, only later. So an error here stops nothing.
+the batch by listing, only later. So errors here are ignored.
 """
 
 import logging

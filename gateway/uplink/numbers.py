@@ -23,7 +23,7 @@ _COPIES = {
     f" WHERE twin.key IS NOT NULL OR {key} IS NOT NULL"
     for table, key in (("meta", "meta.key"), ("batch", "batch.number"))
 }
-"""Whether a row and its copy differ (`gateway/store/twins.py`), by table; no row if both are
+"""SQL by table: whether a row and its copy differ (`gateway/store/twins.py`); no result if both are
 missing.
 """
 

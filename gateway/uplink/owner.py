@@ -5,7 +5,7 @@ In: the store's owner number (drawn once, kept in `meta`) and the mark at the la
 permission, or an error that names the owner. A copy of a store (backup, cloned card) has the same
 owner number. The copy is detected if it is behind the mark, or if a batch number is taken. Then
 `gateway.uplink.epoch` gives it a new owner number, which excludes the other store. A refused
-gateway leaves a note, LANDING/GATEWAY/refused.json, so the owner learns of it too.
+gateway leaves a note, LANDING/GATEWAY/refused.json, so that the owner learns of it too.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Pacing of uploads: the upload window and the bound of the average rate, for links that cost
-money.
+"""Pacing of uploads: the upload window and the bound of the average rate, for links on which
+traffic costs money.
 
 In: settings, the time of day, bytes sent. Out: permission, or the time to wait. A batch is sent at
 the speed of the link, followed by a pause that restores the average.

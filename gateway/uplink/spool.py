@@ -501,8 +501,8 @@ class Spool(DamagedRows):
 
 
 def _note_closed(path: Path) -> None:
-    """Note that this program, the last one, has copied the whole log into the database: a gateway
-    that was killed misses nothing.
+    """Note that this program, the last one, has copied the whole log into the database: so the
+    gateway, if it was killed, has lost nothing.
     """
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         if path.stat().st_size:

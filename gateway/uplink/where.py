@@ -51,10 +51,10 @@ class Place:
 
     place: `spool` (in no batch yet), `batch` (cut, not landed yet), `landed`, or `table`. Also
     `quarantine` (landed in a damaged batch), or `conflicts` (set aside, because its key is in the
-    table with another payload). gateway, epoch: those of its batch. since: µs UTC, when it landed,
-    at the latest entered the table, or was set aside. landing: URL of the landing place, if the
-    configuration was given; file: the landed file below that. payload: the payload that was set
-    aside, in hex. reason: why the batch is in quarantine.
+    table with another payload). gateway, epoch: those of its batch. since: µs UTC, when it landed
+    or was set aside; for the table, the latest time at which it can have entered. landing: URL of
+    the landing place, if the configuration was given; file: the landed file below that. payload:
+    the payload that was set aside, in hex. reason: why the batch is in quarantine.
     """
 
     place: Literal["spool", "batch", "landed", "table", "quarantine", "conflicts"]
@@ -221,7 +221,7 @@ def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
 
 
 def unknown(spool: Spool, device: str, sequence: int) -> str:
-    """Return a sentence about where a reading may be that this gateway does not know."""
+    """Return a sentence about the possible places of a reading that this gateway does not know."""
     oldest = spool.oldest_known_batch()
     before = f", or landed before batch {oldest} of epoch {spool.origin().epoch}" if oldest else ""
     lost = [cut.number for cut, keys in spool.landed_batches() if unpack(keys) is None]

@@ -1,7 +1,7 @@
 """The health of a gateway. In: a `Source`. Out: problems as sentences; an empty list if there is
 none.
 
-A part is failing while devices or clients wait for it, or are refused because of it.
+A part counts as failing while devices or clients wait for it, or are refused because of it.
 """
 
 import os
@@ -70,7 +70,7 @@ class Problem:
 
     @property
     def id(self) -> str:
-        """The identifier of the problem, from its begin to its end."""
+        """The identifier of the problem, the same from its beginning to its end."""
         return f"{self.part} {self.about or without_figures(self.what)}"
 
     def public(self) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Live state of the page, as a stream of events.
 
 In: a gateway's parts, read each second. Out: events for each subscriber: the whole state once, then
-changes. Each event is made once for all subscribers that see everything, and for any other when it
-takes the event (`sight.py`). A subscriber that is too slow is dropped, or whose access rules have
-changed, and its browser connects again.
+changes. Each event is made once for all subscribers that may see everything; for any other
+subscriber it is narrowed when that subscriber takes the event (`sight.py`). A subscriber that is
+too slow, or whose access rules have changed, is dropped, and its browser connects again.
 
     {"now": µs UTC or null, "axis": µs on the time axis, "overview": {…}, "boards": [row, …],
      "gone": [name, …], "all": true}
@@ -50,7 +50,7 @@ class News:
     overview: Row | None
     owners: dict[str, str]
     first: bool = False
-    """Whether it belongs to the whole state at the begin of a stream."""
+    """Whether the event belongs to the whole state at the beginning of a stream."""
     _event: bytes | None = None
 
     def event(self) -> bytes:
@@ -111,7 +111,9 @@ class Subscriber:
         self._events.put_nowait(None)
 
     def _narrowed(self, news: News) -> bytes:
-        """Return an event with what the sight covers. A board that it covers no more is gone."""
+        """Return the visible part of an event. A board that is no longer visible is reported as
+        gone.
+        """
         rows = [row for row in map(self.sight.row, news.boards) if row is not None]
         names = {row["name"] for row in rows}
         hidden = [row["name"] for row in news.boards if row["name"] not in names]

@@ -21,7 +21,7 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 15.0
-"""Longest time, in seconds, for a change, including the changes before it. Shorter than the
+"""Longest time, in seconds, for a change, including the wait for earlier changes. Shorter than the
 lifetime of a connection to the page. A Pi starts a Python program in two seconds.
 """
 _LONGEST = 500

@@ -2,7 +2,8 @@
 
 In: a user, and topics, rows, sessions and problems of the whole gateway. Out: those that this user
 may see. An operator sees everything. So does each user while `[page]` names neither operators nor
-viewers, and a viewer whose `[[acl]]` forbids nothing. Any other viewer sees what MQTT lets it read:
+viewers, and a viewer whose `[[acl]]` forbids nothing. Any other viewer sees only what the access
+rules let it read by MQTT:
 
 - a value, if each topic on which its board published it may be read, or its topic of the mirror;
 - a board, if one of its values or its state in the mirror may be read; without any values, if

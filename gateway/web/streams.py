@@ -1,7 +1,7 @@
 """The streams of the page, with a total bound that one user cannot use up.
 
 In: a stream that begins. Out: whether it may begin, and perhaps the end of another one in exchange.
-Operators come first: for an operator's stream, a viewer's stream ends.
+Operators have priority: a viewer's stream ends to make room for an operator's.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
 """The problems that are reported to people: those of the page and of `onceway status`, with two
-exceptions: the clock, because it is not synchronised after each power cut, and notifications that
-wait.
+exceptions. An unsynchronised clock is not reported, because that is normal after each power cut;
+neither are waiting notifications.
 
 In: a `Source`, and the uplink's state, which is read rarely. Out: problems in words, by identifier.
 """

@@ -48,9 +48,7 @@ def read(folder: Path) -> UplinkState | None:
 
 
 class UplinkReader:
-    """A reader that uses one thread, one read at a time: on a disk that hangs, only one thread
-    hangs.
-    """
+    """A reader with one thread, one read at a time: if the disk hangs, only one thread hangs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -74,7 +74,7 @@ SHORTEST = 7
 
 
 class Foreign:
-    """A foreign radio. replays: whether it replays frames; otherwise it forges them."""
+    """A foreign radio. replays: whether it replays recorded frames; otherwise it forges frames."""
 
     def __init__(self, replays: bool, seed: int) -> None:
         self._draw = random.Random(seed)
@@ -102,7 +102,9 @@ class Foreign:
         return next(([each] for each in reversed(self._heard) if each[2] & _DOWN == kind), [])
 
     def _recorded(self, kind: int, count: int) -> list[bytes]:
-        """Return the next recorded frames of one direction, from the oldest, in a circle."""
+        """Return the next recorded frames of one direction, from the oldest on, again from the
+        oldest after the newest.
+        """
         found = [frame for frame in self._heard if frame[2] & _DOWN == kind]
         at, self._at[kind] = self._at[kind], self._at[kind] + count
         return [found[(at + i) % len(found)] for i in range(count)] if found else []

@@ -1,7 +1,7 @@
 """Checks the legal limit of each radio's airtime in each sliding hour. In: transmissions, in
 seconds of the ether's clock. Out: the worst hour of each radio in each sub-band, and breaches in
 words. The sub-bands are those of EN 300 220-2 table B.1. The rig has its own table of them, so that
-it does not check the gateway with the gateway's table.
+the gateway is not checked with its own table.
 """
 
 from collections import deque

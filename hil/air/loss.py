@@ -3,7 +3,7 @@
 In: a trace, and the time of a frame. Out: whether a link loses it, and how much of the recording
 each link has used.
 
-Each link has its own place in the recording, drawn from the seed and its name
+Each link has its own place in the recording, drawn from the seed and the link's name
 (hil/traces/replay.py).
 """
 

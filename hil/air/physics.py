@@ -1,7 +1,7 @@
 """Airtime and range of a LoRa signal.
 
 In: parameters and places of a transmission. Out: seconds, dBm, dB. The rig has its own formulas, so
-that it does not check the gateway with the gateway's.
+that the gateway is not checked with its own formulas.
 
 Airtime: Semtech's LoRa modem calculator (SX1276 data sheet, 4.1.1.6 and 4.1.1.7), counted in chips.
 Demodulation limits: the data sheet's table 13. Range: a path loss of 31.2 dB in the first metre

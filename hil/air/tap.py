@@ -3,12 +3,12 @@ No I/O.
 
 In: the whole frames that each of them sent, in order, and the board's key. Out, as events:
 greetings, offers, packets of MQTT, and errors. Errors: a frame that fits no session of its sender;
-an answer to an unknown frame of the board; two contents with one nonce; a PUBREL of a publication
-that no gateway recorded.
+an answer to an unknown frame of the board; two contents with one nonce; a PUBREL for a publication
+that no gateway has recorded.
 
-The tap sees all frames, also those that no radio hears: a frame that does not fit was made wrong.
-The content of a TURN counts once, when the radio of the gateway with its session heard or answered
-it: a foreign radio may have carried it. Its time is that at which the board sent it.
+The tap sees all frames, also those that no radio hears: so a frame that does not fit was built
+wrongly. The content of a TURN counts once: when the gateway that has the session heard or answered
+the TURN, perhaps from a foreign radio. Its time is that at which the board sent it.
 """
 
 from collections.abc import Callable, Collection

@@ -38,9 +38,9 @@ class Bench(BaseModel):
     """A bench.
 
     until: the hop at which the readings must arrive; `batch` leaves Spark out. boards: number of
-    simulated boards; by default 2, or 0 if there is a table [[board]]. board: real boards, and
-    simulated boards with a sketch. air: boards with a radio. gateway: the gateways of a site, over
-    which boards and clients are distributed in turn; one gateway without such tables.
+    simulated boards; by default 2, or 0 with a table [[board]]. board: real boards, and simulated
+    boards with a sketch. air: boards with a radio. gateway: the gateways of a site, over which
+    boards and clients are distributed in turn; one gateway without such tables.
 
     firmware: a HEX file for all boards instead of the sensor example's, with the same journal and
     payload. readings: total of all boards.
@@ -53,8 +53,8 @@ class Bench(BaseModel):
 
     bridge: a bridge of the gateway to another broker.
 
-    commands: to the boards, through the gateway. client: programs that publish over TCP beside the
-    boards. subscriber: programs that subscribe there.
+    commands: to the boards, through the gateway. client: programs that publish over TCP in addition
+    to the boards. subscriber: programs that subscribe at the gateway.
 
     config: settings of gateway and uplink that differ from the rig's own, by section of
     gateway.toml. nemesis: random faults, which are added to those of `fault`.
@@ -367,7 +367,9 @@ class Bench(BaseModel):
 
     @property
     def gateways(self) -> list[str]:
-        """Return the names of all gateways; [""] for a single one, named in its configuration."""
+        """Return the names of all gateways; [""] for a single one, whose name is only in its
+        configuration.
+        """
         return [table.name for table in self.gateway] or [""]
 
     @property

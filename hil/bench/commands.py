@@ -1,7 +1,7 @@
 """Commands to the boards: a workload that is planned in the same way as faults. In: a `[commands]`
 section of a bench. Out: commands `interval N force` to each board at its own places; events
-`command` in the history. Each command has another N, in milliseconds or seconds, so that EEPROM and
-samples of the board show which commands it obeyed.
+`command` in the history. Each command has a different N, in milliseconds or seconds, so that EEPROM
+and samples of the board show which commands it obeyed.
 """
 
 from collections.abc import Iterator

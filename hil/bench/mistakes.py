@@ -48,7 +48,7 @@ def _table_of(kind: str, loc: Location) -> Location:
 
 
 def text_of(found: Sequence[str]) -> str:
-    """Return the text for mistakes: a single one as its sentence, several with one line each."""
+    """Return the text for mistakes: one mistake as its sentence, several with one line each."""
     if len(found) == 1:
         return found[0]
     return "\n".join([f"the bench has {len(found)} mistakes:", *(f"    {one}" for one in found)])

@@ -12,14 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 from hil.faults import KINDS, AnyKind, Kind, OfExchange
 
 SWEEPS = {name for name, kind in KINDS.items() if issubclass(kind, get_args(OfExchange))}
-NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut"}
+NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut", "centre-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NEEDS_BRIDGE = {"other-broker-restart"}
 NO_CLIENTS = {"gateway-restored"}
 """Kinds for benches that have only boards with a radio."""
 NO_KILLS = {"number-taken"}
 """Kinds after which a gateway forgets its sessions at its next start, so that boards and clients
-publish again messages in flight."""
+publish messages in flight again.
+"""
 BEYOND = (
     NO_CLIENTS
     | NO_KILLS
@@ -72,7 +73,9 @@ class Nemesis(BaseModel):
     def tables(
         self, seed: int, readings: int, simulated: Sequence[str], ingest: bool
     ) -> list[Kind]:
-        """Draw the tables. simulated: boards that any fault can break. ingest: if there is one."""
+        """Draw the tables. simulated: boards that any fault can break. ingest: whether there is an
+        ingest.
+        """
         rng = random.Random(f"{seed}/nemesis")
         names = (
             sorted(KINDS.keys() - SWEEPS - NEEDS_ROOT - NEEDS_SUBSCRIBER - NEEDS_AIR - BEYOND)

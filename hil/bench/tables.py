@@ -205,8 +205,9 @@ class BridgeTable(BaseModel):
 
 class SubscriberTable(BaseModel):
     """Programs that subscribe. count: number of programs. there: whether they subscribe at the
-    other broker of [bridge]. clean: whether each connection begins a new session, for which no
-    message waits. stays_s: seconds until it disconnects; 0: it stays. away_s: seconds of absence.
+    other broker of [bridge], not at the gateway. clean: whether each connection begins a new
+    session, for which no message waits. stays_s: seconds until it disconnects; 0: it stays. away_s:
+    seconds of absence.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -3,8 +3,8 @@ sources.
 
 In: the EEPROM write log of the simulated board and its EEPROM image. Out: publications, and
 violations of the rules. A run is checked against this ledger: a publication exists when its slot
-has a valid CRC (layout and rules: firmware/JOURNAL.md). The log is needed because the journal uses
-its 60 slots again.
+has a valid CRC (layout and rules: firmware/JOURNAL.md). The log is needed because the journal
+reuses its 60 slots.
 
 A slot is written byte by byte over older bytes, perhaps those of a torn attempt with the same
 sequence, and may look valid in between. Such a state counts only if the program could act on it: if
@@ -189,7 +189,9 @@ class Ledger:
             self.settle()
 
     def state(self, sequence: int) -> tuple[bool, bool]:
-        """Return whether a publication in the image is released (PUBREC) and done (PUBCOMP)."""
+        """Return whether a publication in the image is released (after PUBREC), and whether it is
+        done (after PUBCOMP).
+        """
         for slot in range(SLOTS):
             publication = self._publication(slot, None)
             if publication and publication.sequence == sequence:

@@ -3,10 +3,10 @@ that long.
 
 In: the next sequence. Out: an image with the layout of firmware/JOURNAL.md.
 
-A few slots hold the newest publications, all done. The others, which are used next, hold the
-remains of a slot that was found worn: a record that fails its CRC, and marks that by chance are
-those of the slot's next publication. These marks must be gone before that publication is complete.
-The boot counter is about to exceed its 16 bits.
+A few slots hold the newest publications, all done. The other slots, which are used next, hold the
+remains of a worn slot: a record that fails its CRC, and marks that happen to be those of the slot's
+next publication. These marks must be gone before that publication is complete. The boot counter is
+about to exceed its 16 bits.
 """
 
 from binascii import crc_hqx

@@ -1,4 +1,4 @@
-"""Options that the programs which publish have in common."""
+"""Common options of the programs that publish."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
 """`python -m hil.clients.publisher`: a program that publishes over MQTT 5, one message after the
 other, with paho. SIGTERM ends it. It needs paho's hooks: `on_publish` has the reason code, which
-aiomqtt discards, and `on_log` tells of each PUBLISH that paho sends again.
+aiomqtt discards, and `on_log` reports each PUBLISH that paho sends again.
 
 In: broker, number of messages, size, QoS and rate. Out: JSON Lines on standard output:
 
@@ -8,12 +8,12 @@ In: broker, number of messages, size, QoS and rate. Out: JSON Lines on standard 
 - `acknowledged` when the gateway has it (not at QoS 0);
 - `resent` when it is sent once more with DUP;
 - `again` when it is sent in another flow, because the gateway refused it or does not know its
-  PUBREL (0x92). After a lost PUBCOMP that answer means that the gateway has the message, after a
-  refusal that it does not.
+  PUBREL (0x92). After a lost PUBCOMP, that answer means that the gateway has the message; after a
+  refusal, that the gateway does not have it.
 
-If paho (2.2.0) fails to connect before it succeeds, it publishes messages again that were already
-answered by PUBREC, instead of sending PUBREL: its second reset of the messages in flight cancels
-the first. Its log shows this.
+If a connection attempt of paho (2.2.0) fails before one succeeds, paho publishes messages again
+that were already answered by PUBREC, instead of sending PUBREL: the second reset of the messages in
+flight cancels the first. The log of paho shows this.
 
 Each message names its identity (user properties `incarnation` and `seq`). Only one message is in
 flight at a time, so the order stays even if one is refused. The session outlives the connection:

@@ -1,12 +1,12 @@
 """`python -m hil.clients.states`: a program that changes retained messages at one end of a bridge,
-over MQTT 5. Then it reads those of both ends there. SIGTERM ends it.
+over MQTT 5. At the end it reads the retained messages of both ends there. SIGTERM ends it.
 
 First it sets some messages, and waits for a line on standard input, which says that both ends have
 agreed on them. It deletes these during the later changes, one after the other, and sets others
-again and again. (A deletion that the other end misses is proven for messages that both have agreed
-on.) Each change is a PUBLISH at QoS 0, so a lost link loses it. A PUBLISH at QoS 1 follows on the
-same connection, retained, so that the broker has to store it: once that one is acknowledged, the
-change is stored, too. A change whose connection broke before that is made again.
+repeatedly. A missed deletion can be proven only for a message that both ends had agreed on. Each
+change is a PUBLISH at QoS 0, so a lost link loses it. A PUBLISH at QoS 1 follows on the same
+connection, retained, so that the broker has to store it: once that one is acknowledged, the change
+is stored, too. A change whose connection broke before that is repeated.
 
 In: broker, end, number of topics and of changes. Out: JSON Lines on standard output:
 
@@ -104,7 +104,7 @@ def retained(port: int, end: str) -> dict[str, str]:
 
 def wait_for(connection: Connection, kind: type[Packet]) -> list[Packet]:
     """Wait for a packet of this kind. Return the packets that arrived with it. Raises OSError if
-    the broker says nothing for ANSWER_S.
+    the broker sends nothing for ANSWER_S.
     """
     while packets := connection.receive(ANSWER_S):
         if any(isinstance(packet, kind) for packet in packets):

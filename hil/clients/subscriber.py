@@ -10,8 +10,8 @@ disconnects. Out: JSON Lines on standard output:
 
 again: the identifier of a QoS 2 message that has not been released, so a receiver treats the
 message as the one that it already has (4.3.3). under_way: number of QoS 1 and 2 messages that
-arrived on this connection and have not had their last answer, including those that arrived in one
-piece with this one. The broker has at least as many in flight (4.9).
+arrived on this connection and have not got their last answer, including those that arrived together
+with this one. The broker has at least as many in flight (4.9).
 """
 
 import time
@@ -117,7 +117,7 @@ class Subscriber:
                     connection.send(answer)
 
     def begin(self, packets: Sequence[Packet]) -> None:
-        """Note packets that arrived in one piece, before the first answer."""
+        """Note packets that arrived together, before the first answer."""
         self._under_way |= {one.id for one in packets if isinstance(one, Publish) and one.qos}
 
     def take(self, packet: Packet) -> Packet | None:

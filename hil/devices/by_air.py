@@ -85,8 +85,8 @@ class DeviceByAir(SimulatedDevice):
         """Do nothing: the air needs no connection."""
 
     async def disconnect(self) -> None:
-        """Enter in the history how far its clock is behind: this excuses wrong times since its last
-        sample. The board stays in the air.
+        """Enter in the history how far the board's clock is behind: this excuses wrong times since
+        its last sample. The board stays in the air.
         """
         cycle = (await self.board.stats()).cycle
         self._history.add("board", "clock", device=self.name, cycle=cycle)

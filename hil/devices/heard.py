@@ -25,7 +25,9 @@ class Heard:
     """
 
     def __init__(self, device: str, history: History, *, own: bool = False) -> None:
-        """Create it. own: whether payloads other than SenML are the sketch's, in any form."""
+        """Create the record. own: whether payloads other than SenML are accepted, as the sketch's
+        own form.
+        """
         self.incarnation = self.next = self.boot = self.readings = 0
         self.obeyed: list[str] = []
         self.contradictions: list[str] = []

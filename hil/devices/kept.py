@@ -2,11 +2,11 @@
 (`gateway/publisher`), and that is killed. SIGTERM ends it.
 
 In: as for `hil/clients/publisher.py`, and a number of kills. Out: the line protocol of
-`hil/clients/telling.py`. The program
-proper is a process of its own, with a journal. It is killed with SIGKILL at places drawn from the
-seed, half of them as a power cut: the journal is on a disk of its own, which loses what the kernel
-had not written. Where there can be no such disk (`loop_disk.py`), a torn frame of a commit stands
-at the end of the journal's log instead. The next process goes on from the journal.
+`hil/clients/telling.py`. The publishing program itself is a separate process, with a journal. It is
+killed with SIGKILL at places drawn from the seed, half of them as a power cut: the journal is on a
+disk of its own, which loses pages that the kernel had not written. Where such a disk is impossible
+(`loop_disk.py`), the rig appends a torn frame of a commit to the journal's log instead. The next
+process continues from the journal.
 """
 
 import asyncio
@@ -80,8 +80,8 @@ def main(
 
 
 class Killed:
-    """The program proper, over its lives. folder: where the journal is, on
-    the disk if there is one. places: messages at which it is killed.
+    """The publishing program, over its lives. folder: the journal's folder, on the separate disk if
+    there is one. places: messages at which it is killed.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Killed:
         return killed
 
     def _take(self, report: dict[str, object]) -> None:
-        """Report what the program says, each fact once over all its lives."""
+        """Forward the program's reports, each fact once over all its lives."""
         event, sequence = report["event"], int(str(report["sequence"]))
         if event == "publication":
             self._announced = sequence
@@ -157,7 +157,7 @@ async def _publish(
     journal: Path,
     announced: int,
 ) -> None:
-    """Run the program proper, from the next message after those of the journal on."""
+    """Run the publishing program, from the first message that is not in the journal."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     form, size, seed = contents
     publisher = Publisher(

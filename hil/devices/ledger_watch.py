@@ -1,6 +1,6 @@
-"""The publications of one board, read while it runs: its ledger proves that they exist, and its
-simulator knows their content (samples.py). In: a simulated board's logs. Out: events of hop `board`
-in the history, and the number of readings taken.
+"""The publications of one board, read while it runs: the board's ledger proves that they exist, and
+its simulator knows their content (samples.py). In: a simulated board's logs. Out: events of hop
+`board` in the history, and the number of readings taken.
 """
 
 from binascii import crc_hqx
@@ -125,8 +125,8 @@ class LedgerWatch:
     def close(self, *, swapped: bool = False) -> None:
         """Read the whole ledger once more, from log and image, and enter publications that are
         missing, contradictory or still held. A board that never met a gateway has incarnation 0.
-        swapped: whether another board has this board's name by now. If so, its held publications do
-        not arrive; they can be read from its EEPROM.
+        swapped: whether another board has this board's name by now. If so, this board's held
+        publications do not arrive; they can be read from its EEPROM.
         """
         self.look()
         self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image, self._before)

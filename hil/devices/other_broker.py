@@ -36,7 +36,7 @@ max_inflight_messages 0
 
 
 class OtherBroker:
-    """mosquitto on a folder of its own, in which it keeps its sessions when it is asked to end.
+    """mosquitto on a folder of its own, in which it saves its sessions when it is asked to end.
     port: where it listens. running: programs of the run by name, to which mosquitto is added.
     changes: number of changes of retained messages so far.
     """
@@ -62,7 +62,7 @@ class OtherBroker:
         self._retained: dict[str, dict[str, str]] = {}
 
     async def start(self) -> None:
-        """Start mosquitto, and wait until it takes connections. Raises OncewayError."""
+        """Start mosquitto, and wait until it accepts connections. Raises OncewayError."""
         # root's path has /usr/sbin, others' often lacks it
         program = shutil.which(NAME, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
         if program is None:
@@ -103,8 +103,8 @@ class OtherBroker:
             self._programs.append(child)
 
     async def go(self, agreed: Path) -> None:
-        """Let the programs begin with the changes that follow, once both ends have agreed on their
-        first messages. agreed: the file in which the gateway notes that. Raises OncewayError.
+        """Let the programs begin with their later changes, once both ends have agreed on the first
+        messages. agreed: the file in which the gateway notes that. Raises OncewayError.
         """
         wanted = len(self._programs) * self._table.states
         try:

@@ -137,7 +137,9 @@ class RealBoard(WiredDevice):
         """Do nothing: the board stays as it is."""
 
     async def hold(self) -> None:
-        """Hold a board that has a switch. If its port disappears, the wire waits for it."""
+        """Keep a board that has a switch without power. If its port disappears, the wire waits for
+        the port.
+        """
         if self._switch:
             await asyncio.to_thread(self._switch.turn, False)
             self.idle = True

@@ -107,9 +107,9 @@ class Samples:
 
     def _causes(self, ran: int, life: int) -> set[int]:
         """Return the causes that the program may report. The boot loader clears the cause and keeps
-        RAM. The program therefore sees a power-on by its missing mark in RAM, and takes all other
-        starts for the reset button. The mark may be missing because of a power-on just before this
-        start.
+        RAM. The program therefore recognises a power-on by the missing mark in RAM, and takes all
+        other starts for the reset button. The mark may be missing because of a power-on just before
+        this start.
         """
         real = self._log.starts[life].cause
         if real == "power-on":

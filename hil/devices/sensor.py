@@ -1,5 +1,6 @@
-"""A simulated Uno with the example for a sensor, and that sensor. In: the sensor's kind. Out: as of
-a sketch; and a contradiction for each value that is not the one that the rig has given the sensor.
+"""A simulated Uno with the example for a sensor, and that sensor. In: the sensor's kind. Out: the
+same as for a sketch, and a contradiction for each value that differs from the value that the rig
+has given the sensor.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ class SensorBoard(SketchedBoard):
 
     @property
     def _drawn(self) -> tuple[int, int]:
-        """Return the raw values of the sensor; the second one is a DHT22's humidity."""
+        """Return the raw values of the sensor; the second one is the humidity of a DHT22."""
         rng = random.Random(f"{self._bench.seed}/{self.name}/sensor")
         if self.kind == "ds18b20":
             return rng.randint(-55 * 16, 125 * 16), 0
@@ -118,7 +119,7 @@ class SensorBoard(SketchedBoard):
         )
 
     async def has_value(self, after: int, within: float) -> int | None:
-        """Wait for a value behind a publication. Returns its sequence, or None."""
+        """Wait for a value after a publication. Returns its sequence, or None."""
         return await self._first(lambda: self.values_between(after, 1 << 32), within)
 
     async def _first(self, found: Any, within: float) -> int | None:

@@ -33,12 +33,14 @@ RELEASED_WITHIN = 20.0  # s in which the gateway must have released the last com
 STEP_MS = 20
 STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
 """For successive commands: the number of steps by which their interval is longer than the bench's.
-Each differs much from the previous one, so that a few samples show which interval a board uses.
+Each interval differs clearly from the previous one, so that a few samples show which one a board
+uses.
 """
 SECOND_MS = 1000
 SECOND_EVERY = 2
-"""Each second command has the interval of one second, because boards store seconds in another form
-than milliseconds."""
+"""Every second command sets the interval of one second, because boards store seconds in another
+form than milliseconds.
+"""
 PROVISION_TRIES = 10
 DRIFT_PPM = 5000
 """Largest error of a board's clock: a ceramic resonator's 0.5 %."""

@@ -1,5 +1,5 @@
 """A subscriber as the rig sees it: its table in a bench, its process, and the messages that it must
-still get. In: a `[[subscriber]]` table, the port of the gateway's listener. Out: events of hop
+still receive. In: a `[[subscriber]]` table, the port of the gateway's listener. Out: events of hop
 `subscriber` in the history.
 """
 
@@ -84,7 +84,9 @@ class Subscriber:
         await wait_until(lambda: self.subscribed is not None)
 
     def owed(self, clients: Iterable[Client], boards: Iterable[WiredDevice] = ()) -> int:
-        """Return the number of messages that it must still get: the run waits for them."""
+        """Return the number of messages that the subscriber must still receive: the run waits for
+        them.
+        """
         if self.subscribed is None or self._table.clean or not self._table.qos:
             return 0
         missing = sum(

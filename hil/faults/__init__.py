@@ -29,7 +29,13 @@ from hil.faults.gateway import (
     LandingPowerCut,
     UplinkKill,
 )
-from hil.faults.ingest import CheckpointLost, IngestKill, IngestStop, IngestTwice
+from hil.faults.ingest import (
+    CentrePowerCut,
+    CheckpointLost,
+    IngestKill,
+    IngestStop,
+    IngestTwice,
+)
 from hil.faults.landing import (
     BatchDamaged,
     BatchReworded,
@@ -123,7 +129,7 @@ OfUplink = (
     | BatchReworded
     | NumberTaken
 )
-OfIngest = IngestKill | IngestStop | IngestTwice | CheckpointLost
+OfIngest = IngestKill | CentrePowerCut | IngestStop | IngestTwice | CheckpointLost
 SiteFault = (
     BoardReplugged
     | BoardRoams

@@ -44,8 +44,9 @@ class Kind(BaseModel, ABC):
     is the lane.
     """
     counter: ClassVar[str] = "spooled"
-    """Hop whose count is the place, for parts of the site. Faults of devices have places in the
-    device's own readings."""
+    """Hop whose count is the place, for parts of the site. The places of a device's faults are
+    counts of its own readings.
+    """
     looked: ClassVar[bool] = False
     """Whether the rig finds the place by watching the counter. The judge then compares it with the
     rows of the system (hil/judge/places.py).
@@ -63,7 +64,8 @@ class Kind(BaseModel, ABC):
     needs_traffic: ClassVar[bool] = False
     """Whether the fault needs traffic: boards sample until the fault has happened."""
     machine_of: ClassVar[str | None] = None
-    """Program that must run on a simulated faulty machine for it (hil/faults/preload.py)."""
+    """Program that must run on a simulated faulty machine for this fault (hil/faults/preload.py).
+    """
 
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
     """For kinds that break boards: whether the fault is for boards with a radio."""
@@ -74,7 +76,7 @@ class Kind(BaseModel, ABC):
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
     """Whether the fault is for a run with a single gateway, or for a site of several."""
     of_all: ClassVar[bool] = False
-    """For kinds for several gateways: whether it strikes all of them, or all clients."""
+    """For kinds for several gateways: whether the fault strikes all gateways, or all clients."""
 
     no_place: ClassVar[str] = ""
     """For kinds without a chosen place: when the fault happens instead."""
@@ -95,8 +97,8 @@ class Kind(BaseModel, ABC):
 
     @property
     def of_device(self) -> bool:
-        """Whether the fault breaks a device. Each device then has its own faults, with places in
-        its own readings.
+        """Whether the fault breaks a device. Each device then has its own faults, whose places are
+        counts of its own readings.
         """
         return self.part in ("board", "line")
 

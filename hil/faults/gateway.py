@@ -15,7 +15,7 @@ from pydantic import Field
 from hil.faults.base import Kind, Seconds
 from hil.faults.fault import Evidence, Fault
 from hil.faults.landing_place import LandingPlace
-from hil.faults.loop_disk import missing
+from hil.faults.loop_disk import LoopDisk, missing
 from hil.faults.preload import Machine
 from hil.faults.under_test import SystemUnderTest
 from hil.faults.windows import (
@@ -219,17 +219,7 @@ class LandingPowerCut(UplinkKill):
         return missing()
 
     async def stop(self, system: SystemUnderTest) -> Evidence:
-        disk, child = system.site.landing_disk, system.site.running["uplink"]
-        assert disk is not None  # noqa: S101
-        child.pause()
-        await wait_until(lambda: child.paused)
-        written = set(names(disk.mount))
-        copy = await asyncio.to_thread(disk.freeze)
-        killed = await kill(system, "uplink")
-        disk.restart(copy)  # at once, so that no file of the rig is open on it
-        lost = sorted(written - set(names(disk.mount)))
-        text = f"{killed.text}; {len(lost)} file(s) of the landing place were gone"
-        return Evidence(text, {**killed.data, "gone": lost})
+        return await cut_power(system, "uplink", system.site.landing_disk)
 
 
 class GatewayRestored(Kind):
@@ -283,14 +273,32 @@ def names(folder: Path) -> list[str]:
 
 
 async def restart(
-    system: SystemUnderTest, name: str, start: Callable[[], Awaitable[None]]
+    system: SystemUnderTest,
+    name: str,
+    start: Callable[[], Awaitable[None]],
+    disk: LoopDisk | None = None,
 ) -> Evidence:
-    """Kill a program with SIGKILL, and restart it soon after."""
+    """Kill a program with SIGKILL, and restart it soon after. disk: loses its power as well."""
     async with system.site.process_lock:
-        evidence = await kill(system, name)
+        evidence = await (cut_power(system, name, disk) if disk else kill(system, name))
         await asyncio.sleep(DOWN_S)
         await start()
         return evidence
+
+
+async def cut_power(system: SystemUnderTest, name: str, disk: LoopDisk | None) -> Evidence:
+    """Kill a program. Its disk then has the content that the device had at that moment."""
+    assert disk is not None  # noqa: S101
+    child = system.site.running[name]
+    child.pause()
+    await wait_until(lambda: child.paused)
+    written = set(names(disk.mount))
+    copy = await asyncio.to_thread(disk.freeze)
+    killed = await kill(system, name)
+    disk.restart(copy)  # at once, so that no file of the rig is open on it
+    lost = sorted(written - set(names(disk.mount)))
+    text = f"{killed.text}; {len(lost)} file(s) of its disk were gone"
+    return Evidence(text, {**killed.data, "gone": lost})
 
 
 async def kill(system: SystemUnderTest, name: str) -> Evidence:

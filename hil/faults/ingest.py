@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from hil.faults.base import Kind, Shares
 from hil.faults.fault import Evidence, Fault
 from hil.faults.gateway import restart
+from hil.faults.loop_disk import LoopDisk, missing
 from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import PATIENCE, comes, wait_until
 from hil.observe.ingest_progress import IngestProgress
@@ -34,8 +35,8 @@ SECOND = "second ingest"
 
 
 class IngestFault(Kind):
-    """A fault of the ingest. It happens when there is an append that could be repeated. The number
-    of appends depends on the speed of the machine.
+    """A fault of the ingest. It happens when there is an append that a faulty ingest could repeat.
+    The number of appends depends on the speed of the machine.
     """
 
     part: ClassVar[str] = "ingest"
@@ -65,6 +66,10 @@ class IngestKill(IngestFault):
     def aim(self, fault: Fault) -> dict[str, Any]:
         return {"window": f"before {fault.detail['before']}"}
 
+    def disk(self, system: SystemUnderTest) -> LoopDisk | None:
+        """Return the disk that loses its power, or None."""
+        return None
+
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         machine, step = system.site.machine("ingest"), fault.detail["before"]
         before = machine["held"]
@@ -73,7 +78,7 @@ class IngestKill(IngestFault):
         begun, appends = system.progress.begun, system.progress.appends
         machine["hold"] = 0
         made = machine.found
-        killed = await restart(system, "ingest", system.site.start_ingest)
+        killed = await restart(system, "ingest", system.site.start_ingest, self.disk(system))
         measured: dict[str, Any] = {**killed.data, "micro_batch": begun, "appends": appends}
         window = f"before {step_of(made)}"
         return Evidence(
@@ -82,6 +87,21 @@ class IngestKill(IngestFault):
             {**measured, "hit": {"window": window}, "file": made},
             window,
         )
+
+
+class CentrePowerCut(IngestKill):
+    """The ingest is killed while it is stopped between two steps. The tables and the checkpoint,
+    on a disk of their own, lose unsynced data.
+    """
+
+    text: ClassVar[str] = "power cut of the centre"
+    kind: Literal["centre-power-cut"]  # type: ignore[assignment]
+
+    def impossible(self) -> str | None:
+        return missing()
+
+    def disk(self, system: SystemUnderTest) -> LoopDisk | None:
+        return system.site.centre_disk
 
 
 def step_of(path: str) -> str:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from gateway.errors import OncewayError
 
 SIZE = 128 * 1024 * 1024
+FREE_WITHIN = 10.0  # s
 MEMORY = "/dev/shm"  # noqa: S108 - a file system, and the folder made in it has a name that nobody can guess
 PROGRAMS = {
     "mkfs.ext4": "e2fsprogs",
@@ -85,7 +87,15 @@ class LoopDisk:
             raise
 
     def _detach(self, *how: str) -> None:
-        _run("umount", *how, self.mount)
+        end = time.monotonic() + FREE_WITHIN
+        while True:  # a thread of the rig may be reading a file
+            try:
+                _run("umount", *how, self.mount)
+                break
+            except OncewayError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
         _run("losetup", "--detach", self._device)
 
     def freeze(self) -> Path:

@@ -146,7 +146,7 @@ class LandingSlow(LandingFault):
 
 
 class LandingRefuses(LandingFault):
-    """The landing place is there, and refuses all writes (ENOSPC)."""
+    """The landing place is reachable, and refuses all writes (ENOSPC)."""
 
     text: ClassVar[str] = "landing place refuses"
     switch: ClassVar[str] = "full"

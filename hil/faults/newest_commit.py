@@ -3,7 +3,7 @@
 In: the gateway's database. Out: whether a publication is in that commit.
 
 A program stopped there has not yet announced its commit, so other connections to the database do
-not see it. A copy of database and log has it, as after a kill.
+not see it. A copy of database and log contains it, as after a kill.
 """
 
 import shutil

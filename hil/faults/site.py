@@ -92,8 +92,8 @@ class BoardRoams(SiteFault):
 
 
 class BetweenGateways(SiteFault):
-    """A fault of the links between one gateway and the others, from one place to another, counted
-    in publications committed at all gateways.
+    """A fault of the links between one gateway and the others. Its beginning and its end are counts
+    of publications committed at all gateways.
     """
 
     lane: ClassVar[str] = "between gateways"
@@ -130,9 +130,9 @@ class BetweenGateways(SiteFault):
 
 
 class Partition(BetweenGateways):
-    """From one place to another, counted in publications committed at all gateways, no byte passes
-    between one gateway and the others. Meanwhile, a board or client must have connected to a
-    gateway that got no answer about it.
+    """Between two counts of publications committed at all gateways, no byte passes between one
+    gateway and the others. Meanwhile, a board or client must have connected to a gateway that got
+    no answer about it.
     """
 
     text: ClassVar[str] = "gateways cut off from each other"
@@ -146,7 +146,9 @@ class Partition(BetweenGateways):
 
 
 class MemberSlow(BetweenGateways):
-    """From one place to another, all bytes between one gateway and the others are late."""
+    """Between two counts of committed publications, all bytes between one gateway and the others
+    are late.
+    """
 
     text: ClassVar[str] = "gateway slow to answer"
     kind: Literal["member-slow"]

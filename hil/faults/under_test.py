@@ -67,6 +67,8 @@ class SiteUnderTest(Protocol):
     """Disk of the gateway's data, if the bench cuts the gateway's power."""
     landing_disk: LoopDisk | None
     """Disk of the landing place, if the bench cuts its power."""
+    centre_disk: LoopDisk | None
+    """Disk of the tables and the checkpoint, if the bench cuts its power."""
     process_lock: asyncio.Lock
     """Lock of a fault that stops and restarts processes, or works on the gateway's disk."""
     landing: LandingPlace
@@ -206,7 +208,7 @@ class SensorUnderTest(Protocol):
         ...
 
     async def has_value(self, after: int, within: float) -> int | None:
-        """Wait for a value behind a publication. Returns its sequence, or None."""
+        """Wait for a value after a publication. Returns its sequence, or None."""
         ...
 
     def values_between(self, after: int, before: int) -> list[int]:
@@ -214,7 +216,7 @@ class SensorUnderTest(Protocol):
         ...
 
     def contradict(self, text: str) -> None:
-        """Enter what no correct firmware does."""
+        """Enter behaviour that no correct firmware shows."""
         ...
 
 

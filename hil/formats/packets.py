@@ -133,7 +133,7 @@ class Publish:
 
     @property
     def user(self) -> dict[str, str]:
-        """Return the user properties, the last of each name."""
+        """Return the user properties, the last one of each name."""
         return dict(value for name, value in self.properties if name is Property.USER_PROPERTY)
 
 

@@ -45,7 +45,7 @@ CAN = {
     "ingest-kill",
     "checkpoint-lost",
 }
-"""Kinds of faults that mean the same for the glue."""
+"""Kinds of faults that have the same meaning for the glue."""
 
 SCRIPT = Path(__file__).with_name("stream.py")
 DOWN_S = 0.5  # from a kill to the restart, as for Onceway
@@ -290,7 +290,9 @@ class GlueRun:
         return ", ".join(f"{harm}: {harmed(log)[harm]}" for harm in harms)
 
     def _count(self, fault: Fault) -> int:
-        """Return a count at a hop. The glue does not count its commits; samples stand for them."""
+        """Return a count at a hop. The glue does not count its commits, so samples are counted
+        instead.
+        """
         if fault.counter == "appends":
             return self._progress.appends
         return (

@@ -1,7 +1,7 @@
 """Checks the ether of a run. In: a history. Out: a sentence for each time that a radio broke the
 law of the air. Also a sentence for each board that sent a new HELLO because of a foreign radio,
-although neither end had started. Also a doubt, if the air was to lose frames or to carry foreign
-ones, and did not, or if no two gateways heard a board at the same time. The ether measures each
+although neither end had started. Also a doubt if the air should have lost frames or carried foreign
+ones and did not, or if no two gateways heard a board at the same time. The ether measures each
 radio's airtime by itself (hil/air/law.py).
 """
 

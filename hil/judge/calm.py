@@ -32,7 +32,7 @@ def is_calm(run: dict[str, Any]) -> bool:
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """Return the sentences; none for a run with a cause, or that broke off."""
+    """Return the sentences; none for a run with a cause, or for an interrupted one."""
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
     over = any((one.hop, one.event) == ("rig", "end") for one in events)
     planned = any(one.event == "planned" for one in events)
@@ -43,7 +43,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 def _repeated(events: Sequence[Event]) -> Iterable[str]:
     """Yield acts of the gateway without a cause. A board that starts again does not know which of
-    its readings were under way, and repeats them all: so it counts until its second start.
+    its readings were under way, and repeats them all: so repetitions are excused until its second
+    start.
     """
     found: Counter[str] = Counter()
     connections: Counter[str] = Counter()
@@ -72,7 +73,7 @@ def _repeated(events: Sequence[Event]) -> Iterable[str]:
 
 
 def _starts(events: Iterable[Event]) -> dict[str, list[int]]:
-    """Return the times of each board's starts. A history has them later than they were."""
+    """Return the times of each board's starts. The history has starts later than they happened."""
     starts: dict[str, list[int]] = defaultdict(list)
     for event in events:
         if (event.hop, event.event) == ("board", "start"):

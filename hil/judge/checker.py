@@ -118,7 +118,7 @@ class Result:
 
 
 def check(events: Iterable[Event]) -> Result:
-    """Judge a history. Its events may have any order. Raises OncewayError for an invalid one."""
+    """Judge a history. The events may have any order. Raises OncewayError for an invalid one."""
     events = list(events)
     seen = Seen()
     for event in events:

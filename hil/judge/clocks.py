@@ -39,8 +39,8 @@ SETTLES_NS = 3 * S
 wall clock once a second.
 """
 BELIEVED_NS = 86_400 * S
-"""Largest jump that a running gateway believes (gateway/docs/card.md). After a larger one its time
-goes on as before, and shows no jump.
+"""Largest jump that a running gateway believes (gateway/docs/card.md). After a larger jump, the
+gateway's time continues as before.
 """
 JOURNALLED_NS = S // 4
 """Time from the start of a slot's write, when a status gets its time, until the slot is complete
@@ -109,7 +109,7 @@ class _Line:
 
 
 class Clocks:
-    """Clocks of a run. Feed it all events, in any order, then ask."""
+    """Clocks of a run. Call `take` with all events, in any order, before any question."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
@@ -150,7 +150,7 @@ class Clocks:
             self._holds[action] = max(int(held_s * S), self._holds.get(action, 0))
 
     def sort(self) -> None:
-        """Note that all events were fed."""
+        """Note that all events were taken."""
         for event in self._struck:
             delay = self._holds.get(event.data["action"], 0)
             span = _Span(event.t - delay, event.t + delay, delay)

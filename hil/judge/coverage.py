@@ -28,6 +28,15 @@ AT_SENDING, AT_SENT = "when it begins to send its turn", "when it has sent its t
 AT_LISTENING, AT_HEARD = "when it begins to listen", "when it has heard the answer"
 IN_PUBLISH, IN_PUBREL = "within a PUBLISH", "within a PUBREL"
 IN_OTHER, BETWEEN = "within another frame", "between two frames"
+IN_MICRO_BATCH = (
+    "before its offset is noted",
+    "before its rows are written",
+    "before its readings are written",
+    "before its rows are appended",
+    "before its readings are appended",
+    "before its counts are saved",
+    "before its end is noted",
+)
 
 NO_ACK_BEFORE_COMMIT = "nothing is acknowledged before it is on disk"
 ONCE = "a message that is sent again is accepted once"
@@ -54,16 +63,10 @@ GUARDS: dict[str, dict[str, str]] = {
         AT_LINE: ONCE,
     },
     "kill -9 of the ingest in a micro-batch": dict.fromkeys(
-        (
-            "before its offset is noted",
-            "before its rows are written",
-            "before its readings are written",
-            "before its rows are appended",
-            "before its readings are appended",
-            "before its counts are saved",
-            "before its end is noted",
-        ),
-        "a repeated micro-batch adds nothing, and leaves nothing out",
+        IN_MICRO_BATCH, "a repeated micro-batch adds nothing, and leaves nothing out"
+    ),
+    "power cut of the centre": dict.fromkeys(
+        IN_MICRO_BATCH, "what a power cut took from the tables is ingested again, and only that"
     ),
     "kill -9 of the uplink": {
         DATA: "rows stay until their batch is published",

@@ -36,7 +36,7 @@ def without_delivery(seen: Seen) -> Iterator[str]:
 
 
 def found(seen: Seen) -> list[str]:
-    """Return the missing events."""
+    """Return the doubts about what the history lacks: hops, faults, deliveries, reports."""
     due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]
     doubts = [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
     missing = sorted(seen.planned.keys() - seen.fired)

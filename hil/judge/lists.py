@@ -1,7 +1,8 @@
 """Checks the lists of devices that gateways publish for the centre (gateway/ingest/README.md).
 
-In: their rows at each hop, and the boards that the rig has put into the registry. Out: mistakes in
-words: a list that names other boards, that was lost or altered on its way, or that arrived twice.
+In: the lists' rows at each hop, and the boards that the rig has put into the registry. Out:
+mistakes in words: a list that names other boards, that was lost or altered on its way, or that
+arrived twice.
 """
 
 import json

@@ -1,9 +1,8 @@
 """Rows of clients that give no identity. The gateway numbers them itself: at the landing place and
 in the table their device is `@GATEWAY`, their incarnation the epoch, and their sequence counts such
-rows. Only the column `client` says whose they are.
-
-In: rows at each hop. Out: each is put to the publication with its topic and payload, which no two
-messages of a bench share; a row of no such message stays under the identity that it has.
+rows. Only the column `client` names the publisher. In: rows at each hop. Out: each row is assigned
+to the publication with its topic and payload, which no two messages of a bench share. A row of no
+such message keeps its own identity.
 """
 
 from collections import defaultdict
@@ -24,10 +23,10 @@ class Nameless:
     clients: set[str] = field(default_factory=set)
     _rows: list[tuple[str, dict[str, Any], Sighting]] = field(default_factory=list)
     _others: list[tuple[str, dict[str, Any], Sighting]] = field(default_factory=list)
-    """Rows of the gateway itself, which are numbered with them."""
+    """Rows of the gateway itself, which are numbered in the same series."""
 
     def keeps(self, hop: str, data: dict[str, Any], row: Sighting) -> bool:
-        """Take a row, if its publisher gave no identity. Return whether it is one."""
+        """Take a row if its publisher gave no identity. Return whether that is so."""
         device = data["device"]
         if device is None or str(device).startswith(MARK):
             self._rows.append((hop, data, row))
@@ -39,7 +38,7 @@ class Nameless:
         self._others.append((hop, data, row))
 
     def give(self, ways: MutableMapping[Key, dict[str, list[Sighting]]]) -> None:
-        """Put each row to its publication, after all were taken."""
+        """Assign each row to its publication, after all rows were taken."""
         publications = {
             (board.columns.get("topic"), board.payload): key
             for key, way in list(ways.items())

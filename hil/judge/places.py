@@ -94,7 +94,7 @@ class _Counts:
         self._rows: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
         """Rows by hop: time, gateway, position."""
         self._planned = self._before = 0
-        """Create it. before: rows that a used store had when the run began."""
+        """Create the counts. before: number of rows that a used store had when the run began."""
 
     def take(self, event: Event) -> None:
         data: dict[str, Any] = event.data

@@ -1,6 +1,6 @@
-"""Checks the remains of a run: there must be no temporary data, and no other data that grow with
-its length. In: a history. Out: a sentence for each forbidden remainder. Runs that gave up, and
-cards of dead gateways, are not judged.
+"""Checks the remains of a run: a run must leave no temporary data, and no other data that grow with
+the run's length. In: a history. Out: a sentence for each forbidden remainder. Runs that gave up,
+and cards of dead gateways, are not judged.
 """
 
 import re

@@ -424,7 +424,7 @@ class Seen:
         return 1 if self.claim == "table" else self._may_land(key, qos)
 
     def too_often(self, key: Key, qos: int) -> bool:
-        """Whether a publication is in the claim, or passed an earlier hop, too often."""
+        """Whether a publication is in the claim too often, or passed an earlier hop too often."""
         rows = self.ways[key][self.claim]
         places = {(row.origin, row.position) for row in rows}
         copies = places & self.copies if self.claim == "batch" else ()
@@ -434,9 +434,9 @@ class Seen:
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
         """Whether a row landed twice at one place of a store, or at a place unknown to the store,
-        more often than the gateway had cause to store it. A publication that was in the store twice
-        is taken once by the ingest. A copy made by a fault has an epoch that no store of the run
-        has.
+        more often than the gateway had cause to store it. The ingest takes a publication once, even
+        if it was in the store twice. A copy made by a fault is recognised by its epoch, which no
+        store of the run has.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]

@@ -120,8 +120,8 @@ def doubts(events: Iterable[Event]) -> list[str]:
 
 def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
     """Return each QoS at which no message arrived, though `SOME` messages were published during its
-    subscription. Messages published after all that came on a connection do not count: the gateway
-    may not have reached them, and unsent ones at QoS 0 end with the connection.
+    subscription. Messages published after the last one that arrived on a connection do not count:
+    the gateway may not have reached them, and unsent ones at QoS 0 end with the connection.
     """
     since: int | None = None
     newest: int | None = None  # newest on this connection, by time of publishing
@@ -219,8 +219,8 @@ Fault = tuple[str, str]
 
 @dataclass(slots=True)
 class _Model:
-    """A subscriber's session, by its events. asked: when it subscribed in this session. granted:
-    whether the SUBACK came. since: when its first subscription was granted.
+    """A subscriber's session, by its events. asked: time of the SUBSCRIBE in this session. granted:
+    whether the SUBACK arrived. since: when its first subscription was granted.
     """
 
     subscriber: _Subscriber
@@ -390,8 +390,8 @@ class _Model:
             self.newest[lane] = max(sequence, self.newest.get(lane, 0))
 
     def unreleased(self) -> Iterator[Fault]:
-        """Yield held messages without a release: at the end of a connection with newer messages, or
-        of a run in which the last one brought all missing ones.
+        """Yield held messages without a release: at the end of a connection that brought newer
+        messages, or of a run whose last connection brought all missing messages.
         """
         for identifier in sorted(self.owed):
             yield "got no PUBREL for a message held since an earlier connection", str(identifier)

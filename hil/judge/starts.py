@@ -21,7 +21,7 @@ READ_NS = S
 class _Board:
     """Starts of a board. Times are in ns of the monotonic clock. starts: from its simulator.
     reported: boot numbers of its statuses, by BOOT_MASK. greetings: boot number and incarnation.
-    incarnations: those with which it has published, or which it was given.
+    incarnations: those with which the board has published, or which it was given.
     """
 
     starts: list[int] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """Checks that both ends of a bridge hold the same retained messages at the end of a run, each the
-newest that a program has put there. In: a history. Out: a sentence for each end that holds others,
-and doubts about a run that does not show it.
+newest that a program has put there. In: a history. Out: a sentence for each end that holds other
+messages, and doubts about a run that cannot show it.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ NAMES = {HERE: "the gateway", THERE: "the other broker"}
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """Return the mistakes. A run that broke off before its end shows none."""
+    """Return the mistakes; none for a run that was interrupted."""
     if not any((event.hop, event.event) == ("rig", "end") for event in events):
         return []
     newest, retained, _ = _newest(events)
@@ -28,7 +28,9 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def doubts(events: Sequence[Event]) -> Iterator[str]:
-    """Yield ends at which fewer changes were made than planned, or nothing was read at last."""
+    """Yield ends at which fewer changes were made than planned, or whose messages were not read at
+    the end.
+    """
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
     table = run["bench"].get("bridge") if run else None
     if table is None:
@@ -44,7 +46,9 @@ def doubts(events: Sequence[Event]) -> Iterator[str]:
 def _newest(
     events: Sequence[Event],
 ) -> tuple[dict[str, str], dict[str, dict[str, str]], Counter[str]]:
-    """Return the newest payload by topic; what each end held at last; and the changes by end."""
+    """Return the newest payload by topic, the messages that each end held at the end, and the
+    changes by end.
+    """
     newest: dict[str, str] = {}
     retained: dict[str, dict[str, str]] = {}
     made: Counter[str] = Counter()

@@ -1,9 +1,8 @@
-"""Reads the tables in the ways of their users: by filter, by version, with another engine (DuckDB,
-where it is installed). In: the folder of a Delta table. Out: in words, each query whose answer
-differs from the content of the data files. A reader of all rows opens every file; a reader with a
-filter opens those whose statistics in the log allow a match. Statistics that are too narrow
-therefore hide rows only from the second reader. A reader of changes leaves out files without
-`dataChange`.
+"""Reads the tables as users do: by filter, by version, with another engine (DuckDB, where it is
+installed). In: the folder of a Delta table. Out: in words, each query whose answer differs from the
+content of the data files. A reader of all rows opens every file; a reader with a filter opens those
+whose statistics in the log allow a match. Statistics that are too narrow therefore hide rows only
+from a reader with a filter. A reader of changes leaves out files without `dataChange`.
 """
 
 import json
@@ -104,8 +103,8 @@ def _missing(folder: Path, paths: list[str]) -> Iterator[str]:
 
 
 def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
-    """Yield entries of the log that do not say what the file is, in bytes, rows and NULLs, when it
-    was written, or that its rows are new. (A file that replaces others has no new rows.)
+    """Yield entries of the log that are wrong about a file: its bytes, rows or NULLs, its time, or
+    that its rows are new. (A file that replaces others has no new rows.)
     """
     for add, replaces in _added(folder):
         rows, stats = files.get(add["path"]), json.loads(add.get("stats") or "{}")
@@ -136,7 +135,7 @@ def _added(folder: Path) -> Iterator[tuple[dict[str, Any], bool]]:
 
 
 def _ends(files: list[pa.Table], name: str) -> Iterator[pa.Scalar]:
-    """Yield the least and the greatest value of each file in a column with ordered values."""
+    """Yield the smallest and the largest value of each file in a column with ordered values."""
     seen = set()
     for rows in files:
         if name not in rows.column_names or not any(is_(rows[name].type) for is_ in ORDERED):

@@ -5,6 +5,7 @@ table, its data files. A micro-batch has begun when `offsets/N` exists and has e
 """
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ class IngestProgress:
     def appends(self) -> int:
         """Return the number of the table's commits that have added rows."""
         for path in (self._table / "_delta_log").glob("*.json"):
-            if path.name not in self._versions:
+            if not self._versions.get(path.name):  # a power cut may take a commit back
                 self._versions[path.name] = '"add":' in path.read_text()
         return sum(self._versions.values())
 
@@ -46,12 +47,14 @@ class IngestProgress:
         return {path.name for path in self._table.glob("*.parquet")}
 
     def batches(self) -> dict[str, int]:
-        """Return the last batch of each feed in the newest micro-batch that has ended."""
-        if self.ended < 0:
-            return {}
-        lines = (self._checkpoint / "offsets" / str(self.ended)).read_text().splitlines()
-        offset: Any = json.loads(lines[-1])
-        return {str(feed): int(number) for feed, number in offset.items()}
+        """Return the last batch of each feed in the newest micro-batch that has ended; none while
+        its file is torn by a power cut.
+        """
+        with suppress(OSError, ValueError, IndexError):
+            lines = (self._checkpoint / "offsets" / str(self.ended)).read_text().splitlines()
+            offset: Any = json.loads(lines[-1])
+            return {str(feed): int(number) for feed, number in offset.items()}
+        return {}
 
     def _newest(self, kind: str) -> int:
         return max(

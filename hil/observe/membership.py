@@ -1,5 +1,5 @@
-"""Reports of a gateway about the other members of its site, and its questions to them. In: its data
-folder. Out: rows of `onceway site status`, over the same socket.
+"""Reports of a gateway about the other members of its site. In: its data folder. Out: rows of
+`onceway site status`, over the same socket.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ LOOK_EVERY = 0.1  # s
 
 
 def rows(data: Path) -> list[dict[str, Any]]:
-    """Return the rows of all members, itself first; none if it does not answer."""
+    """Return the rows of all members, the gateway itself first; none if it does not answer."""
     try:
         return ask(data, do="site")
     except (NotRunning, OncewayError, OSError):
@@ -24,12 +24,14 @@ def rows(data: Path) -> list[dict[str, Any]]:
 
 
 def members_in_contact(data: Path) -> set[str]:
-    """Return the members in contact with it, so that it decides nothing without them."""
+    """Return the members in contact with the gateway, without which it decides nothing."""
     return {row["name"] for row in rows(data)[1:] if row["lease"]}
 
 
 def suspect_answers(data: Path) -> int:
-    """Return how often it answered while a member with possibly newer data was silent."""
+    """Return how often the gateway answered a client while a member with possibly newer data was
+    silent.
+    """
     own = rows(data)[:1]
     return sum(int(row["figures"]["marked"]) for row in own)
 

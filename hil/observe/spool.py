@@ -30,8 +30,8 @@ def copies_kept(shelf: Path) -> int:
 
 
 class SpoolHop:
-    """Rows of the table `spool` in the gateway's database, and the numbers ever committed and
-    landed. stored: shared by all gateways, if there are several.
+    """Rows of the table `spool` in the gateway's database, and the numbers of rows ever committed
+    and landed. stored: shared by all gateways, if there are several.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SpoolHop:
         self.committed = 0
         self.landed = 0
         self.kept = 0
-        """Number of other gateways' rows that it keeps copies of."""
+        """Number of other gateways' rows of which this gateway keeps copies."""
         self.stored = defaultdict[str, set[int]](set) if stored is None else stored
         """Sequences, modulo 2^16, of all rows ever seen here, by device."""
 
@@ -66,8 +66,8 @@ class SpoolHop:
         self._last = self._before = row
 
     def restored(self) -> int:
-        """Note that a backup has replaced the store: the store gives the places after its last one
-        to other publications. Return that last place.
+        """Note that a backup has replaced the store: from now on, the places after the backup's
+        last row belong to other publications. Return that last place.
         """
         with self._opened() as database:
             [self._last] = _first(database, "SELECT id FROM spool_last")
@@ -96,7 +96,7 @@ class SpoolHop:
 
     @contextmanager
     def covered(self) -> Iterator[None]:
-        """Context in which this observer does not look: without the gateway, SQLite shows rows that
+        """Context in which this observer reads nothing: without the gateway, SQLite shows rows that
         were written but never synced, and a power cut loses them.
         """
         self._covered = True
@@ -106,7 +106,7 @@ class SpoolHop:
             self._covered = False
 
     def look(self) -> None:
-        """Read new rows. A database that is missing or recovers right now is read the next time."""
+        """Read new rows. A database that is missing, or in recovery, is read at the next look."""
         if not (self._covered or self._is_dead):
             with suppress(sqlite3.OperationalError):
                 self._look()

@@ -44,7 +44,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableHop:
-    """The tables of publications and of readings, and the two tables beside them."""
+    """The tables of publications and of readings, and the two tables that accompany them."""
 
     def __init__(self, publications: Path, readings: Path, history: History) -> None:
         self._publications = publications
@@ -113,5 +113,5 @@ def _us(moment: datetime | None) -> int | None:
 
 
 def _monotonic(utc_ns: int) -> int:
-    """Return the monotonic nanoseconds of a past moment of this machine's clock of the day."""
+    """Return the monotonic nanoseconds of a past moment of this machine's wall clock."""
     return min(utc_ns - time.time_ns(), 0) + time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""The site of a run: the shipped programs, started with a user's commands, in one folder. In: a
+"""The site of a run: the product's programs, started with a user's commands, in one folder. In: a
 folder, devices with their ports, a bench. Out: running gateways, each with its uplink, the ingest,
 and ways to kill them.
 """
@@ -28,7 +28,8 @@ SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
 first micro-batch, without a benefit in that time."""
 
 
-Disks = tuple[LoopDisk | None, LoopDisk | None]
+Disks = tuple[LoopDisk | None, LoopDisk | None, LoopDisk | None]
+NO_DISKS = None, None, None
 
 
 def onceway() -> str:
@@ -37,12 +38,13 @@ def onceway() -> str:
 
 
 class Member:
-    """One gateway and its uplink. disks: those with power cuts: data, landing place."""
+    """One gateway and its uplink. disks: those with power cuts: data, landing place,
+    tables."""
 
-    def __init__(self, site: "Site", folder: Folder, disks: Disks = (None, None)) -> None:
+    def __init__(self, site: "Site", folder: Folder, disks: Disks = NO_DISKS) -> None:
         self.name = folder.gateway
         self.folder = folder
-        self.disk, self.landing_disk = disks
+        self.disk, self.landing_disk, self.centre_disk = disks
         self.process_lock = site.process_lock
         keys = {name: folder.of(name).key for name in site.bench.gateways}
         self.landing = LandingPlace(folder.landing, folder.mount, folder.key, keys)
@@ -129,7 +131,7 @@ class Site:
     """
 
     def __init__(
-        self, folder: Folder, bench: Bench, children: Children, disks: Disks = (None, None)
+        self, folder: Folder, bench: Bench, children: Children, disks: Disks = NO_DISKS
     ) -> None:
         self.folder = folder
         self.bench = bench

@@ -1,6 +1,6 @@
 """Findings of a history, from one pass: the checker's result, the faults, and the measurements. In:
 a history. Out: `Findings`. Times are seconds since the first event; an interrupted run has findings
-as far as it got.
+up to the interruption.
 """
 
 from collections import defaultdict
@@ -111,7 +111,9 @@ class Findings:
         return _percentile(self.delays, share)
 
     def slowest(self, share: int) -> float | None:
-        """Return the percentile of the device with the longest: an average over all hides one."""
+        """Return the percentile of the device with the longest delays: an average over all devices
+        would hide it.
+        """
         return max(
             (one for of in self.delays_of.values() if (one := _percentile(of, share))),
             default=self.percentile(share),

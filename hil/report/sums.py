@@ -1,5 +1,5 @@
-"""Sums over many runs, in rows. In: reports as JSON, by the row they count for. Out: a table for
-people, in a terminal and as Markdown.
+"""Sums over many runs, in rows. In: reports as JSON, by the row to which they belong. Out: a table
+for people, in a terminal and as Markdown.
 """
 
 from collections import Counter, defaultdict

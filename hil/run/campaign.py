@@ -126,8 +126,8 @@ class Campaign:
         )
 
     def _finished(self) -> bool:
-        """Whether an earlier campaign in this folder was finished; then none of its runs counts for
-        this one.
+        """Whether an earlier campaign in this folder was finished. If so, none of its runs counts
+        for this one.
         """
         return (self._folder / SUMS).exists() and bool(
             read_json(self._folder / SUMS).get("finished")
@@ -306,7 +306,7 @@ def _turn(item: Item) -> int:
 
 
 def _log(place: Path) -> Path:
-    """Return the log of a run, beside its folder."""
+    """Return the path of a run's log, next to its folder."""
     return place.with_name(place.name + ".log")
 
 

@@ -25,6 +25,7 @@ from hil.devices.sketch import SketchedBoard
 from hil.devices.subscriber import Subscriber
 from hil.faults.base import Kind
 from hil.faults.gateway import GatewayPowerCut, LandingPowerCut
+from hil.faults.ingest import CentrePowerCut
 from hil.faults.loop_disk import LoopDisk, kept, missing
 from hil.formats.topics import SHARE
 from hil.judge.checker import Result, check
@@ -115,11 +116,12 @@ class Run:
         with (
             self._disk(self._folder.data, GatewayPowerCut) as disk,
             self._disk(self._folder.landing, LandingPowerCut) as landing_disk,
+            self._disk(self._folder.table.parent, CentrePowerCut) as centre_disk,
         ):
             for name in self._bench.gateways:
                 make_folders(self._folder.of(name))
             async with children(self._folder.logs) as programs:
-                site = Site(self._folder, self._bench, programs, (disk, landing_disk))
+                site = Site(self._folder, self._bench, programs, (disk, landing_disk, centre_disk))
                 if self._bench.air:
                     self._air = AirOfRun(
                         self._bench, self._bench.air, self._folder, programs, self._history
@@ -196,7 +198,7 @@ class Run:
         return kind(name, self._folder, self._bench, programs, self._history)
 
     def _note_clock(self) -> None:
-        """Enter the relation of the clock of the day and the clock of the history."""
+        """Enter the relation of the wall clock and the clock of the history."""
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:

@@ -1,4 +1,4 @@
-"""Access to a run for the faults: parts to break, and ways to see the effect."""
+"""Access to a run for the faults: parts to break, and ways to see the effects."""
 
 import time
 from collections.abc import Mapping

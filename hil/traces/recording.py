@@ -154,7 +154,7 @@ class _Reader:
 
     def _in_time(self, count: int, row: _Row) -> bool:
         """Whether a sender without a restart may have reached this count: at most twice the counts
-        that the time allows, and a few.
+        that the time allows, plus a few.
         """
         allowed = WINDOW + 2 * (row.t - self.runs[-1][self._newest].t) / max(self.interval, 1e-9)
         return count - self._newest <= min(allowed, MOST_LOST)

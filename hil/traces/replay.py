@@ -134,8 +134,9 @@ class Replay:
     def summary(self) -> dict[str, Any]:
         """Return the part of the recording used until the last frame. trace: its name. begin,
         seconds, of: its start, the seconds used, its length, in its own time. frames and lost: the
-        run's. run_s, up_s: seconds of the run, and those not between a lost frame and the next that
-        arrived. longest_outage, shortened: number of outages of the recording that are longer.
+        run's. run_s, up_s: seconds of the run, and those in which the link was up (not between a
+        lost frame and the next one that arrived). longest_outage, shortened: number of outages of
+        the recording that are longer.
         """
         run = self._now - (self._begun_at if self._begun_at is not None else self._now)
         down = self._down + (self._now - self._down_since if self._down_since is not None else 0)

@@ -1,8 +1,8 @@
-"""A program that pretends to be a board, at the same line. It has heard the board's greetings, and
-does not have its key. In: HELLOs that the board has sent. Out: frames for the gateway. All are well
-formed, so that only the key separates them from the board's: the recorded HELLOs, the last one with
-another attempt, one with another key, one of firmware without keys, and the next frames of such a
-program.
+"""A program that pretends to be a board, at the same line. It has heard the board's greetings, but
+does not have the board's key. In: HELLOs that the board has sent. Out: frames for the gateway. All
+are well formed, so that only the key separates them from the board's: the recorded HELLOs, the last
+one with another attempt, one with another key, one of firmware without keys, and the next frames of
+such a program.
 """
 
 from dataclasses import replace

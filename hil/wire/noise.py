@@ -12,13 +12,15 @@ KINDS = ("corrupt", "lose", "insert")
 
 
 class Noise:
-    """Corrupts, loses and inserts bytes at `rate` in all; every three harms hold one of each kind.
-    rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are geometric, as for
-    independent faults.
+    """Corrupts, loses and inserts bytes at `rate` in total; of every three harms, each is of
+    another kind. rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are
+    geometric, as for independent faults.
     """
 
     def __init__(self, rate: float, seed: str, table: int = 1) -> None:
-        """Create it. table: number of the bench's table, whose harms are counted separately."""
+        """Create the noise. table: number of the bench's table; each table's harms are counted
+        separately.
+        """
         if not 0 <= rate < 1:
             raise ValueError(f"the noise rate must be at least 0 and below 1, not {rate}")
         self.kinds = kinds(table)

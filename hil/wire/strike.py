@@ -74,8 +74,8 @@ class Strike:
             self._from, self.publication = offset, publication
 
     def split(self, data: bytes, sent_before: int) -> tuple[bytes, bytes, bytes]:
-        """Cut `data` into the parts before its place, to be harmed, and after. sent_before:
-        bytes sent before `data`.
+        """Cut `data` into three parts: before the strike's place, to be harmed, and after it.
+        sent_before: bytes sent before `data`.
         """
         before, rest = data[: self._after], data[self._after :]
         self._after -= len(before)

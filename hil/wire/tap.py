@@ -1,6 +1,6 @@
 """Reader of the bytes that both ends send on a wire, before any harm: frames of the reliable link
-and their MQTT packets, with the rig's own readers (hil/formats), and which of them arrive whole. No
-I/O, and no change.
+and their MQTT packets, with the rig's own readers (hil/formats), and which of them arrive whole.
+The tap does no I/O, and changes nothing.
 
 In: the bytes that each end sends, in pieces, and those that arrive at the other one. Out, for each
 direction: counts of frames and PUBLISH packets, and of repeated ones. As events: packets and
@@ -81,7 +81,7 @@ class Tap:
     """
 
     def __init__(self, tell: Tell | None = None, key: Callable[[], bytes] = lambda: NO_KEY) -> None:
-        """Create it. key: key of the board that is on the line now."""
+        """Create the tap. key: key of the board that is on the line now."""
         self._key = key
         self.counts = {direction: dict.fromkeys(COUNTED, 0) for direction in DIRECTIONS}
         self._tell = tell

@@ -151,8 +151,8 @@ class Wire:
             self._report_at = now + REPORT_EVERY
 
     def _follow_port(self, ready: dict[int, int], now: float) -> None:
-        """If the gateway opened or closed its port, note that. If the port is due again, plug it
-        in.
+        """Note that the gateway has opened or closed its port. Plug the port in again if that is
+        due.
         """
         if self._port is None:
             if now >= self._plug_at:
@@ -253,7 +253,7 @@ class Wire:
             self._closed()
 
     def _edge(self) -> None:
-        """Drop DTR and raise it again."""
+        """Clear DTR, and set it again."""
         if self._board is not None:
             os.close(self._board)
             time.sleep(DTR_LOW)

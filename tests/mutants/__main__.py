@@ -5,20 +5,27 @@ survivor with its place; exit code 1 if fewer are killed than the module's goal.
 an order that `--seed` draws and until the `--minutes` of a module are over, so that the tried ones
 are a fair sample of all.
 
-Each mutant is run in a copy of the tree, by the tests of MODULES that know the module.
+Each mutant is run in a copy of the tree, by the tests of MODULES that know the module. Its process
+is a copy of this one, which has imported everything outside the tree.
 """
 
 import argparse
+import importlib
 import os
 import random
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from hypothesis import Phase, settings
 
 from tests.mutants.mutate import Mutant, of_c, of_python
 
@@ -104,8 +111,10 @@ def try_all(module: Module, seconds: float, seed: int) -> Tried:
         tree = Path(folder)
         _copy(tree)
         began = time.monotonic()
-        if not _passes(module, tree, None):
+        imported = tree / "imported.txt"
+        if not _passes(module, tree, None, imported):
             raise SystemExit(f"the tests of {module.path} fail without a mutant")
+        _warm(imported)
         limit = SHORTEST_S + 4 * (time.monotonic() - began)
         end = time.monotonic() + seconds
         killed, survivors = 0, []
@@ -127,27 +136,62 @@ def _copy(tree: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tree)
 
 
-def _passes(module: Module, tree: Path, limit: float | None) -> bool:
-    """Whether all tests pass within this many seconds."""
-    if module.path.endswith(".c"):
-        argv = ["make", "-s", "-C", "firmware", "BUILD=../build", *module.tests]
-    else:
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header"]
-        argv = [sys.executable, "-m", "pytest", *options, *module.tests]
-    process = subprocess.Popen(
-        argv,
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def _passes(module: Module, tree: Path, limit: float | None, imported: Path | None = None) -> bool:
+    """Whether all tests pass within this many seconds. imported: a file for the names of the
+    modules that they import.
+    """
+    child = os.fork()
+    if not child:
+        os.setsid()
+        _become(module, tree, imported)
+    end = time.monotonic() + (limit or float("inf"))
+    while (done := os.waitpid(child, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > end:
+            os.killpg(child, signal.SIGKILL)
+            done = os.waitpid(child, 0)
+            break
+        time.sleep(0.02)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # what its tests have started
+    return os.waitstatus_to_exitcode(done[1]) == 0
+
+
+def _become(module: Module, tree: Path, imported: Path | None) -> NoReturn:
+    """Run the tests in this process, a copy that has imported everything but the tree."""
+    code = 1
     try:
-        return process.wait(limit) == 0
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        process.wait()
-        return False
+        os.chdir(tree)
+        os.environ |= {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        sys.dont_write_bytecode = True
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(quiet, descriptor)
+        if module.path.endswith(".c"):
+            make = ["make", "-s", "-C", "firmware", "BUILD=../build", *module.tests]
+            os.execvp(make[0], make)
+        for name in [name for name in sys.modules if _is_ours(name)]:
+            del sys.modules[name]
+        sys.path[0] = str(tree)
+        # a failure is enough: no search for a smaller example
+        phases = [Phase.explicit, Phase.generate]
+        settings.register_profile("mutants", settings.get_profile("ci"), phases=phases)
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
+        code = pytest.main([*options, *module.tests])
+        if imported:
+            imported.write_text("\n".join(name for name in sys.modules if not _is_ours(name)))
+    finally:
+        os._exit(code)
+
+
+def _warm(imported: Path) -> None:
+    """Import what the tests import outside the tree, so that no mutant needs time for that."""
+    for name in imported.read_text().split() if imported.exists() else ():
+        with suppress(Exception):
+            importlib.import_module(name)
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] in COPIED
 
 
 def _line(mutant: Mutant) -> str:

@@ -1,7 +1,7 @@
 """Progress of each feed, stored in the table's own commits.
 
-In: the commit log of `publications`. Out: `{"GATEWAY/EPOCH": number of the last batch taken}`, as
-of the head of the log.
+In: the commit log of `publications`. Out: `{"GATEWAY/EPOCH": number of the last ingested batch}`,
+as of the head of the log.
 
 The note of a commit contains the progress of the feeds that it advanced (`feeds`). Some commits
 contain it for all feeds (`all`), so a start reads only a few commits back, and the progress

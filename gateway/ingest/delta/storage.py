@@ -142,8 +142,8 @@ class HadoopFolder:
         return sorted(name for name in names if not name.startswith("."))
 
     def entries(self) -> dict[str, bool]:
-        """Return for each entry, hidden ones included, whether it is a folder. Empty if there is no
-        such folder; for a file, the file itself.
+        """Return each entry, hidden ones included, with whether it is a folder. Empty without such
+        a folder; for a file, the file itself.
         """
         if not self._fs.exists(self._path):
             return {}
@@ -153,7 +153,7 @@ class HadoopFolder:
         }
 
     def is_file(self) -> bool:
-        """Whether a file is in place of the folder."""
+        """Whether there is a file where the folder should be."""
         return bool(
             self._fs.exists(self._path) and not self._fs.getFileStatus(self._path).isDirectory()
         )

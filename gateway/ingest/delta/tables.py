@@ -31,7 +31,7 @@ SPARK_CATALOG = "spark_catalog"
 """Spark's own catalog, in which Delta's own classes find a table by its name."""
 
 SIGNED = "onceway.signatures"
-"""Property of tables that are not older than signed batches."""
+"""Property of tables that were created by a version that requires signed batches."""
 
 FILLED_IN = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}
 """Keys in the metadata of a column whose missing values Spark fills in: defaults, generated and

@@ -56,8 +56,9 @@ CONFLICTS = (
 """Delta's exceptions for a refused commit. They have no common class."""
 
 SWAP = "onceway/swap"
-"""Application id under which each append stores the version that it creates, so that appends of the
-other writer (`public.py`) are refused beside it."""
+"""Application id under which each append stores the version that it creates, so that a simultaneous
+append of the other writer (`public.py`) is refused.
+"""
 
 CALLED = frozenset(
     ("commit", "metadata", "readVersion", "readWholeTable", "registerSQLMetrics", "writeFiles")

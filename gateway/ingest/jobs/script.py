@@ -40,7 +40,9 @@ def run_script(job: Callable[[], int | None]) -> None:
 
 
 def say_unexpected(error: Exception) -> None:
-    """Log where an error came from that no message of ours, of Spark or of a disk announces."""
+    """Log the origin of an error for which neither the ingest, nor Spark, nor the disk has a
+    message.
+    """
     if not isinstance(error, STOPS):
         log.error("an unexpected error", exc_info=error)
 

@@ -4,7 +4,7 @@ the last batch taken}.
 In: batches (`gateway/uplink/README.md`). Out: data files of the tables, and a row per file in the
 columns of `gateway.ingest.sink.data_files.WRITTEN`. A batch is used completely or not at all.
 
-Spark runs this module in two places: one process beside the driver keeps the offsets
+Spark runs this module in two places: one process on the driver's machine keeps the offsets
 (`latestOffset`, `partitions`), worker processes read (`read`). An instance is pickled on its way
 there, so it opens the landing place at its first use.
 """

@@ -103,7 +103,9 @@ def _checked(data: bytes, announced: Announced) -> pa.Table:
 
 
 def _with_likely_times(table: pa.Table) -> pa.Table:
-    """Return the table without times of receipt of a wrong clock, which pandas cannot read."""
+    """Return the table with null for each time of receipt that pandas cannot read, which comes from
+    a wrong clock.
+    """
     index = SCHEMA.get_field_index("received")
     is_wrong = pc.greater_equal(table["received"], LATEST)
     if not pc.any(is_wrong).as_py():

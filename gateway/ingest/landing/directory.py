@@ -25,7 +25,7 @@ time, given by its name.
 """
 
 AS_FAR_AS_IT_GOES = 10**12
-"""Upper bound without effect: a number above every batch."""
+"""An upper bound that excludes nothing: a number above every batch."""
 
 
 log = logging.getLogger("onceway.ingest")

@@ -6,8 +6,8 @@ so a missing number holds only its own feed, until it arrives. On request a dama
 its feed until it is repaired, or while it may be an unfinished copy. An unreadable file or folder
 holds the feed, or the gateway, that it belongs to.
 
-A pass makes one look-up for each new batch, and one for each feed whose gateway leaves no marker.
-The length of a feed's history does not matter.
+A pass makes one look-up for each new batch, and one for each feed whose gateway leaves no marker,
+however long the feed's history is.
 """
 
 import logging
@@ -452,9 +452,9 @@ class Feeds:
             return False
 
     def hole(self, feed: str, ingested: int, surely: bool = True) -> Hole | None:
-        """Return why a feed, taken up to `taken`, cannot continue; None if it can. surely: whether
-        to use a listing. Without it, a few look-ups are made, which miss a gap that is longer than
-        the rest behind it.
+        """Return why a feed, ingested up to `ingested`, cannot continue; None if it can. surely:
+        whether to use a listing. Without it, a few look-ups are made, which miss a gap that is
+        longer than the rest behind it.
         """
         number = ingested + 1
         manifest = self._landing.manifest(feed, number)

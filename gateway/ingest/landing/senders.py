@@ -1,4 +1,4 @@
-"""The gateways behind the feeds of a landing place: which of them batches are taken from.
+"""The gateways behind the feeds of a landing place: from which of them batches are accepted.
 
 In: feeds, and the trusted gateways (`trust.py`). Out: the feeds that are read, why the others wait,
 and manifests whose signature was checked.

@@ -26,9 +26,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 def say_how(url: str, demanded: bool) -> None:
-    """At a start, log a line if not every batch has to be signed. Raises the same errors as
-    `load`.
-    """
+    """At a start, log a line if some batches need not be signed. Raises the errors of `load`."""
     keys = load(url)
     if keys.unsigned or (keys.unsigned is None and not demanded):
         log.warning(

@@ -1,4 +1,4 @@
-"""The version of the decoding, which a table of readings stores beside its progress."""
+"""The version of the decoding, which a table of readings stores with its progress."""
 
 DECODING = 2
 """Increased whenever the same publications give other readings: the table of readings is then made

@@ -1,8 +1,8 @@
 """Health of each table that users query, from its log and its folder, without Spark.
 
 In: the path or URL of `publications`. Out: for each existing table its rows, and its fault: it is
-unreadable, a file of it is missing or incomplete, or it lacks publications: `readings` by more than
-a moment, the tables that `summarise` makes by more than two days.
+unreadable, a file of it is missing or incomplete, or it is behind `publications`: `readings` by
+more than a moment, the tables that `summarise` makes by more than two days.
 """
 
 import json
@@ -25,7 +25,7 @@ from gateway.ingest.report.tables import TableFolder, log_gap
 from gateway.uplink.delta_reader import location, opened, query, reason
 
 SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
-"""Suffixes of the tables beside `publications`."""
+"""Suffixes of the tables that accompany `publications`."""
 
 TOGETHER_S = 600.0
 """Seconds within which a commit's readings follow the commit while the stream runs."""
@@ -107,7 +107,7 @@ def _has_log(name: str) -> bool:
 
 
 def damage(name: str) -> str | None:
-    """Return what of the table is missing: a version of its log, or a file, or a part of one."""
+    """Return the missing part of the table: a version of its log, a file, or a part of a file."""
     table = opened(name)
     if (gap := log_gap(name, table.version())) is not None:
         return gap

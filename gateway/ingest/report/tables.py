@@ -93,8 +93,8 @@ def conflicts(table: str) -> int:
 
 
 def wants_signatures(table: str) -> bool:
-    """Whether the table is not older than signed batches. Raises OncewayError if there is none, or
-    if its log cannot be read.
+    """Whether the table requires signed batches, as all but tables of old versions do. Raises
+    OncewayError if there is none, or if its log cannot be read.
     """
     if query(table, "SELECT 1 FROM it LIMIT 0") is None:
         raise OncewayError("there is no such table", table, CATALOG_HINT)

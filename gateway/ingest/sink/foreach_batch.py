@@ -71,7 +71,7 @@ class Sink:
         self._rows = 0
         self._appends = 0
         self.lock = RLock()
-        """Lock for the code that takes batches, because Spark calls it from another thread."""
+        """Lock of the methods that take batches, because Spark calls them from another thread."""
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Take the next batches of their feeds. Spark wraps exceptions, so the original one is in

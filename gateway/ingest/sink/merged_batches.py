@@ -118,8 +118,8 @@ def build(
 
 def contradicting(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
     """Return duplicates that `build` leaves out although their payload differs from that of the
-    first row with their key: They are a separate chunk, which the driver compares; None if there
-    are none.
+    first row with their key; None if there are none. They form a separate chunk, which the driver
+    compares.
     """
     rows = pa.concat_tables([table for _, table in batches]).combine_chunks()
     order, fresh, _ = in_order(rows)

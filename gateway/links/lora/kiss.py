@@ -47,7 +47,7 @@ ANSWER_WAIT = 1.0
 """Seconds to wait for an answer; for TX_DONE, in addition to the frame's airtime."""
 
 ASKS = 3
-"""Attempts of one request: a modem with a full queue drops answers silently."""
+"""Number of attempts of one request: a modem with a full queue silently drops answers."""
 
 LOOK_EVERY = 30.0
 META_WAIT = 0.1

@@ -177,8 +177,8 @@ def expected(turn: Turn) -> list[bytes]:
 
 
 def pack_answer(answer: Answer, turn: Turn) -> bytes:
-    """Return the content of the frame that answers this turn. If all expected successes are there,
-    they become one byte.
+    """Return the content of the frame that answers this turn. If all expected answers are
+    successes, they become one byte.
     """
     packets, head = list(answer.packets), bytearray()
     owed = expected(turn)

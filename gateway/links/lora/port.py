@@ -305,7 +305,7 @@ class LoraListener:
         self._flush([])
 
     def _flush(self, events: Iterable[Event]) -> None:
-        """Carry out the station's events."""
+        """Handle the station's events."""
         self._transports.go_on()
         self._handle(events)
         if self._tty is None:

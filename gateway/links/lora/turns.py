@@ -380,7 +380,7 @@ class TurnLink:
         return "turns"
 
     def _taken_up(self, device: _Device, frame: bytes) -> tuple[Session | None, bytes | None]:
-        """Return the session that this frame begins, and its content."""
+        """Return the session that this frame begins, and the frame's content."""
         for offer in device.offers.values():
             content = offer.cipher.open(frame, UP, 0)
             if content is not None:

@@ -25,7 +25,7 @@ _CODES: tuple[tuple[type[PublisherError], int], ...] = ((StillWaiting, 75), (Unr
 other failure is 1."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONGEST_INTEGER = 400
-"""Characters of an integer; a double holds no longer one."""
+"""Largest number of characters of an integer: a double holds no longer one."""
 _OPTION = re.compile(r"--?[a-z][a-z-]*(=.*)?")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -167,7 +167,7 @@ async def _publish(
 
 
 def _print(line: str) -> str:
-    """Print a line. Return the cause if standard output takes no more."""
+    """Print a line. Return the cause if standard output accepts no more."""
     try:
         print(line, flush=True)
     except OSError as error:

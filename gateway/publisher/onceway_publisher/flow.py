@@ -11,8 +11,9 @@ has.
   session present at a reconnect  → PUBLISH with DUP, or PUBREL, with the same packet identifier
   no session                      → each message goes out again, in a new flow
 
-"Again" always means: with the same incarnation and sequence, by which the table knows it. A refusal
-for lack of room (0x97) stops the other messages, too; each other refusal concerns one message.
+"Again" always means: with the same incarnation and sequence, by which the table recognises the
+message. A refusal for lack of room (0x97) stops the other messages, too; each other refusal
+concerns one message.
 """
 
 import heapq

@@ -4,12 +4,13 @@ In: messages; the keys of those that the gateway has. Out: messages with incarna
 on disk (WAL, synchronous=FULL) before they leave.
 
 One process has a journal open: SQLite's exclusive lock holds until the process ends, however it
-ends. A sequence is never used twice within an incarnation, so a journal that goes back in time
-needs a new one. At each start the journal and the small file beside it (`.place`) get the same
-random token, and the journal notes its machine and inode. If one of the three differs, the journal
-was copied or restored, and new messages get a new incarnation. Waiting messages keep their own:
-the table takes each once, even if two machines send it. While a start is not on disk, `.place` has
-the tokens of this start and of the last one. So a power cut is not mistaken for a copy.
+ends. A sequence is never used twice within an incarnation, so a journal that was restored to an
+older state needs a new incarnation. At each start the journal and the small file beside it
+(`.place`) get the same random token, and the journal notes its machine and inode. If one of the
+three differs, the journal was copied or restored, and new messages get a new incarnation. Waiting
+messages keep their own: each is in the table once, even if two machines send it. While a start is
+not on disk, `.place` has the tokens of this start and of the last one. So a power cut is not
+mistaken for a copy.
 """
 
 import os
@@ -128,7 +129,7 @@ class Journal:
         return token
 
     def _place(self) -> str:
-        """Return the signs that a copy of the file lacks: the machine and the file's inode."""
+        """Return what distinguishes the file from a copy: the machine, and the file's inode."""
         return f"{_read(_MACHINE)} {os.stat(self._path).st_ino}"
 
     def write(
@@ -198,8 +199,8 @@ def _any_incarnation() -> int:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Replace a file, on disk on return. Without this file the next start takes a new incarnation,
-    so a failure is none of this one.
+    """Replace a file, on disk on return. A failure does not affect this start: without this file,
+    the next start takes a new incarnation.
     """
     new = path.with_name(f"{path.name}.new")
     with suppress(OSError):

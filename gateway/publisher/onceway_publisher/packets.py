@@ -1,11 +1,10 @@
 """The packets of MQTT 5 that a publisher sends and receives, without I/O.
 
-In: values; bytes in pieces of any size. Out: bytes; `Connack`, `Answer`, `Disconnect` and `Pong`.
-Packets that a server sends to subscribers only are an error here. Source: MQTT 5.0, sections 2
-and 3.
+In: values; bytes in pieces of any size. Out: bytes; `Connack`, `Answer`, `Disconnect` and `Pong`. A
+packet that a server sends only to subscribers is an error here. Source: MQTT 5.0, sections 2 and 3.
 
-No client library serves: aiomqtt 2.5.1 discards the reason code of an acknowledgement, and paho 2
-answers a failed PUBREC with PUBREL.
+No client library is suitable: aiomqtt 2.5.1 discards the reason code of an acknowledgement, and
+paho 2 answers a failed PUBREC with PUBREL.
 """
 
 import struct

@@ -40,8 +40,8 @@ from onceway_publisher.payload import Value, checked_topic, payload
 log = logging.getLogger("onceway_publisher")
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
-"""User property of CONNECT: it asks for reason codes instead of an end of the connection after a
-refusal.
+"""User property of CONNECT: it asks the gateway to send reason codes instead of ending the
+connection after a refusal.
 """
 IDENTITY = "onceway-identity"
 """User property of CONNACK: "counts" if the gateway accepts this client's `incarnation` and
@@ -55,7 +55,7 @@ FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
 """Longest wait between two connections. A connection that lasted as long counts as good."""
 FORGET_AFTER_S = 0.2
-"""Seconds after which a message that the gateway has is removed from the journal, if no other
+"""Seconds after which a message that the gateway has is removed from the journal, unless another
 commit does that earlier.
 """
 OVERHEAD = 256
@@ -81,8 +81,8 @@ class Publisher:
     identifier, and the device in the table. journal: a file that only this program uses.
     max_messages, max_bytes: bounds of the journal. wait_s: how long `publish` waits for room there.
     start_s: how long the start waits for the gateway's first answer. stop_s: how long the end waits
-    until the gateway has all. Whatever is left then stays in the journal for the next start. tls:
-    an SSL context, or the path of a CA file. incarnation: that of a new journal; random if None.
+    until the gateway has all messages. The others stay in the journal for the next start. tls: an
+    SSL context, or the path of a CA file. incarnation: that of a new journal; random if None.
 
     Entering raises NoIdentity where the gateway ignores the identity of this client's messages,
     Refused where it does not let the client in, JournalError, or Unreadable. While the gateway
@@ -193,13 +193,13 @@ class Publisher:
         retain: bool = False,
         wait: bool = False,
     ) -> Publication:
-        """Publish a value; return once it is in the journal on disk, from where it reaches the
-        table whatever happens to this program or the gateway.
+        """Publish a value; return once it is in the journal on disk. From there it reaches the
+        table, whatever happens to this program or the gateway.
 
         value: a number, a text or a truth value is sent as SenML, with `unit`, `name` (by default
         the topic's last level) and `time` (seconds since 1970, by default now); bytes as they are.
         wait: return once the gateway has it; after `wait_s` raise StillWaiting, and the message
-        stays in the journal. After a cancellation the message may be sent or not.
+        stays in the journal. After a cancellation, the message may or may not be sent.
 
         Raises JournalFull if no room came within `wait_s`; then the message is not accepted. Raises
         Refused while the gateway refuses this client, JournalError, or Unreadable.

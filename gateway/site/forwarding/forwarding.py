@@ -159,7 +159,7 @@ class MemberForwarding:
             self._say(Taken(self._peer, size))
 
     def ended(self) -> None:
-        """Begin again a little later, because this gateway's broker has ended the exchange."""
+        """Begin a new exchange a little later, because this gateway's broker has ended this one."""
         if self.is_open:
             self._shut()
             number = self._mine = self._mine % _ROUNDS + 1

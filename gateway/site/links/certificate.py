@@ -59,7 +59,7 @@ class OwnCertificate:
         return own
 
     def _use(self, own: Membership) -> None:
-        """Show this certificate from now on, on new links."""
+        """Use this certificate on new links from now on."""
         self.own = own
         self.serving, self.dialling = serving(self._folder, own), dialling(self._folder, own)
 

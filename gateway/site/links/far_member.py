@@ -16,9 +16,9 @@ class FarMember:
 
     heard: by the loop's clock, None: never. since: start of the link, or of its absence. problem:
     why there is no link, or the problem at its start, if known. before: the generation before that
-    of `last`. begun: whether `last` is the first link since the member has started. knocked:
-    whether the member has knocked, and is to be dialled at once. answered_knock: time of the last
-    answered knock. attempt: the current dialling, which a knock may end.
+    of `last`. begun: whether `last` is the first link since the member started. knocked: whether
+    the member has knocked, and is to be dialled at once. answered_knock: time of the last answered
+    knock. attempt: the current dialling, which a knock may end.
     """
 
     name: str

@@ -135,7 +135,7 @@ class Owner(Protocol):
     def greeting(self) -> Greeting: ...
 
     def compare(self, link: "Link", greeting: Greeting) -> None:
-        """Raise SiteError if the peer's configuration must not differ, and does."""
+        """Raise SiteError if the peer's configuration differs in a way that is not allowed."""
 
     def joined(self, link: "Link") -> None: ...
 
@@ -150,7 +150,9 @@ class Owner(Protocol):
         """Handle a member's request to renew its certificate (empty), or the answer."""
 
     def over(self, link: "Link", joined: bool) -> None:
-        """Note that the link has ended, for `link.reason`. joined: whether it was joined."""
+        """Note that the link has ended, for the reason in `link.reason`. joined: whether the link
+        had joined.
+        """
 
 
 class Link(asyncio.Protocol):
@@ -162,7 +164,7 @@ class Link(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self.expected = expected
         self.knock = knock
-        """Whether the connection is a knock by this gateway, or by the peer (set by the owner)."""
+        """Whether the connection is a knock, of this gateway or of the peer (set by the owner)."""
         self.member = expected or ""
         """Name of the peer; empty while unknown."""
         self.certificate: x509.Certificate | None = None
@@ -253,7 +255,9 @@ class Link(asyncio.Protocol):
             self._bound()
 
     def renew(self, data: bytes = b"") -> None:
-        """Ask the peer, a member, for a renewed certificate, or answer with that."""
+        """Ask the peer, which is a member, for a renewed certificate, or answer such a request with
+        the certificate.
+        """
         self.has_renewed = True
         if self.state is State.JOINED:
             self._write(pack(Kind.JOIN, data))

@@ -40,7 +40,7 @@ CLOCK_S = 60.0
 class Net:
     """The links of this gateway. joined, link_ended: called with a member's name. received: called
     with a frame of a joined member; a SiteError of it ends the link. agreed: called when the file
-    has a newer list of members; then `close` and `start` begin with those. generation: the store's
+    has a newer list of members; after that, `close` and `start` apply it. generation: the store's
     generation, for the other members.
     """
 
@@ -313,7 +313,7 @@ class Net:
     # Removed members
 
     def _spread(self, source: Link | None) -> None:
-        """Apply news about removed members, and pass them on to the others."""
+        """Apply news about removed members, and send it on to the others."""
         news = self._removed.news()
         if not news:
             return

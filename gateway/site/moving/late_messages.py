@@ -1,8 +1,8 @@
 """Late messages: messages for a session that has moved, sent after it.
 
 In: queued messages of its forwarder, page by page, and messages that another gateway has sent for
-one session. Out: the same in the queue for another gateway, with an address, or to the session. A
-message leaves one queue and enters another in one commit.
+one session. Out: the same messages in the queue for another gateway, with an address, or in the
+session's own queue. A message leaves one queue and enters another in one commit.
 """
 
 from __future__ import annotations

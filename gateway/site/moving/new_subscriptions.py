@@ -4,9 +4,9 @@ While there is no exchange with another gateway, its messages for clients here w
 They were published before the exchange begins, and a subscription made meanwhile is not for them.
 
 In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that get no
-message of such a gateway by their new filters, and ASK notices. The answer CUT follows all
-messages that were in the other gateway's queue, so it ends this. A session in this state is a
-`SessionMove` without a move: it is stored, and moves on, as any other.
+message of such a gateway by their new filters, and ASK notices. The answer CUT follows all messages
+that were in the other gateway's queue, so it ends this. A session in this state is a `SessionMove`
+without a move: it is stored, and moves on, like any other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Behind:
         self.members = set(moves.queues)
 
     def opened(self, member: str) -> None:
-        """Ask at the begin of an exchange, but only once while exchanges fail."""
+        """Send ASK at the beginning of an exchange, but only once while exchanges fail."""
         self._open.add(member)
         asked = self._asked.get(member)
         if asked is not None and self._core.now < asked[1] + AGAIN_S:

@@ -80,8 +80,8 @@ class SessionMove(Role):
         self.filters = filters
         """Filters of the session when it arrived; messages for filters added later are never
         forwarded. Of a forwarder, also the shared subscriptions that it has left. With NEW, these
-        are new filters of a session that was here, which takes closed gateways' messages by its
-        other filters.
+        are new filters of a session that was already here, which accepts closed gateways' messages
+        only by its other filters.
         """
         self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""

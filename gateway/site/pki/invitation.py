@@ -181,7 +181,7 @@ def read(path: Path) -> Invitation:
 
 
 def prove(invitation: Invitation, csr: bytes) -> bytes:
-    """Return the request to join, for the gateway that invited."""
+    """Return the request to join, for the inviting gateway."""
     mac = _mac(invitation.secret, invitation.id, csr)
     return Request(id=invitation.id, csr=csr.decode(), mac=mac).model_dump_json().encode()
 

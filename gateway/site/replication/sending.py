@@ -83,7 +83,7 @@ class Copying:
         self.holder: str | None = None
         """The member that has the copies, or will get them."""
         self._asked = False
-        """Whether the holder has not reported its rows yet."""
+        """Whether the holder still has to report its rows."""
         self._before = last
         """The last row that a member may have from an earlier run."""
         self._sent_to: dict[str, int] = {}

@@ -55,7 +55,7 @@ def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
 
 
 def went_on_twice(claims: Mapping[str, Claim]) -> bool:
-    """Whether two members have a session that went on without the other one."""
+    """Whether two members each have a session that continued without the other one."""
     live = {name: claim.older for name, claim in claims.items() if is_live(claim)}
     return any(one in live[other] and other in live[one] for one, other in combinations(live, 2))
 

@@ -12,9 +12,9 @@ stays, and is suspect. Its member reports that when it is on disk, in answer to 
 message, and only then the other record ends. So a link that breaks earlier does no harm. A record
 from a copy of a store ends in favour of any other record.
 
-The message tells, by the sender's own name among the older members, whether the sender has a
-session that can be used. If both have one, the client had two sessions, each with messages that the
-other one may have delivered: the remaining session is replaced (Session Present 0).
+If the older members include the sender's own name, the message says that the sender has a session
+that can be used. If both have one, the client had two sessions, each with messages that the other
+one may have delivered: the remaining session is replaced (Session Present 0).
 
 A member that may have forgotten ended sessions, as after a restore, sends the message for all
 clients. All records of a member that hears it become suspect.
@@ -86,7 +86,7 @@ class Ending:
         """The epoch below which the record of a client has ended here, by client."""
 
     def joined(self, member: str) -> None:
-        """Begin to tell the member about all outdated sessions; it gets a lease afterwards."""
+        """Begin to notify the member of all outdated sessions; it gets a lease afterwards."""
         listener = self._listeners[member] = _Listener()
         listener.clients.update(dict.fromkeys(self._holder.older_at(member)))
         if ALL_CLIENTS in listener.clients:  # first, before any session moves here

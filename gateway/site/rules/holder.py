@@ -46,13 +46,12 @@ class Held(NamedTuple):
 class Outcome(NamedTuple):
     """The place of a client's session.
 
-    - here: it is here, and the newest: Session Present 1.
+    - here: the session is here, and is the newest: Session Present 1.
     - none: no valid session exists: Session Present 0, and a new session in this client's record,
       in place of one that may be there. Counted and logged if a member was silent, or `suspect`.
-    - doubt: it is here, and marked as suspect on disk: a silent member may have a newer one. If it
-      holds
-      received QoS 2 identifiers outside a proved board's anti-replay window, they are forgotten:
-      Session Present 0. Otherwise it continues. Counted and logged.
+    - doubt: the session is here, and marked as suspect on disk: a silent member may have a newer
+      one. If it holds received QoS 2 identifiers outside a proved board's anti-replay window, they
+      are forgotten: Session Present 0. Otherwise it continues. Counted and logged.
     - failed: nothing was decided (`reason`): the session is at another member and cannot move here,
       or the client has gone. Refuse the CONNECT.
 
@@ -66,7 +65,9 @@ class Outcome(NamedTuple):
     suspect: bool = False
     """Whether a new session may replace one of which the client does not know that it has ended."""
     twofold: bool = False
-    """Whether two sessions went on without one another. A new session replaces a suspect one."""
+    """Whether two sessions continued without knowing of one another. A new session replaces a
+    suspect one.
+    """
 
 
 class Holder(Protocol):
@@ -78,7 +79,7 @@ class Holder(Protocol):
         """Return the record of a client; it may still wait for its commit (`on_disk`)."""
 
     def on_disk(self, done: Done) -> None:
-        """Call `done` when everything that `held` returns now is on disk."""
+        """Call `done` when everything that `record` returns now is on disk."""
 
     def give(self, client: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         """Move a session to another member in one commit: the client is disconnected (0x8E) if it
@@ -98,15 +99,15 @@ class Holder(Protocol):
         done: Callable[[str | None], None],
     ) -> None:
         """Take over the session of these parts in one commit, in place of the previous one; its
-        record gets `epoch`, `older` and `suspect`. `held` may return the previous record until
+        record gets `epoch`, `older` and `suspect`. `record` may return the previous record until
         then. done: called with None, or with the reason of a failure (bad parts, limits); after a
         failure nothing has changed.
         """
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
         """Set epoch and `older` of the client's record in one commit; it is no longer a copy. A
-        session that is here stays, and a session that has moved away is here again. If there is
-        none and a client waits, the broker creates one next. (If that fails, the record stays
+        session that is here stays, and a session that has moved away returns. If there is no
+        session and a client waits, the broker creates one next. (If that fails, the record stays
         without a session; a suspect one stays until the client has come.)
         """
 
@@ -119,8 +120,8 @@ class Holder(Protocol):
         """Mark the session as suspect in one commit. A connected client is disconnected."""
 
     def mark_twofold(self, client: str) -> None:
-        """Note, with the next commit, that the client had another session that went on without this
-        one. A new session replaces this one if it is suspect.
+        """Note, with the next commit, that the client had another session, which continued without
+        this one. A new session replaces this one if it is suspect.
         """
 
     def mark_all_suspect(self, done: Done) -> None:
@@ -129,12 +130,12 @@ class Holder(Protocol):
         """
 
     def confirmed(self, client: str, member: str) -> None:
-        """Note that a member holds nothing older any more: it is removed from `older`, in any later
-        commit.
+        """Note that a member has nothing older any more: a later commit removes the member from
+        `older`.
         """
 
     def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:
-        """Forget a received identifier in one commit. done: gets whether it was held."""
+        """Forget a received identifier in one commit. done: gets whether it was there."""
 
     def older_at(self, member: str) -> Iterable[str]:
         """Return the clients whose records name that member in `older`."""

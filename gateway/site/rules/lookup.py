@@ -140,7 +140,9 @@ class Lookup:
         return search.stage is Stage.ASKING
 
     def is_deciding(self, client: str) -> bool:
-        """Whether others may not change anything about this client."""
+        """Whether a decision about this client is in progress, so that nothing else may change its
+        records.
+        """
         search = self._searches.get(client)
         return client in self._working or (search is not None and search.stage is not Stage.ASKING)
 

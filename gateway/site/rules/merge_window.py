@@ -1,5 +1,4 @@
-"""Merge window: queries for one member that follow the first one within 30 ms are sent in the same
-call.
+"""Merge window: queries for one member within 30 ms of the first one are sent in the same call.
 
 In: queries, each with its `Asker`. Out: Ask frames; the replies with their askers.
 """

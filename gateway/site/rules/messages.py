@@ -66,7 +66,7 @@ class Kind(IntEnum):
     BUSY = 2
     """The sender is deciding about this client: ask again."""
     RELEASED = 3
-    """The identifier was held, and is released, on disk."""
+    """The identifier was known, and is released, on disk."""
 
 
 class Reply(NamedTuple):

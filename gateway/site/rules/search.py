@@ -60,7 +60,7 @@ class Search:
         self.patience = now
         """Time up to which the client can wait for members that are expected or busy."""
         self.quiet_until = 0.0
-        """Time up to which no member is queried (TURN_S); 0 if they are."""
+        """Time up to which no member is queried (TURN_S); 0 if they may be."""
         self.looks = now
         """Time of the next check of this search."""
         self.stage = Stage.ASKING
@@ -70,7 +70,7 @@ class Search:
         answered, and its messages of shared subscriptions go to other subscribers.
         """
         self.in_vain = False
-        """Whether a move has failed, after which a client with Clean Start 1 needs none."""
+        """Whether a move has failed. After that, a client with Clean Start 1 needs no move."""
         self.waiters: list[tuple[Waiter, Alive]] = []
         """Callers with their connections; empty for a recall (`recall`)."""
         self.suspects = suspects
@@ -86,7 +86,7 @@ class Search:
         self.restored: set[str] = set()
         """Members that have answered, and may have forgotten something."""
         self.twofold = False
-        """Whether two members have sessions that went on without one another."""
+        """Whether two members have sessions that continued without knowing of one another."""
         self.dropped: Callable[[], None] = lambda: None
         """Callback if a recall ends without a decision."""
         self.silent: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Search:
         return until
 
     def decide(self, me: str) -> Decision:
-        """Return what follows from the claims."""
+        """Return the decision that follows from the claims."""
         silent = frozenset(self.silent)
         self.twofold = len(self.claims) > 1 and went_on_twice(self.claims)
         decision = decide(me, self.claims, silent, False)

@@ -9,7 +9,7 @@ In: entries of two members for a board. Out: the valid entry, the same at every 
 - For all other fields, the entry with more changes is valid (`version`); with equal numbers the
   later one
   by its time (`at`), and in the same second the one with the greater JSON.
-- `board` is None once the name is gone because its board was renamed.
+- `board` is None once the name is unused because its board was renamed.
 - `at` also names the member of the change, and the changes before it (`stamp`): so two changes that
   did not know one another are found (`conflict`). Onceway 0.2.0 writes the time alone.
 

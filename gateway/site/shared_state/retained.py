@@ -1,7 +1,7 @@
 """Sharing of retained messages between all members (`sharing.py`). Sans-IO.
 
 In: marks of the messages here (`changed`), and entries of others. Out: entries that others lack
-(`held` returns the current one of a topic), and received ones (`enter`).
+(`find` returns the entry of a topic), and received ones (`enter`).
 """
 
 from collections.abc import Callable, Sequence

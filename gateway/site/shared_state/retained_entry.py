@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
     @property
     def mark(self) -> int:
-        """Return a number for the whole entry except `left`, which counts down."""
+        """Return a number for the whole entry except `expires_in`, which counts down."""
         encoded = _encoded(self, 0)
         return self.version << 64 | int.from_bytes(blake2b(encoded, digest_size=8).digest())
 

@@ -23,7 +23,7 @@ class Conflicts:
         self.count = 0
 
     def tell(self, text: str) -> None:
-        """Tell a person, once for each sentence."""
+        """Log a sentence, once, and remember it."""
         if text in self._last:
             return
         self._last.append(text)

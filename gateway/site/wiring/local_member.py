@@ -55,7 +55,7 @@ _UNSURE = (
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
     "PUBREL of an identifier that is unknown here, and not all other gateways could be asked",
 )
-"""End of a client before MQTT 5, where every PUBCOMP says success."""
+"""End of a client before MQTT 5, in which every PUBCOMP means success."""
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
 """Largest fraction of its Keep Alive for which a CONNECT waits for members that may be starting. A
@@ -256,9 +256,7 @@ class Site:
         return waiting[1]
 
     def _found(self, key: str, connection: Connection, outcome: Outcome) -> None:
-        """Answer the CONNECT later, because this call may come inside of the
-        broker's work.
-        """
+        """Answer the CONNECT later, because this call may be made within the broker's work."""
         self._loop.call_soon(self._placed, key, connection, outcome)
 
     def _placed(self, key: str, connection: Connection, outcome: Outcome) -> None:
@@ -293,7 +291,9 @@ class Site:
             self._await_packet(key, connection)
 
     def _await_packet(self, key: str, connection: Connection) -> None:
-        """Let the first packet of a client show that it knows that its session is new."""
+        """Wait for the client's first packet, which shows that the client knows that its session is
+        new.
+        """
         session = self.holder.session(key)
         if session is not None and session.durable and session.connection is connection:
             self._unheard.answered(key, connection)
@@ -306,8 +306,8 @@ class Site:
         """Forget received identifiers of a session that may be outdated: an identifier may stand
         for another message by now, which would be acknowledged and lost. A board's anti-replay
         window is never outdated in this way. If the client has had two sessions, both may have
-        delivered a message, so a new one replaces the remaining one, too. Return True if a new one
-        begins.
+        delivered a message, so a new one replaces the remaining one, too. Return True if a new
+        session begins.
         """
         place, session = self.holder.places.get(key), self.holder.session(key)
         twofold |= place is not None and place.unheard

@@ -167,8 +167,8 @@ class Membership:
             self._changing = asyncio.create_task(self._change())
 
     async def _change(self) -> None:
-        """Go on with another list of members, without a restart: clients stay, all links begin
-        again.
+        """Continue with another list of members, without a restart: clients stay connected, all
+        links begin again.
         """
         section = self._config.site
         while section is not None and follow(self._config):

@@ -45,8 +45,8 @@ RETRY_S = 0.5
 
 
 class _Apart(NamedTuple):
-    """A time without a link to a member, as versions of retained messages. since: the newest one
-    here at its begin. until: its end, by this gateway's clock.
+    """A time without a link to a member, as versions of retained messages. since: the newest
+    version here at its beginning. until: its end, by this gateway's clock.
     """
 
     since: int
@@ -191,7 +191,7 @@ class SiteRetained:
             self._leave_out(topic)
 
     def _tell_conflicts(self, member: str, entries: Iterable[Entry]) -> None:
-        """Tell which topics different clients changed on both sides while there was no link."""
+        """Log the topics that different clients changed on both sides while there was no link."""
         apart = self._apart.get(member)
         lost = []
         for entry in entries:

@@ -4,7 +4,7 @@ A file is written under a hidden name, synced if the server supports it (fsync@o
 renamed. SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails if the new name is
 taken, on a server that follows the draft, as OpenSSH does. Other servers replace the existing file;
 on such a server a hard link (hardlink@openssh.com) or a claim decides (`files.py`). SSH protects
-each byte on its way (RFC 4253, section 6.4), so only the size is checked afterwards.
+each byte in transit (RFC 4253, section 6.4), so only the size is checked afterwards.
 
 The server must be known: its key is looked up in ~/.ssh/known_hosts, or in the file of the option
 `known_hosts`.

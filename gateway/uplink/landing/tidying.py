@@ -3,7 +3,7 @@ connections.
 
 In: the primitives of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
 claims and proofs, and the errors of those that cannot be removed. A name that cannot be removed (a
-server without deletion, a folder of a NAS such as `@eaDir`, `.nfs…`) stops nothing.
+server without deletion, a folder of a NAS such as `@eaDir`, `.nfs…`) does not stop the tidying.
 """
 
 from collections.abc import Callable

@@ -6,6 +6,7 @@ import os
 import socket
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Timer
 
 import pytest
 
@@ -32,6 +33,20 @@ def test_files_outlive_the_disk_and_nothing_stays_mounted(tmp_path: Path) -> Non
     assert sorted(path.name for path in folder.rglob("*")) == ["1", "batches"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gateway"]
     assert disk.mount == folder
+
+
+@needs_root
+def test_a_power_cut_waits_for_a_reader_and_takes_what_was_not_synced(tmp_path: Path) -> None:
+    with kept(tmp_path / "table") as disk:
+        (disk.mount / "old").write_text("synced")
+        os.sync()
+        reader = (disk.mount / "old").open()
+        (disk.mount / "new").write_text("not synced")
+        Timer(0.3, reader.close).start()
+        disk.restart(disk.freeze())
+        assert reader.closed
+        assert (disk.mount / "old").read_text() == "synced"
+        assert not (disk.mount / "new").exists()
 
 
 def test_loop_disk_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:

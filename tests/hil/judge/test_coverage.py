@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hil.faults.ingest import STEPS, IngestKill
+from hil.faults.ingest import STEPS, CentrePowerCut, IngestKill
 from hil.judge.coverage import (
     AFTER_WRITE,
     COMMITTED,
@@ -151,5 +151,5 @@ def test_a_sweep_must_go_through_all_of_its_windows() -> None:
 
 
 def test_each_step_at_which_the_ingest_is_killed_is_a_window() -> None:
-    guarded = GUARDS[IngestKill.text]
-    assert {f"before {step}" for step in STEPS} == guarded.keys()
+    for kind in IngestKill, CentrePowerCut:
+        assert {f"before {step}" for step in STEPS} == GUARDS[kind.text].keys()

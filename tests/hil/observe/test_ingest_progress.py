@@ -42,6 +42,9 @@ def test_a_micro_batch_is_between_its_offsets_and_its_commit(tmp_path: Path) -> 
     (tmp_path / "checkpoint" / "offsets" / ".2.crc").write_text("")
     assert progress.in_batch
     assert progress.batches() == {"site/a": 3}
+    for torn in ("", "v1\n{", 'v1\n{}\n{"site'):  # by a power cut
+        (tmp_path / "checkpoint" / "offsets" / "0").write_text(torn)
+        assert progress.batches() == {}
 
 
 def test_appends_are_commits_that_add_files(tmp_path: Path) -> None:
@@ -53,6 +56,10 @@ def test_appends_are_commits_that_add_files(tmp_path: Path) -> None:
     (log / f"{1:020d}.json").write_text('{"commitInfo":{}}\n{"add":{"path":"x.parquet"}}\n')
     (tmp_path / "table" / "x.parquet").write_text("")
     assert progress.appends == progress.appends == 1
+    (log / f"{2:020d}.json").write_text("")  # torn by a power cut, and written again
+    assert progress.appends == 1
+    (log / f"{2:020d}.json").write_text('{"add":{"path":"y.parquet"}}\n')
+    assert progress.appends == 2
     assert progress.data_files() == {"x.parquet"}
 
 
