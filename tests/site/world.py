@@ -526,7 +526,7 @@ class Client:
         self.doubted = 0
         """The last message before its session went on in doubt, or ended by a late Clean Start."""
         self.went_on = 0
-        """Its last session that went on in doubt."""
+        """Number of the last session that went on in doubt, 0 for none."""
         self.cleans = False
         """Whether it has discarded its state, and no gateway has accepted it after that."""
 
@@ -861,7 +861,7 @@ class World:
             one.flight.clear()
 
     def on_ended(self, client: str, record: Record) -> None:
-        """The same session may have gone on in doubt elsewhere: what it knows now is lost."""
+        """Note an end of a session that has perhaps gone on in doubt at another member."""
         one = next(one for one in self.clients if one.name == client)
         if record.session is not None and one.went_on == record.session.number:
             one.doubted = self.numbers

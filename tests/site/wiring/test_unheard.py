@@ -63,7 +63,7 @@ def test_client_that_sends_something_has_heard_it(sites: Sites, power: bool, oth
 @pytest.mark.parametrize("power", [True, False])
 @pytest.mark.parametrize("other", ["a", "b", "c"])
 @pytest.mark.parametrize("later", [0.0, 4.0])
-def test_client_is_told_again_of_an_end_that_was_decided_without_it(
+def test_client_that_missed_the_end_of_its_session_is_told_again(
     power: bool, other: str, later: float
 ) -> None:
     """c decides that the session at b is over; its client does not hear that."""
