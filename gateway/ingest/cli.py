@@ -12,9 +12,10 @@ import typer
 
 from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError, UsageError
-from gateway.ingest import places
-from gateway.ingest.command import Job, build
+from gateway.ingest import class_archive, places
+from gateway.ingest.command import Job, build, downloaded_jars
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
+from gateway.ingest.prepare import prepare as prepare_centre
 from gateway.system.durations import seconds
 from gateway.system.gateway_name import shown
 
@@ -189,6 +190,29 @@ def command(
         settle,
     ).submitted()
     print(json.dumps({"command": str(made)}) if as_json else made)
+
+
+@app.command()
+def prepare(memory: Memory = None, as_json: JsonOption = False) -> None:
+    """Download Delta, and store the classes that Java loads. Each start then takes a quarter less
+    time.
+
+    This takes about a minute and 200 MB in ~/.ivy2.5.2. After an update of Java or of Onceway, do
+    it again: until then a start takes as long as before. Needs the internet only for the jars.
+
+    Example: onceway ingest prepare
+    """
+
+    def tell(step: str) -> None:
+        if not as_json:
+            print(f"{step} ...", file=sys.stderr, flush=True)
+
+    archive = prepare_centre(memory, tell)
+    size = archive.stat().st_size
+    if as_json:
+        print(json.dumps({"archive": str(archive), "bytes": size}))
+    else:
+        print(f"Prepared: {archive}, {size / 1e6:.0f} MB")
 
 
 @app.command()
@@ -588,5 +612,7 @@ def _execute(job: Job) -> None:
             "Spark needs Java 17 or 21, and there is no `java` here",
             hint="On Debian: apt-get install default-jre-headless",
         )
+    if (jars := downloaded_jars()) is not None and class_archive.is_stale(jars):
+        print("This start takes longer, until: onceway ingest prepare", file=sys.stderr, flush=True)
     command = job.first()
     os.execve(command.arguments[0], command.arguments, {**os.environ, **command.environment})  # noqa: S606

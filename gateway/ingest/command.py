@@ -7,13 +7,15 @@ In: options of the ingest and of spark-submit. Out: environment and argument lis
 import os
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from gateway.commands.extras import how_to_get
 from gateway.errors import OncewayError
+from gateway.ingest import class_archive
 from gateway.ingest.memory import driver_heap
 
 HERE = Path(__file__).parent
@@ -37,6 +39,8 @@ S3_IN_SPARK = "commons-codec io.netty org.apache.httpcomponents software.amazon.
 IVY = ".ivy2.5.2"
 """Spark's folder of downloads, below the home directory."""
 
+Archive = Literal["use", "write", "leave"]
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -59,16 +63,19 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job. spark: options of spark-submit; script: program and options of the ingest."""
+    """A job. spark: options of spark-submit; script: program and options of the ingest;
+    environment: variables for Spark.
+    """
 
     spark: list[str]
     script: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
 
     def submitted(self) -> Command:
         """Return the command: spark-submit starts Java, which starts the script."""
         # spark-submit takes its home from the first find-spark-home on the path.
         path = f"{SUBMIT.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        environment = {"PYSPARK_PYTHON": sys.executable, "PATH": path}
+        environment = {"PYSPARK_PYTHON": sys.executable, "PATH": path, **self.environment}
         return Command(environment, [str(SUBMIT), *self.spark, *self.script])
 
     def first(self) -> Command:
@@ -79,6 +86,7 @@ class Job:
         quiet = ["--conf", "spark.ui.showConsoleProgress=false"]  # a shell would show bars
         options = shlex.join([*quiet, *self.spark, "pyspark-shell"])
         environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": options}
+        environment |= self.environment
         return Command(environment, [sys.executable, str(BEGIN), *self.script])
 
 
@@ -89,13 +97,15 @@ def build(
     memory: str | None = None,
     conf: list[str] | None = None,
     downloaded: bool = False,
+    archive: Archive = "use",
 ) -> Job:
     """Return the job that runs `script` (a path from this folder).
 
     memory: the driver's; by default a value for this machine. conf: KEY=VALUE settings for Spark,
     which override the ingest's own. downloaded: whether Delta's jars are named as files if an
-    earlier start has downloaded them, which saves a lookup and thirty log lines. An `s3a:` URL
-    among the options adds the packages for tables there. Raises OncewayError if Spark is not
+    earlier start has downloaded them, which saves a lookup and thirty log lines. archive: what Java
+    does then with the archive of its classes (`class_archive.py`). An `s3a:` URL among the options
+    adds the packages for tables there. Raises OncewayError if Spark is not
     installed beside this Python, or a setting is invalid.
     """
     if find_spec("pyspark") is None or not SUBMIT.exists():
@@ -107,9 +117,19 @@ def build(
     java = f"-XX:+UseParallelGC -Dlog4j2.configurationFile={(HERE / 'log4j2.properties').as_uri()}"
     spark = ["--master", master, "--driver-memory", memory or driver_heap()]
     s3 = any(option.startswith("s3a:") for option in options)
-    spark += (_jars() if downloaded and not s3 else None) or packages(s3)
+    found = downloaded_jars() if downloaded and not s3 else None
+    environment = dict[str, str]()
+    if found is None:
+        spark += packages(s3)
+    else:
+        spark += ["--jars", ",".join(map(str, found))]
+        if archive != "leave":
+            writes = archive == "write"
+            chosen = class_archive.options_to_write if writes else class_archive.options
+            more, environment = chosen(found)
+            java = f"{java} {more}".rstrip()
     spark += ["--driver-java-options", java, *settings]
-    return Job(spark, [str(HERE / script), *options])
+    return Job(spark, [str(HERE / script), *options], environment)
 
 
 def packages(s3: bool = False) -> list[str]:
@@ -148,7 +168,7 @@ def _hadoop() -> str:
     return jar.stem.removeprefix("hadoop-client-api-")
 
 
-def _jars() -> list[str] | None:
-    """Return options with Delta's jars from an earlier start; None if one is missing."""
+def downloaded_jars() -> list[Path] | None:
+    """Return Delta's jars from an earlier start; None if one is missing."""
     found = [Path.home() / IVY / "jars" / name for name in jars()]
-    return ["--jars", ",".join(map(str, found))] if all(jar.is_file() for jar in found) else None
+    return found if all(jar.is_file() for jar in found) else None

@@ -57,7 +57,15 @@ from hil.faults.line import (
     LineWrongBaud,
     PortUnplugged,
 )
-from hil.faults.machine import ClockJump, DiskFull, DiskSlow, LandingRefuses, LandingSlow, UploadCut
+from hil.faults.machine import (
+    ClockJump,
+    ClockUnknown,
+    DiskFull,
+    DiskSlow,
+    LandingRefuses,
+    LandingSlow,
+    UploadCut,
+)
 from hil.faults.refusal import PublicationRefused
 from hil.faults.sensor import BusContention, SensorOpen, SensorShorted, SensorSwapped
 from hil.faults.site import (
@@ -115,6 +123,7 @@ OfGateway = (
     | DiskFull
     | DiskSlow
     | ClockJump
+    | ClockUnknown
     | OtherBrokerRestart
 )
 OfUplink = (

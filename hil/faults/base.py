@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hil.faults.fault import Evidence, Fault
+from hil.faults.preload import Machine
 from hil.faults.under_test import SystemUnderTest
 
 OF_ONE_GATEWAY = ("gateway", "uplink", "landing")
@@ -193,6 +194,9 @@ class Kind(BaseModel, ABC):
     def impossible(self) -> str | None:
         """Return the reason why the fault is impossible on this machine, or None."""
         return None
+
+    def prepare(self, machine: Machine) -> None:
+        """Change the machine before its program starts for the first time."""
 
     def aim(self, fault: Fault) -> dict[str, Any] | None:
         """Return the exact place to strike, in counts of the broken part, which the judge compares

@@ -14,8 +14,9 @@ from pydantic import Field
 
 from hil.faults.base import Kind, Milliseconds, Seconds, Unit
 from hil.faults.fault import Evidence, Fault
+from hil.faults.preload import Machine
 from hil.faults.under_test import SystemUnderTest
-from hil.observe.counters import wait_until
+from hil.observe.counters import comes, wait_until
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
 SIZES = ((1.5, 4.0), (4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
@@ -122,6 +123,33 @@ class ClockJump(MachineFault):
 
     def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:
         return {"shift": self.value(fault), "since": since, "until": until}
+
+
+class ClockUnknown(Kind):
+    """A machine without a battery clock: it starts with the time of its last shutdown, which the
+    kernel calls unsynchronised, and is set by the network later. For a gateway with trust_clock =
+    false.
+    """
+
+    gateways: ClassVar[Literal["any", "one", "several"]] = "one"
+    text: ClassVar[str] = "start without the time"
+    part: ClassVar[str] = "gateway"
+    looked: ClassVar[bool] = True
+    machine_of: ClassVar[str] = "gateway"
+    kind: Literal["clock-unknown"]
+    behind_h: Annotated[float, Unit("h")] = Field(default=100.0, ge=0, le=CENTURY)
+    """Hours by which the clock is late until then."""
+
+    def prepare(self, machine: Machine) -> None:
+        machine["unknown"], machine["clock_ns"] = 1, -int(self.behind_h * 3600) * 10**9
+
+    async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
+        machine = system.site.machine("gateway")
+        before = machine["asked"]
+        machine["clock_ns"] = machine["unknown"] = 0
+        if not before or not await comes(lambda: machine["asked"] > before):
+            return None
+        return Evidence(f"the gateway asked {before} times for the time", {"times": before})
 
 
 class LandingFault(MachineFault):

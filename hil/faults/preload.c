@@ -19,6 +19,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/timex.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -50,6 +51,8 @@ struct machine {
     int64_t cut;
     int64_t slow_ms;  /* fsync and fdatasync below `folder` take longer */
     int64_t clock_ns; /* added to the time of day */
+    /* adjtimex says that no source has set the clock; else, that one has */
+    int64_t unknown;
     /* the program stops at the last of so many steps: before a write below `folder` or to a line,
      * after a sync */
     int64_t steps;
@@ -62,6 +65,7 @@ struct machine {
     /* steps taken since the rig set it to 0, and how many when the program was stopped */
     int64_t taken, stood;
     int64_t refused, halved, slowed, shifted, held; /* how often each was */
+    int64_t asked; /* how often adjtimex was called */
     char pattern[PATTERN];
     char found[PATH_MAX]; /* the file before which the program was stopped */
 };
@@ -538,6 +542,16 @@ int rename(const char *from, const char *to)
 }
 
 /* --- clock --- */
+
+int adjtimex(struct timex *state)
+{
+    int result = REAL(adjtimex)(state);
+    if (!machine || result < 0)
+        return result;
+    count(&machine->asked);
+    state->status = machine->unknown ? state->status | STA_UNSYNC : state->status & ~STA_UNSYNC;
+    return machine->unknown ? TIME_ERROR : TIME_OK;
+}
 
 int clock_gettime(clockid_t clock, struct timespec *now)
 {

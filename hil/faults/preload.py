@@ -17,6 +17,7 @@ FIELDS = (
     "cut",
     "slow_ms",
     "clock_ns",
+    "unknown",
     "steps",
     "hold",
     "window",
@@ -30,6 +31,7 @@ FIELDS = (
     "slowed",
     "shifted",
     "held",
+    "asked",
 )
 WORD = struct.Struct("=q")
 PATTERN_SIZE = 256
@@ -62,12 +64,12 @@ class Machine:
 
     def __getitem__(self, name: str) -> int:
         """Return the value of a switch, or how often the program met its effect so far (refused,
-        halved, slowed, shifted, held).
+        halved, slowed, shifted, held, asked).
         """
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 
     def __setitem__(self, name: str, value: int) -> None:
-        """Set full, cut, hold: 0 or 1; slow_ms; clock_ns; steps (see preload.c)."""
+        """Set full, cut, hold, unknown: 0 or 1; slow_ms; clock_ns; steps (see preload.c)."""
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
 
     def arm(self, window: int, let_pass: int = 0) -> None:

@@ -14,7 +14,7 @@ simulated board lost on a busy machine counts only as measured by its simulator.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -117,12 +117,15 @@ class Clocks:
         self._lines: dict[str, _Line] = defaultdict(_Line)
         self._holds: dict[str, int] = {}
         self._struck: list[Event] = []
+        self.unknown = False
+        """Whether the gateway starts without the time."""
 
     def take(self, event: Event) -> None:
         data = event.data
         match event.hop, event.event:
             case "rig", "run":
                 self._begin(data["bench"].get("fault", ()))
+                self.unknown = starts_unknown(data["bench"])
             case "rig", "clock":
                 self._offsets.append(data["utc"] - event.t)
             case "board", "start":
@@ -133,7 +136,7 @@ class Clocks:
                 self._lines[data["device"]].behind.append((event.t, _behind(event)))
             case "board", "publication" if "sampled" in data:
                 self._lines[data["device"]].behind.append((event.t, _behind(event)))
-            case "wire" | "air", "welcome" | "time":
+            case "wire" | "air", "welcome" | "time" if data.get("timed", True):
                 self._lines[data["line"]].welcomes.append(event.t)
             case "wire" | "air", "publish" if data.get("direction", "up") == "up":
                 self._lines[data["line"]].published.append(event.t)
@@ -241,7 +244,9 @@ class Clocks:
         met = line.met(life)
         if met is not None and met <= sampled - JOURNALLED_NS:
             return "it has no time, and the board had met the gateway before it sampled"
-        if arrived < life[1]:
+        # a payload without a time may be on its way when the gateway learns the time
+        late = self.unknown and not any(life[0] <= t < arrived - SETTLES_NS for t in line.welcomes)
+        if arrived < life[1] and not late:
             return "it has no time, and came from the life of the board in which it was sampled"
         return None
 
@@ -288,6 +293,11 @@ class Clocks:
             if jump.since + SETTLES_NS <= low and high <= jump.until:
                 return {jump.by}
         return {0} | {jump.by for jump in self._jumps if jump.near(low, high, SETTLES_NS)}
+
+
+def starts_unknown(bench: Mapping[str, Any]) -> bool:
+    """Whether the gateway of a bench starts without the time."""
+    return any(fault["kind"] == "clock-unknown" for fault in bench.get("fault", ()))
 
 
 def _always(off: list[tuple[int, int]]) -> str | None:

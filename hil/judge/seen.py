@@ -183,9 +183,11 @@ class Seen:
 
     def _take_sighting(self, event: Event) -> None:
         """Add a row as seen at a hop."""
+        row = _at_hop(event)
         if event.hop == "spool":
             self.stores.add(event.data["origin"])
-        row = _at_hop(event)
+            if self.clocks.unknown and row.columns.get("received", 0) is None:
+                del row.columns["received"]  # filled in before the row lands
         if not self.nameless.keeps(event.hop, event.data, row):
             self.ways[_key(event.data)][event.hop].append(row)
             self.places[row.origin, row.position].add(_key(event.data))

@@ -1,6 +1,6 @@
 """The ingest's progress, seen from outside: Spark's checkpoint and the Delta log, both folders of
 small files. In: the two folders. Out: micro-batches begun and ended, number of appends to the
-table, its data files. A micro-batch has begun when `offsets/N` exists and has ended when
+table. A micro-batch has begun when `offsets/N` exists and has ended when
 `commits/N` does (Structured Streaming's checkpoint format).
 """
 
@@ -41,10 +41,6 @@ class IngestProgress:
             if not self._versions.get(path.name):  # a power cut may take a commit back
                 self._versions[path.name] = '"add":' in path.read_text()
         return sum(self._versions.values())
-
-    def data_files(self) -> set[str]:
-        """Return the names of the table's data files, committed or not."""
-        return {path.name for path in self._table.glob("*.parquet")}
 
     def batches(self) -> dict[str, int]:
         """Return the last batch of each feed in the newest micro-batch that has ended; none while

@@ -149,6 +149,9 @@ class Site:
         """Return the machine of a program, the same one each time."""
         if program not in self._machines:
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
+            for fault in self.bench.fault:
+                if fault.machine_of == program:
+                    fault.prepare(self._machines[program])
         return self._machines[program]
 
     def needs_faulty_machine(self, kind: str) -> bool:

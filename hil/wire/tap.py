@@ -152,7 +152,8 @@ class Tap:
             if old is not self._gateways:
                 self._sessions.remove(old)
                 self._end(old)
-        self._say("welcome", {"incarnation": welcome.incarnation, **session.inputs})
+        offer = {"incarnation": welcome.incarnation, "timed": welcome.utc > 0}
+        self._say("welcome", {**offer, **session.inputs})
 
     def _end(self, session: _Session) -> None:
         ways = {direction: way.counts() for direction, way in session.ways.items()}

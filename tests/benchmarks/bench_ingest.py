@@ -27,6 +27,7 @@ from gateway.ingest.delta.tables import Table
 from gateway.ingest.landing.keys import Keys, keys_url, save
 from gateway.ingest.landing.offsets import Feeds
 from gateway.ingest.landing.place import Landing
+from gateway.ingest.prepare import prepare
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.readings import READINGS
 from gateway.uplink.batch import Manifest, Origin, encode, file_stem, sha256
@@ -309,9 +310,10 @@ def inside(folder: Path, parts: list[str], history: int) -> None:
 
 
 def start(folder: Path) -> list[Figure]:
-    """Measure the time from the start of a process to the first rows in a new table, and the ends
-    of its steps; beside that, the start of Spark alone. Both take turns.
+    """Measure the time from the start of a prepared process to the first rows in a new table, and
+    the ends of its steps; beside that, the start of Spark alone. Both take turns.
     """
+    prepare(None, print)
     ours: dict[str, list[float]] = {}
     bare = []
     for turn in range(TURNS):
@@ -331,7 +333,7 @@ def start(folder: Path) -> list[Figure]:
             ours.setdefault(step, []).append(modified(made) - begun)
         script = str(Path(__file__).with_name("bare_spark.py"))
         begun = time.time()
-        _run(command.build(script, [str(place.folder)], downloaded=True))
+        _run(command.build(script, [str(place.folder)], downloaded=True, archive="leave"))
         bare.append(modified(place.folder / "done") - begun)
     medians = {step: statistics.median(times) for step, times in ours.items()}
     took, alone = medians.pop(""), statistics.median(bare)

@@ -75,6 +75,53 @@ def test_a_mark_knows_what_was_taken_of_the_window_and_nothing_else(taken: list[
             assert all(found.has(number) and not found.is_below(number) for number in known)
 
 
+near_steps = st.lists(st.integers(1, 3 * WINDOW), max_size=12)
+
+
+@given(near_steps, near_steps)
+@example([], [])
+@example([1], [])
+@example([], [1])
+@example([1], [1 + WINDOW])
+@example([1 + WINDOW], [1])
+@example([1], [2 + WINDOW])
+@example([2 + WINDOW], [1])
+@example([70, 69], [70, 68])
+def test_a_merged_mark_knows_what_either_gateway_has_taken(
+    ours: list[int], theirs: list[int]
+) -> None:
+    marks, other = Marks([]), Mark("b", 2, 7)
+    for sequence in ours:
+        marks.of("b", 7).add(sequence)
+    for sequence in theirs:
+        other.add(sequence)
+    merged = marks.merge(other.row())
+    assert merged is marks.of("b", 7) is marks.latest("b")
+    assert (merged.commit, merged.row()[:3]) == (0, ("b", 0, 7))
+    highest = merged.highest
+    assert highest == max([0, *ours, *theirs])
+    known = {number for number in {*ours, *theirs} if number >= highest - WINDOW}
+    assert {number for number in range(1, 5 * WINDOW) if merged.has(number)} == known
+
+
+def test_the_latest_mark_of_a_device_is_the_one_used_last() -> None:
+    marks = Marks([])
+    assert marks.latest("b") is None
+    first, _ = marks.of("b", 1), marks.of("b", 2)
+    assert marks.latest("b") is marks.of("b", 2)
+    assert marks.of("b", 1) is first is marks.latest("b")
+
+
+def test_identifiers_of_an_older_version_are_completed_and_merged() -> None:
+    """The board's next sequence says which of the sequences with such an identifier is meant."""
+    for at_peer in (False, True):
+        marks = Marks([("b", 0, 7, 0, 0, b"" if at_peer else pack(">3H", 5, 0xFFFF, 0))])
+        mark = marks.merge(("b", 1, 7, 0, 0, pack(">3H", 5, 0xFFFF, 0)))
+        mark.greeted(0x2_0006)
+        assert [mark.has(number) for number in (0x2_0005, 0x1_FFFF, 5)] == [True, True, False]
+        assert mark.row()[5] == b"", "they are completed once"
+
+
 def test_a_row_fits_the_store_and_a_window_without_a_gap_takes_a_byte() -> None:
     mark = Mark("b", 0, 7)
     for sequence in range(1, 100):

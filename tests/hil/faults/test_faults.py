@@ -33,7 +33,14 @@ from hil.faults.board import (
 from hil.faults.gateway import GatewayKill, GatewayPowerCut, restart
 from hil.faults.ingest import STEPS, CheckpointLost, IngestKill, IngestStop
 from hil.faults.line import LineCut, LineNoise
-from hil.faults.machine import DiskFull, LandingRefuses, LandingSlow, MachineFault, UploadCut
+from hil.faults.machine import (
+    ClockUnknown,
+    DiskFull,
+    LandingRefuses,
+    LandingSlow,
+    MachineFault,
+    UploadCut,
+)
 from hil.faults.sweep import BoardPowerCutAtEachByte
 from hil.judge.checker import Verdict, check
 from hil.judge.coverage import (
@@ -92,6 +99,24 @@ async def test_a_machine_misbehaves_under_its_program_until_it_was_met(
         evidence = await kind.inject(fault(kind.kind), rig)
         assert machine.set_to == [value, 0]
         assert (evidence.data["times"] if evidence else 0) == times
+
+
+@pytest.mark.parametrize(("asked", "again"), [(0, 1), (3, 0), (3, 1)])
+async def test_a_start_without_the_time_has_happened_if_the_gateway_asked_before_and_after(
+    asked: int, again: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hil.observe.counters.PATIENCE", 0.05)
+
+    class Machine(dict[str, int]):
+        def __setitem__(self, name: str, value: int) -> None:
+            super().__setitem__(name, value)
+            super().__setitem__("asked", asked + again)
+
+    machine = Machine(asked=asked, unknown=1, clock_ns=-1)
+    rig: Any = SimpleNamespace(site=SimpleNamespace(machine={"gateway": machine}.__getitem__))
+    evidence = await ClockUnknown(kind="clock-unknown").inject(fault("clock-unknown"), rig)
+    assert (machine["unknown"], machine["clock_ns"]) == (0, 0)
+    assert (evidence is not None) is bool(asked and again)
 
 
 @given(seed=st.integers(0, 2**32))

@@ -16,6 +16,7 @@ import pytest
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Version
 from gateway.mqtt.reason import ReasonCode
+from hil.faults.machine import ClockUnknown
 from hil.faults.newest_commit import holds_publication
 from hil.faults.preload import Machine
 from hil.faults.windows import (
@@ -63,6 +64,29 @@ def run(machine: Machine, file: Path) -> tuple[str, float, str]:
     )
     written, seconds, ahead = done.stdout.strip().split("|")
     return written, float(seconds), ahead
+
+
+SYNCHRONISED = "from gateway.runtime.clock import synchronised; print(synchronised())"
+
+
+def test_a_clock_of_unknown_time_is_late_and_becomes_known(machine: Machine) -> None:
+    ClockUnknown(kind="clock-unknown", behind_h=24).prepare(machine)
+    program = f"import time; print(time.time()); {SYNCHRONISED}"
+
+    def look() -> list[str]:
+        argv = [sys.executable, "-c", program]
+        env = {**os.environ, **machine.env}
+        return subprocess.run(
+            argv, env=env, capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    late, known = look()
+    assert known == "False"
+    assert time.time() - 25 * 3600 < float(late) < time.time() - 24 * 3600 + 1
+    machine["unknown"] = machine["clock_ns"] = 0
+    now, known = look()
+    assert (known, machine["asked"]) == ("True", 2)
+    assert abs(float(now) - time.time()) < 600
 
 
 def test_a_good_machine(machine: Machine, tmp_path: Path) -> None:

@@ -87,6 +87,19 @@ def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival
     )
 
 
+def test_reading_may_lack_the_time_before_the_gateway_knows_it() -> None:
+    fault = {"kind": "clock-unknown"}
+    made = clocks(said("welcome", 201, timed=False), said("publish", 202, direction="up"))
+    assert "no gateway had given the board one" in told(made, UTC + 250, 250, 251)
+    assert "in which it was sampled" in told(made, None, 250, 251), "of a gateway with the time"
+    learnt = (said("welcome", 201, timed=False), said("time", 260))
+    made = clocks(*learnt, said("publish", 202, direction="up"), faults=[fault])
+    assert told(made, None, 250, 251) == ""
+    assert told(made, None, 259, 260 + SETTLES_NS / S) == "", "it was on its way"
+    assert "in which it was sampled" in told(made, None, 250, 261 + SETTLES_NS / S)
+    assert told(made, UTC + 250, 250, 261) == "", "the board reckons back"
+
+
 def test_a_publish_that_a_start_overtook_is_no_meeting_of_the_new_life() -> None:
     on_its_way = said("publish", 200.0004, direction="up")
     later = said("welcome", 201), said("publish", 201.1, direction="up")

@@ -60,7 +60,6 @@ def test_appends_are_commits_that_add_files(tmp_path: Path) -> None:
     assert progress.appends == 1
     (log / f"{2:020d}.json").write_text('{"add":{"path":"y.parquet"}}\n')
     assert progress.appends == 2
-    assert progress.data_files() == {"x.parquet"}
 
 
 async def test_waiter_for_a_count_wakes_when_it_is_reached() -> None:

@@ -131,6 +131,7 @@ def test_messages_of_both_ends_are_reported_and_dup_is_counted() -> None:
         [
             {
                 "event": "welcome",
+                "timed": False,
                 "incarnation": 77,
                 "boot": 5,
                 "attempt": 0,

@@ -1,0 +1,166 @@
+"""The archive of Java's classes is used where it fits, and never where it is not whole."""
+
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import OncewayError
+from gateway.ingest import class_archive, command, prepare
+from gateway.system.lock import Locked, ProcessLock
+
+pytest.importorskip("pyspark")
+
+VERSION = ["-Xlog:class+load", "-version"]
+"""Java names each class that it loads and where from, and its version."""
+FROM_ARCHIVE = "shared objects file (top)"
+
+
+@pytest.fixture
+def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Delta's jars, in a home whose name has a space."""
+    monkeypatch.setenv("HOME", str(tmp_path / "a home"))
+    monkeypatch.delenv("SPARK_DIST_CLASSPATH", raising=False)
+    folder = tmp_path / "a home" / command.IVY / "jars"
+    folder.mkdir(parents=True)
+    for name in command.jars():
+        (folder / name).touch()
+    return [folder / name for name in command.jars()]
+
+
+@pytest.fixture
+def archive(jars: list[Path]) -> Path:
+    """An archive that Java has written."""
+    written, _ = class_archive.options_to_write(jars)
+    subprocess.run(["java", *shlex.split(written), "-version"], check=True, capture_output=True)
+    return class_archive.keep(jars)
+
+
+def started(jars: list[Path]) -> str:
+    """Return the output of Java at a start with the options for these jars."""
+    found, _ = class_archive.options(jars)
+    line = ["java", *shlex.split(found), *VERSION]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def test_java_takes_classes_from_the_archive_in_a_folder_with_a_space(
+    jars: list[Path], archive: Path
+) -> None:
+    assert FROM_ARCHIVE in started(jars)
+    job = command.build("jobs/stream.py", [], downloaded=True)
+    assert str(archive) in job.first().environment["PYSPARK_SUBMIT_ARGS"]
+    assert job.first().environment["SPARK_DIST_CLASSPATH"].split(":") == [*map(str, jars)]
+    assert "SharedArchive" not in str(command.build("jobs/stream.py", []).submitted())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_damaged_archive_is_no_harm(jars: list[Path], archive: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    data = bytearray(archive.read_bytes())
+    at = draw.randrange(len(data)) if seed else 0
+    data[at : at + 64] = draw.randbytes(len(data[at : at + 64]))
+    archive.unlink()
+    archive.write_bytes(data)
+    said = started(jars)
+    assert "openjdk version" in said.lower() or "java version" in said.lower()
+    assert "warning" not in said
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, -4096, -1])
+def test_an_archive_that_is_cut_is_not_used(jars: list[Path], archive: Path, size: int) -> None:
+    """Java would crash: it reads beyond the end of the mapped file."""
+    data = archive.read_bytes()
+    archive.unlink()
+    archive.write_bytes(data[:size])
+    assert class_archive.options(jars) == ("", {})
+    assert class_archive.is_stale(jars)
+
+
+def test_an_archive_of_another_java_is_not_used_and_a_start_says_what_to_do(
+    jars: list[Path], archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not class_archive.is_stale(jars)
+    other = tmp_path / "java"
+    (other / "bin").mkdir(parents=True)
+    shutil.copy(sys.executable, other / "bin" / "java")
+    monkeypatch.setenv("JAVA_HOME", str(other))
+    assert class_archive.options(jars) == ("", {})
+    assert class_archive.is_stale(jars)
+    line = [str(Path(sys.executable).with_name("onceway")), "ingest", "run"]
+    places = [f"--{what}={tmp_path}" for what in ("landing", "table", "checkpoint")]
+    (other / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
+    done = subprocess.run([*line, *places], capture_output=True, text=True, check=False)
+    assert "onceway ingest prepare" in done.stderr
+
+
+def test_an_updated_java_does_not_use_the_archive(
+    jars: list[Path], archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.touch()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    (jars[0].parent / class_archive.PART).touch()
+    kept = class_archive.keep(jars)
+    assert str(kept) in class_archive.options(jars)[0]
+    assert not archive.exists(), "an older archive stays for ever"
+    os.utime(java, (1, 1))
+    assert class_archive.options(jars) == ("", {})
+
+
+def test_jars_of_the_user_stay_first_in_the_class_path(
+    jars: list[Path], archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_DIST_CLASSPATH", "/opt/ours.jar:/opt/theirs/*")
+    _, environment = class_archive.options(jars)
+    found = environment["SPARK_DIST_CLASSPATH"].split(":")
+    assert found == ["/opt/ours.jar", "/opt/theirs/*", *map(str, jars)]
+
+
+def test_a_java_that_writes_no_archive_is_named_and_an_interrupted_one_is_not_kept(
+    jars: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (jars[0].parent / class_archive.PART).write_bytes(b"a part, of a prepare that was killed")
+    monkeypatch.setattr(prepare, "_practise", lambda *_: "")
+    with pytest.raises(OncewayError, match="Java wrote no archive of its classes"):
+        prepare.prepare(None, lambda _: None)
+    assert not list(jars[0].parent.glob("*.jsa"))
+
+
+def test_one_process_prepares_at_a_time(jars: list[Path]) -> None:
+    with (
+        closing(ProcessLock(jars[0].parent / prepare.LOCK)),
+        pytest.raises(Locked, match="already in use by process"),
+    ):
+        prepare.prepare(None, lambda _: None)
+
+
+@pytest.mark.soak
+def test_a_prepared_ingest_runs_from_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the jars of this machine's home."""
+    found = command.downloaded_jars()
+    if found is None:
+        pytest.skip("no jars of Delta are downloaded")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / command.IVY / "jars").mkdir(parents=True)
+    for jar in found:
+        (tmp_path / command.IVY / "jars" / jar.name).symlink_to(jar)
+    said: list[str] = []
+    archive = prepare.prepare("1g", said.append)
+    assert said == ["Running the ingest on one batch, and storing Java's classes"]
+    assert archive.stat().st_size > 50e6
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", f"-Xlog:class+load:file={tmp_path}/loaded.log")
+    prepare._practise("1g", "use")
+    loaded = (tmp_path / "loaded.log").read_text().splitlines()
+    assert sum(FROM_ARCHIVE in line for line in loaded) > 5000
+    read = [line for line in loaded if ".sql.delta." in line and "source: file:" in line]
+    assert not read, "classes of Delta were read from jars"
