@@ -63,7 +63,7 @@ def test_client_that_sends_something_has_heard_it(sites: Sites, power: bool, oth
 @pytest.mark.parametrize("power", [True, False])
 @pytest.mark.parametrize("other", ["a", "b", "c"])
 @pytest.mark.parametrize("later", [0.0, 4.0])
-def test_client_that_missed_the_end_of_its_session_is_told_again(
+def test_missed_end_of_a_session_is_repeated(
     power: bool, other: str, later: float
 ) -> None:
     """c decides that the session at b is over; its client does not hear that."""
@@ -106,7 +106,7 @@ def test_client_that_missed_the_end_of_its_session_is_told_again(
     assert sum("c" in member.site.holder.places for member in sites.members.values()) <= 1
 
 
-def test_clients_that_never_come_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_unheard_ends_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     sites = Sites("a", "b")
     monkeypatch.setattr(gateway.site.wiring.places, "MOST_UNHEARD", 3)
     holder = sites.members["a"].site.holder
