@@ -65,7 +65,7 @@ def share(connection: sqlite3.Connection, incoming: Iterable[Entry], member: str
             conflicts.append(found)
         entries[entry.name] = merged(known, entry) if known else entry
     _revoke_renamed(entries, [*before.values(), *sent])
-    conflicts += _twins(entries, {entry.name for entry in sent})
+    conflicts += _with_one_number(entries, {entry.name for entry in sent})
     for name, entry in entries.items():
         row = _row(entry, rows.get(name))
         if entry != before.get(name) or _digest(row) != stands.get(name):
@@ -73,7 +73,7 @@ def share(connection: sqlite3.Connection, incoming: Iterable[Entry], member: str
     return Shared(list(entries.values()), left_out, conflicts)
 
 
-def _twins(entries: dict[str, Entry], sent: set[str]) -> list[Conflict]:
+def _with_one_number(entries: dict[str, Entry], sent: set[str]) -> list[Conflict]:
     """Return pairs of boards with one number by radio, of which one was sent."""
     known: dict[tuple[int, int], Entry] = {}
     found = []

@@ -70,7 +70,7 @@ def update_devices(
         if not as_json:
             print(f"{known.name}: {row.get('error') or row['outcome']}", flush=True)
         if row["outcome"] == _PUT_BACK:
-            break  # the next board would fare no better
+            break  # the next board would fail in the same way
     if as_json:
         print(json.dumps(done, indent=2))
     elif not wanted:

@@ -65,7 +65,7 @@ def mistakes(
         )
     found += [
         f"acl, section {number}: a board is not a user, so denials for every user do not hold"
-        " for boards. If it should: boards = true, beside users"
+        " for boards. If it should: boards = true, in addition to users"
         for number, section in enumerate(sections, 1)
         if (section.deny_write or section.deny_read)
         and "*" in section.users

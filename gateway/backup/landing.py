@@ -84,7 +84,7 @@ class Pieces(io.RawIOBase):
 
     def __init__(self, first: Path) -> None:
         self._first, self._index = first, 0
-        self._file: io.BufferedIOBase = io.BytesIO()  # what `close` finds if the file is not there
+        self._file: io.BufferedIOBase = io.BytesIO()  # closed by `close` if the file does not exist
         self._file = first.open("rb")
 
     def readable(self) -> bool:

@@ -121,7 +121,7 @@ class Registry:
 
     def _reread(self, patience_s: float) -> bool:
         stamp = self._look()
-        if stamp in (b"", self._stamp):  # one that is gone for a moment has let nobody in
+        if stamp in (b"", self._stamp):  # a file missing for a moment admits no board
             if stamp:
                 self.reading.succeed()
             return False
@@ -516,7 +516,7 @@ class Watch:
         ]
         for stranger in strangers:
             if "key" in stranger:
-                continue  # `serial_port.py` has logged what lets it in: its name alone does not
+                continue  # `serial_port.py` has logged how to admit it: not by name alone
             if stranger["name"] not in self._logged and len(self._logged) < _MOST_TOLD:
                 self._logged.add(stranger["name"])
                 log.warning(

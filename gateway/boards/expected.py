@@ -247,7 +247,7 @@ class Expected:
         return [(name, state) for name, state in self.states.items() if state.is_problem]
 
     @property
-    def refused_twins(self) -> list[tuple[str, str]]:
+    def refused_duplicates(self) -> list[tuple[str, str]]:
         """Return connected boards whose name a second, refused board uses: the name, and the second
         board's port.
         """

@@ -271,7 +271,7 @@ def release(
     writer: Writer = "auto",
 ) -> None:
     """Take batches from quarantine into the table that were repaired at the landing place. May run
-    beside the ingest, unless the table is on S3.
+    while the ingest runs, unless the table is on S3.
 
     Example: onceway ingest release --landing /srv/landing --table /srv/lake/publications
     """
@@ -305,8 +305,8 @@ def compact(
     conf: Conf = [],  # noqa: B006
     writer: Writer = "auto",
 ) -> None:
-    """Merge the tables' small files into large ones. Run it once a day. May run beside the ingest,
-    which waits for it on a local disk. If the table is on S3, stop the ingest first.
+    """Merge the tables' small files into large ones. Run it once a day. May run while the ingest
+    runs, which waits for it on a local disk. If the table is on S3, stop the ingest first.
 
     Example: onceway ingest compact --table /srv/lake/publications
     """
@@ -331,7 +331,7 @@ def summarise(
     writer: Writer = "auto",
 ) -> None:
     """Bring the tables about devices up to date: the devices (…_devices), and the readings of each
-    device per day (…_quality). May run beside the ingest, unless the table is on S3.
+    device per day (…_quality). May run while the ingest runs, unless the table is on S3.
 
     Example: onceway ingest summarise --table /srv/lake/publications
     """
@@ -360,7 +360,7 @@ def expire(
     writer: Writer = "auto",
 ) -> None:
     """Delete old publications and their readings. Their keys are kept, so that no old batch adds
-    them again. May run beside the ingest, unless the table is on S3.
+    them again. May run while the ingest runs, unless the table is on S3.
 
     Example: onceway ingest expire --table /srv/lake/publications --older-than 400d
     """

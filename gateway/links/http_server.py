@@ -44,7 +44,7 @@ def server(handler: Handler, name: str, longest_body: int = 0) -> web.Server:
             return await handler(request)
         except (web.HTTPException, ConnectionError):
             raise
-        except (ValueError, web.RequestPayloadError) as error:  # such as a header that is no text
+        except (ValueError, web.RequestPayloadError) as error:  # such as a header that is not text
             quiet.exception("", exc_info=error)
             return _closing(400, "The request cannot be read.\n")
         except Exception as error:

@@ -19,7 +19,7 @@ app = typer.Typer(help="Try the notifications of problems.", no_args_is_help=Tru
 def try_channels(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Let the running gateway send a test message on each channel of [notify].
+    """Let the running gateway send a test message on each configured channel.
 
     Example: onceway notify test
     """

@@ -89,8 +89,8 @@ def invite(
     as_json: JsonOption = False,
 ) -> None:
     """Write a file that lets one other gateway join, once. Run it on the first gateway of the site,
-    which must be running when the other one joins. With --address, it need not be in
-    [site.members]: no other file is edited, and no gateway of the site restarts.
+    which must be running when the other one joins. With --address, the name need not be in
+    `site.members`: no other file is edited, and no gateway of the site restarts.
 
     Example: sudo onceway site invite barn --address 10.0.0.12:8884
     """

@@ -1,5 +1,4 @@
-"""Copies of the cells of rows that change rarely, and a search for rows that differ from their
-copies.
+"""Twins of rows that change rarely: copies of their cells, and a search for rows that differ.
 
 In: an open store. Out: rows that have changed or are gone since they were written. The copies are
 rows of `twin`, which triggers of SQLite write in the same transaction as the row. So the copies

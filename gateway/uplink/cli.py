@@ -228,7 +228,7 @@ def run(
     try:
         job = _job(config, data, landing, name)
     except NoUplink:
-        notify("READY=1")  # what was asked for is done: nothing
+        notify("READY=1")  # no uplink is wanted, so the service is ready
         raise
     logs.configure(log_format or logs.Form(job.log.format), job.log.level, ("gateway",))
     stop = _stop_by_signal()

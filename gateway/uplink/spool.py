@@ -47,7 +47,7 @@ second.
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
 WAY = "uplink.way"  # in `meta`: how the landing place refuses a taken name (`landing.Way`)
-RIVAL = "uplink.rival"  # in `meta`: of another one of our name: JSON with seen (µs UTC), what, note
+RIVAL = "uplink.rival"  # in `meta`: another gateway of our name; JSON: seen (µs UTC), what, note
 _BATCHES, _MESSAGES, _BYTES, _FAILURES = (
     "uplink.batches",
     "uplink.readings",  # its name since 0.1; it has always counted rows, so messages

@@ -32,7 +32,7 @@ from gateway.uplink.spool import Spool
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The spool of a gateway: list waiting publications, or save them without an uplink.",
+    help="The spool of a gateway: count its messages, land those of a dead gateway, discard them.",
 )
 
 

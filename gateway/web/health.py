@@ -224,8 +224,8 @@ def _backup(source: Source) -> list[Problem]:
 def _boards(source: Source) -> list[Problem]:
     """Return silent boards, and problems that boards report or that the gateway has with them."""
     expected = source.expected
-    silent, refused_twins = (
-        (expected.problems, expected.refused_twins) if expected is not None else ([], [])
+    silent, refused_duplicates = (
+        (expected.problems, expected.refused_duplicates) if expected is not None else ([], [])
     )
     reported = source.boards.problems(source.broker.monotonic) if source.boards is not None else []
     return [
@@ -240,7 +240,7 @@ def _boards(source: Source) -> list[Problem]:
                 f"Give it a name of its own: sudo onceway device add NAME --port {port}",
                 f"{name} doubled",
             )
-            for name, port in refused_twins
+            for name, port in refused_duplicates
         ),
         *(Problem("boards", text, about=about) for about, text in reported),
     ]

@@ -3,7 +3,7 @@
 In: the names of its gateways, a spreading factor, the numbers of its boards. Out: places in metres,
 such that one gateway hears a board, or two do.
 
-The gateways stand in a ring, so far apart that no other gateway hears a board beside one of them.
+The gateways stand in a ring, so far apart that only the nearest one hears a board next to it.
 Halfway between two neighbours both hear a board, and no other gateway does.
 """
 

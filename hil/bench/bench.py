@@ -3,6 +3,7 @@
 """
 
 from collections import Counter
+from itertools import combinations
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -23,6 +24,12 @@ from hil.faults.base import OF_ONE_GATEWAY
 from hil.faults.line import LineTrace
 
 LEAST_READINGS = 4  # of a board
+RUNS = 6
+COVERING = tuple(combinations(range(1, RUNS), 3))
+"""Runs in which each option is taken: any two of these sets of three of five runs have one in
+common, and each has one that the other lacks; in run 0 no option is taken (Kleitman and Spencer,
+1973).
+"""
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
 CROWD = "crowd-moves"
@@ -57,7 +64,9 @@ class Bench(BaseModel):
     to the boards. subscriber: programs that subscribe at the gateway.
 
     config: settings of gateway and uplink that differ from the rig's own, by section of
-    gateway.toml. nemesis: random faults, which are added to those of `fault`.
+    gateway.toml. options: other values of some keys (`section.key`), of which the seed takes half;
+    seeds 0 to 5 have each pair of options with both, one and neither. nemesis: random faults, which
+    are added to those of `fault`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -81,6 +90,7 @@ class Bench(BaseModel):
     client: list[ClientTable] = []
     subscriber: list[SubscriberTable] = []
     config: dict[str, dict[str, str | int | float | bool | list[str]]] = {}
+    options: dict[str, str | int | float | bool] = Field(default={}, max_length=len(COVERING))
     fault: list[AnyKind] = []
     nemesis: Nemesis | None = None
     limits: Limits = Limits()
@@ -108,6 +118,17 @@ class Bench(BaseModel):
     @classmethod
     def _real_ones_alone(cls, data: Any) -> Any:
         return {"boards": 0, **data} if isinstance(data, dict) and data.get("board") else data
+
+    @model_validator(mode="after")
+    def _chosen(self) -> "Bench":
+        """Put the options of this seed into `config`."""
+        config = {section: dict(keys) for section, keys in self.config.items()}
+        for (key, value), runs in zip(self.options.items(), COVERING, strict=False):
+            if self.seed % RUNS in runs:
+                section, _, name = key.partition(".")
+                config.setdefault(section, {})[name] = value
+        object.__setattr__(self, "config", config)
+        return self
 
     @model_validator(mode="after")
     def _drawn(self) -> "Bench":

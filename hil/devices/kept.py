@@ -71,7 +71,7 @@ def main(
     rng = random.Random(f"{seed}/kills")
     places = sorted(rng.sample(range(1, messages + 1), min(kills, messages)))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        from hil.faults.loop_disk import LoopDisk, missing  # the program proper needs no faults
+        from hil.faults.loop_disk import LoopDisk, missing  # the publishing program needs no faults
 
         disk = None
         if kills and missing() is None:

@@ -15,7 +15,7 @@ from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import comes, wait_until
 from hil.observe.table import count
 
-ASIDE_EVERY = 1.0  # s between looks at the tables beside the main one
+ASIDE_EVERY = 1.0  # s between looks at the other tables
 # time without a batch: twice the age at which a batch is cut (hil/programs/site.py)
 STUCK_S = 4.0
 

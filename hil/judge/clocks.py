@@ -204,7 +204,7 @@ class Clocks:
         welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
         earlier = [t for t in welcomes if t <= sampled] or welcomes[:1]
         if not earlier:
-            return None  # without a time, see told()
+            return None  # without a time: `time_fault` judges it
         nearest, farthest = (end(abs(sampled - t) for t in earlier) for end in (min, max))
         lost = line.lost(life)
         least = (nearest - lost) // DRIFT

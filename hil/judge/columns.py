@@ -159,7 +159,7 @@ def hasty(
         for found in way["batch"]:
             if "written" in found.columns:
                 size = len(found.payload or b"")
-                # a row of no publisher of the run may be as old as it likes
+                # a row of no publisher of the run may have any age
                 first = _sampled(way["board"][0]) if way["board"] else -FAR
                 row = first, found.columns["written"] * 1000, size
                 batches[found.origin, found.columns["batch"]].append(row)

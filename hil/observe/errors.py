@@ -14,5 +14,7 @@ _TRACEBACK = re.compile(r"^( *)Traceback \(most recent call last\):\n(?:\1 .*\n)
 def note_errors(history: History, program: str, log: Path) -> None:
     """Enter the errors of a log. A program that has not run has none."""
     if log.exists():
-        for found in _TRACEBACK.finditer(log.read_text(errors="replace")):
-            history.add(program, "erred", error=found[2])
+        lines = log.read_text(errors="replace")
+        plain = lines.replace('"Traceback (', "\nTraceback (").replace("\\n", "\n")  # of JSON
+        for found in _TRACEBACK.finditer(plain):
+            history.add(program, "erred", error=found[2].removesuffix('"}'))

@@ -92,14 +92,14 @@ class Tap:
         self.first_hello: Hello | None = None
         self.refusals = 0
         """Number of WELCOMEs that refused the board."""
-        # the newest session, and before it the one of the board until it takes the newest, and that
-        # of the gateway: a board may restart several times before it takes one
+        # the newest session, and before it those that board and gateway still use: a board may
+        # restart several times before it accepts one
         self._sessions: list[_Session] = []
         self._gateways: _Session | None = None
 
     def feed(self, direction: str, data: bytes) -> None:
         for body in self._cutters[direction].feed(data):
-            with suppress(FrameError):  # no end takes an invalid one
+            with suppress(FrameError):  # no end accepts an invalid one
                 if kind_of(body) is Kind.HANDSHAKE:
                     if belongs(body, handshake_seal(body)):
                         self._handshake(direction, read_handshake(body))
@@ -146,7 +146,7 @@ class Tap:
         connection = Connection(welcome.incarnation, self._say)
         session = _Session(hello, welcome, welcome.seal(hello, self._key()), connection)
         if session.seal is None:
-            return  # no board takes it, or the wire was laid after its HELLO
+            return  # no board accepts it, or the wire was connected after its HELLO
         self._sessions.insert(0, session)
         for old in self._sessions[2:]:
             if old is not self._gateways:

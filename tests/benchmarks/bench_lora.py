@@ -43,7 +43,7 @@ def reading(identifier: int) -> Turn:
 
 
 def airtime(factor: int, radio: Radio) -> float:
-    """ms of both frames, sealed."""
+    """Return the airtime of both sealed frames, in ms."""
     cipher, turn = SessionCipher(KEY), reading(9)
     up = cipher.seal(Header(NETWORK, DEVICE, TURN, 1), UP, 1, pack_turn(turn))
     done = pack_answer(Answer(tuple(expected(turn))), turn)

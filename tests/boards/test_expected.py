@@ -135,14 +135,14 @@ def test_each_refusal_has_its_own_words_and_the_remedy_of_the_port(
 
 def test_an_impostor_beside_the_board_itself_makes_no_problem_of_it(site: Site) -> None:
     assert site.look(Seen(connected=True, port=PORT, refused="/dev/ttyUSB1")) == "fine"
-    assert site.expected.refused_twins == [("roof-1", "/dev/ttyUSB1")]
+    assert site.expected.refused_duplicates == [("roof-1", "/dev/ttyUSB1")]
     site.expected.pause("roof-1", 60)
-    assert site.expected.refused_twins == []
+    assert site.expected.refused_duplicates == []
     site.expected.pause("roof-1", 0)
     site.look(Seen(refused="/dev/ttyUSB1"))
-    assert site.expected.refused_twins == [], "it is the board itself that is refused"
+    assert site.expected.refused_duplicates == [], "it is the board itself that is refused"
     site.look(HERE)
-    assert site.expected.refused_twins == []
+    assert site.expected.refused_duplicates == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.broker.delivery import NeededRows
 from gateway.broker.ledger import Ledger
+from gateway.broker.marks import Mark
 from gateway.broker.message_ids import unpack_set
 from gateway.broker.receive_flow import ReceiveFlow
 from gateway.config.sections import LimitsSection
@@ -44,6 +45,75 @@ def test_stored_flow_is_restored(steps: list[tuple[bool, tuple[int, ...]]]) -> N
         again = ReceiveFlow(Ledger(0, LimitsSection(), NeededRows(1, {})))
         again.restore(row)
         assert (again.received.keys(), again.outstanding) == (kept, 0)
+
+
+def new_flow() -> ReceiveFlow:
+    return ReceiveFlow(Ledger(0, LimitsSection(), NeededRows(1, {})))
+
+
+def test_identifiers_of_an_earlier_connection_count_after_their_publish_has_come_again() -> None:
+    flow = new_flow()
+    flow.keep((1, 2, 3))
+    assert flow.outstanding == 3
+    flow.suspend()
+    assert flow.outstanding == 0
+    flow.repeat(1)
+    flow.repeat(1)
+    flow.repeat(9)  # only the window knows it
+    assert flow.outstanding == 1
+    assert flow.release((1, 2, 9)) == [2]
+    assert (flow.outstanding, list(flow.received)) == (0, [3])
+    flow.keep((4,))
+    flow.unacknowledged = 2
+    assert flow.outstanding == 3
+    flow.suspend()
+    flow.drop()
+    assert (flow.outstanding, flow.received) == (0, {})
+
+
+def test_another_mark_forgets_identifiers_and_waits_for_its_own_commit() -> None:
+    flow, mark, other = new_flow(), Mark("b", 0, 7), Mark("b", 1, 8)
+    mark.add(5)
+    mark.commit, other.commit = 4, 3
+    flow.keep((1,))
+    assert flow.use_mark(mark) is True
+    assert (flow.mark, flow.received, flow.commit, flow.row()) == (mark, {}, 4, b"")
+    assert flow.is_duplicate((5,), 5) is True
+    assert flow.is_duplicate((6,), 6) is False
+    flow.keep((6,))
+    assert flow.use_mark(mark) is False
+    assert flow.received == {6: True}
+    assert flow.use_mark(other) is True
+    assert (flow.received, flow.commit) == ({}, 4)
+    assert flow.use_mark(None) is True
+
+
+def test_a_publication_without_a_mark_is_a_duplicate_by_its_identifier() -> None:
+    flow = new_flow()
+    flow.keep((1, 2))
+    given = [(1,), (3, 2), (3, 3), (3, 4), (3,)]
+    assert [flow.is_duplicate(one, 0) for one in given] == [True, True, True, False, False]
+
+
+def test_identifiers_that_a_journal_cannot_have_beside_the_new_one_are_forgotten() -> None:
+    flow = new_flow()
+    apart = [100, 36, 37, 163, 164, 1, 65_530, 40_000]
+    flow.keep(tuple(apart))
+    flow.outdate(100)
+    assert sorted(flow.received) == [37, 163], "fewer than 64 before or behind it"
+    flow.outdate(110)
+    assert sorted(flow.received) == [163]
+
+
+def test_the_row_is_short_whether_there_are_few_identifiers_or_many() -> None:
+    dense, wide = new_flow(), new_flow()
+    dense.keep(tuple(range(1, 400)))
+    dense.release((1,))
+    assert len(dense.row()) < 100, "as bits"
+    wide.keep(tuple(range(1, 0x10000, 500)))
+    assert len(wide.received) == 132
+    wide.release((1, 501, 1001, 1501))
+    assert len(wide.row()) == 2 * 128, "as a list"
 
 
 def test_a_hoard_of_identifiers_costs_few_bytes_a_message() -> None:

@@ -125,7 +125,9 @@ def _groups(words: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
 
 
 def test_only_the_terminal_breaks_the_lines_of_help() -> None:
-    """A paragraph is one line, in each help and in each list of commands."""
+    """A paragraph is one line, in each help and in each list of commands. No help has words in
+    square brackets: rich takes them for markup, and shows nothing.
+    """
     texts = {name: command.help or "" for name, command in TREE.items()}
     for point in [None, *sorted(item.name for item in entry_points(group="onceway.commands"))]:
         for words, group in _groups([], _build(point)):
@@ -133,6 +135,9 @@ def test_only_the_terminal_breaks_the_lines_of_help() -> None:
     assert len(texts) > 100
     for name, text in texts.items():
         assert not re.search(r"[^\n]\n[^\n]", text), name
+        assert "[" not in text, name
+    for name, command in TREE.items():
+        assert not any("[" in (getattr(item, "help", None) or "") for item in command.params), name
 
 
 @pytest.mark.parametrize("width", ["40", "73", "120"])

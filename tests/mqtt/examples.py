@@ -1,5 +1,4 @@
-"""Packets beside the bytes that they are written as: one entry for each form of each packet that
-the standards know.
+"""Packets, each with its encoded bytes: one entry for each form of each packet in the standards.
 
 Bytes are hex with spaces; text in quotes stands for its UTF-8. `Example.packet` is what the bytes
 mean.

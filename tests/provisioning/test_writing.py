@@ -333,7 +333,7 @@ def test_a_name_is_written_by_one_command_at_a_time(
 def test_name_taken_after_the_plan_was_made_is_refused(
     registry: Registry, boards: dict[str, Flash], firmware: Path
 ) -> None:
-    """The firmware would fit two boards: the user must build it first, or answer a question."""
+    """Another command has given the name to another board in the meantime."""
     late = plans.provision(registry, "roof-1")
     _write(registry, plans.provision(registry, "roof-1"), firmware, "/dev/a")
     entered = registry.get("roof-1")

@@ -245,7 +245,7 @@ async def test_the_port_of_a_silent_board_does_not_look_like_that_of_a_good_one(
 
 
 def test_status_shows_each_port_with_a_trouble_once() -> None:
-    """The gateway is well while an unregistered board waits for a person."""
+    """A port of an unregistered board is shown, but is not a problem of the gateway."""
     ports = {"/dev/ttyA": None, "/dev/ttyB": "a stranger asks", "/dev/ttyC": "is busy"}
     found = {
         "problems": [{"what": "/dev/ttyC: is busy", "todo": "Stop that program"}],

@@ -117,7 +117,7 @@ async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path, 
 
 
 async def test_power_cut_at_every_eeprom_write_of_a_later_start(tmp_path: Path, step: int) -> None:
-    """The same when slots are used again: every cell that is written held something else before."""
+    """The slots are reused: every written cell had other content before."""
     eeprom = await used_eeprom(tmp_path / "used")
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
     for number in range(1, writes + 1, step):

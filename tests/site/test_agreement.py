@@ -7,8 +7,9 @@ from tests.site.gateways import Gateways, end
 
 
 async def test_different_lists_of_members_are_named_everywhere(tmp_path: Path) -> None:
-    """The lists are named by status, health, log and doctor of both, and all answers are with
-    suspect sessions."""
+    """The lists are named by status, health, log and doctor of both, and all clients are answered
+    with suspect sessions.
+    """
     found = Gateways(tmp_path, "attic", "barn", web=True)
     file = found.config("attic")
     file.write_text(file.read_text().replace("[site.members]\n", '[site.members]\nden = "d:1"\n'))

@@ -276,7 +276,7 @@ async def _says_nothing(peer: Peer) -> None:
 async def test_backoff_is_forgiven_by_an_answered_question(
     site: Site, monkeypatch: pytest.MonkeyPatch, talk: Callable[[Peer], object], forgiven: bool
 ) -> None:
-    """A link that breaks soon, again and again."""
+    """The link breaks soon after each dial."""
     waits: list[float] = []
     monkeypatch.setattr(net_module, "TICK_S", 0.02)
     timeout = asyncio.timeout

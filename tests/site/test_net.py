@@ -29,7 +29,9 @@ from tests.system.test_dial import silent
 SILENT_S = 2.0
 """The bound that `[site]` promises."""
 LOOK_S = 0.01
-"""Time is counted in looks: one in which this loop had no turn says nothing of the member."""
+"""Seconds between looks. Time is counted in looks, because a look without a turn of this loop
+proves nothing about the member.
+"""
 
 
 @pytest.fixture(scope="module", params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy])

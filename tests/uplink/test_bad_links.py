@@ -1,5 +1,5 @@
-"""The uplink over links that cut, stall and crawl: each reading lands once, an outage is one line,
-and its end another.
+"""The uplink over links that break, stall or are slow: each reading lands once, and an outage makes
+one log line at its beginning and one at its end.
 """
 
 import json

@@ -34,7 +34,7 @@ OURS = {
     # A file of the table that cannot be read is an error, or its keys would count as new.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    # The commits say how far each gateway was taken.
+    # The commits contain the progress of each gateway.
     "spark.databricks.delta.commitInfo.enabled": "true",
 }
 """Settings of the ingest's own session only. Such a setting of spark-submit is ignored, with a line
@@ -51,8 +51,8 @@ SETTINGS = {
     CATALOG: "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # By default Delta reads its own log with 50 tasks, which makes each commit three times as slow.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # By default the sums beside a commit list all files of a small table. The first commit of a new
-    # table then costs a query.
+    # By default the checksum file of a commit lists all files of a small table. The first commit of
+    # a new table then costs a query.
     "spark.databricks.delta.allFilesInCrc.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
     # A micro-batch is in memory for seconds: compressing costs more time than it saves.

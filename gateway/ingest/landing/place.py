@@ -351,7 +351,7 @@ class Landing:
     def with_time(self, announced: Announced) -> Announced:
         """Return the manifest with the time at which it landed."""
         written = self.modified(announced.feed, announced.number)
-        if written is None or not 0 <= written < LATEST_S:  # as a wrong clock says it
+        if written is None or not 0 <= written < LATEST_S:  # as from a wrong clock
             return announced
         return replace(announced, landed=datetime.fromtimestamp(written, UTC))
 

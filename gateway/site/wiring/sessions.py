@@ -433,7 +433,7 @@ class SessionHolder:
         session = self.session(client)
         if session is not None and not session.incarnation and not session.receive_flow.received:
             # an identifier that the client may have used at the other member: from now on, and
-            # wherever the session moves, a new session replaces it in doubt
+            # wherever the session moves, a new session replaces it if it is suspect
             session.receive_flow.keep((_OTHERS,))
             if session.durable:
                 session.receive_flow.commit = self._broker.keep_flow(session)

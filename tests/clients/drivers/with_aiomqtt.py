@@ -42,7 +42,9 @@ async def subscribe(client: aiomqtt.Client) -> None:
 
 
 async def publish(client: aiomqtt.Client, left: list[int]) -> None:
-    """left: numbers of messages that `publish` has not returned for."""
+    """Publish the remaining messages. left: numbers of messages for which `publish` has not
+    returned.
+    """
 
     async def some() -> None:
         while left:

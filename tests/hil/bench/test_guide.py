@@ -35,7 +35,7 @@ MODELS: dict[str, type[BaseModel]] = {
     "nemesis": Nemesis,
 }
 ELSEWHERE = {
-    "": {*MODELS, "board", "config", "fault"},
+    "": {*MODELS, "board", "config", "fault", "options"},
     "commands": {"kind", "drawn", "table"},
 }
 """Keys that are tables, and those that the rig fills in."""

@@ -4,6 +4,7 @@ refused with its reason.
 
 from collections import Counter
 from dataclasses import asdict
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -810,3 +811,17 @@ def test_a_firmware_that_no_chip_can_take_is_reported_with_the_other_mistakes(
     first, *lines = str(refused.value).splitlines()
     assert first == f"{path}: the bench has 3 mistakes:"
     assert sum(f"{hex_file}: {why}" in line for line in lines) == 1
+
+
+def test_six_seeds_have_each_pair_of_options_with_both_one_and_neither() -> None:
+    runs = []
+    for seed in range(6):
+        bench = load("options", seed=seed)
+        assert Bench.model_validate(bench.model_dump()) == bench
+        drawn = {
+            f"{section}.{key}": v for section, of in bench.config.items() for key, v in of.items()
+        }
+        assert drawn.items() <= bench.options.items()
+        runs.append([key in drawn for key in bench.options])
+    for one, other in combinations(range(len(runs[0])), 2):
+        assert len({(run[one], run[other]) for run in runs}) == 4

@@ -1,7 +1,10 @@
 """Errors that a program has logged and outlived."""
 
+import logging
+import sys
 from pathlib import Path
 
+from gateway.system.logs import JsonFormatter
 from hil.observe.errors import note_errors
 from hil.observe.history import History, read
 
@@ -31,3 +34,19 @@ def test_each_traceback_is_reported(tmp_path: Path) -> None:
             {"error": "AttributeError: 'uvloop.loop.Handle' object has no attribute 'when'"},
         )
     ]
+
+
+def test_a_traceback_in_a_log_of_json_is_reported(tmp_path: Path) -> None:
+    log, why = tmp_path / "gateway.log", 'no "x" in C:\\name'
+    try:
+        raise KeyError(why)
+    except KeyError:
+        caught = sys.exc_info()
+    record = logging.LogRecord("onceway", logging.ERROR, "f.py", 1, "failed", (), caught)
+    quiet = logging.LogRecord("onceway", logging.ERROR, "f.py", 1, "Traceback of none", (), None)
+    log.write_text("".join(f"{JsonFormatter().format(one)}\n" for one in (quiet, record)))
+    history = History(tmp_path / "history.jsonl")
+    note_errors(history, "gateway", log)
+    history.close()
+    [found] = read(history.path)
+    assert found.data["error"].startswith("KeyError: ")

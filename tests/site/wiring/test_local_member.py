@@ -341,7 +341,7 @@ def copy_of(member: World) -> sqlite3.Connection:
 
 
 def leave_an_identifier(sites: Sites, at: str) -> None:
-    """The client publishes there, does not release, and goes."""
+    """Publish at a member, and disconnect without PUBREL."""
     client = sites.connect(at)
     client.take(Connack)
     sites.say(client, Publish("x", b"old", 2, 7))
