@@ -63,9 +63,7 @@ def test_client_that_sends_something_has_heard_it(sites: Sites, power: bool, oth
 @pytest.mark.parametrize("power", [True, False])
 @pytest.mark.parametrize("other", ["a", "b", "c"])
 @pytest.mark.parametrize("later", [0.0, 4.0])
-def test_missed_end_of_a_session_is_repeated(
-    power: bool, other: str, later: float
-) -> None:
+def test_missed_end_of_a_session_is_repeated(power: bool, other: str, later: float) -> None:
     """c decides that the session at b is over; its client does not hear that."""
     sites = Sites("a", "b", "c")
     client = sites.connect("b")
