@@ -22,6 +22,7 @@ from gateway.commands.control_client import NotRunning, ask
 from gateway.commands.options import no_gateway, nothing_named
 from gateway.errors import OncewayError, Unknown, UsageError
 from gateway.links.lora.frames import LONGEST_NAME
+from gateway.system.amounts import were
 from gateway.system.logs import printable
 from provisioning import boards, device, ports
 from provisioning.channel import radios
@@ -349,7 +350,7 @@ def read_log(
         print(json.dumps(rows, indent=2))
         return
     if lost := rows[-1]["lost"]:
-        print(f"({lost} earlier lines were overwritten)")
+        print(f"({were(lost, 'earlier line')} overwritten)")
     for row in rows[:-1]:
         print(f"{_time_of(row)}  {printable(row['text'])}")
 

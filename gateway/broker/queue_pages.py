@@ -170,7 +170,7 @@ def _tell(core: Core, session: Session, missing: int) -> None:
         "%s: %d messages of its queue are gone from the store. %s. See: onceway store check",
         printable(session.client),
         missing,
-        "The others go on"
+        "Its other messages are kept"
         if goes_on
         else "The session ends, and its client learns it by Session Present 0",
         extra=about(client=session.client, reason="store_damaged"),

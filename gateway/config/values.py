@@ -141,9 +141,7 @@ def split_beat(value: str) -> tuple[str, int, bool, str]:
 
 def _check_below(value: str) -> str:
     if value and (not value.endswith("/") or value.startswith("$") or topic_name_problem(value)):
-        raise ValueError(
-            'must be the first levels of a topic with / behind them, such as "site-1/"'
-        )
+        raise ValueError('must be the first levels of a topic and end with /, such as "site-1/"')
     return value
 
 

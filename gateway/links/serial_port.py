@@ -174,7 +174,7 @@ class SerialPort:
         self._greeting: Hello | None = None
         """The last HELLO that was looked at."""
         self._told_restarts = False
-        """Whether the log has the present sentence about restarts."""
+        """Whether the present sentence about restarts has been logged."""
         self._speaks = False
         """Whether an intact frame has arrived since the port was opened."""
         self._refusal: Refusal | None = None

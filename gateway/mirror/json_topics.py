@@ -65,7 +65,7 @@ class Mirror:
         """Names of removed boards, until the next check. Home Assistant must first learn that the
         board is removed, so that it does not take an empty message for a value."""
         self._coming: list[tuple[str, str, Reading]] = []
-        self.looking = Job("mirror", "the mirror of readings does not go on", LOOP_S)
+        self.looking = Job("mirror", "the mirror of readings has stopped", LOOP_S)
         self.jobs = [self.looking, *self.last.jobs]
         self._thread = ThreadPoolExecutor(1, "readings")
         self._task: asyncio.Task[None] | None = None

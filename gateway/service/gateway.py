@@ -75,8 +75,8 @@ class BrokenState(OncewayError):
         super().__init__(
             "the gateway has stopped after an internal error: data in memory may be half"
             " changed. Nothing acknowledged is lost",
-            hint="The lines above say what happened: please report them. A start goes on from the"
-            " store; systemd does that by itself",
+            hint="The lines above say what happened: please report them. The next start continues"
+            " from the store; systemd starts the gateway by itself",
         )
 
 

@@ -121,7 +121,7 @@ class Uplink:
                         raise (
                             error
                             if isinstance(error, OncewayError)
-                            else OncewayError(f"cannot go on: {_words(error)}")
+                            else OncewayError(f"cannot continue: {_words(error)}")
                         ) from error
                     self._failed(error, stop)
                     continue

@@ -161,7 +161,7 @@ def _run(*command: str | Path) -> str:
     )
     if done.returncode:
         raise OncewayError(
-            f"a disk whose power can be cut cannot be had here ({done.stderr.strip()})",
+            f"a disk whose power can be cut cannot be created here ({done.stderr.strip()})",
             str(command[0]),
         )
     return done.stdout

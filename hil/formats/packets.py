@@ -283,7 +283,7 @@ class _Reader:
             try:
                 name = Property(number)
             except ValueError as error:
-                raise PacketError(f"a property {number:#04x}, which there is not") from error
+                raise PacketError(f"a property {number:#04x}, which does not exist") from error
             found.append((name, part.value(name)))
         return tuple(found)
 
@@ -299,7 +299,7 @@ class _Reader:
 
 def _read(kind: int, flags: int, body: bytes) -> Packet:
     if kind == 0:
-        raise PacketError("a packet of kind 0, which there is not")
+        raise PacketError("a packet of kind 0, which does not exist")
     reader = _Reader(body)
     match Kind(kind):
         case Kind.CONNECT:

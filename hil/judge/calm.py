@@ -1,9 +1,8 @@
-"""Checks a run in which nothing is broken: then the gateway refuses nothing and ends no
-connection, and nothing is sent again. A program that repairs its own mistakes passes all other
-checks.
+"""Checks a run in which nothing is broken: then the gateway refuses nothing and ends no connection,
+and nothing is sent again. A program that repairs its own mistakes passes all other checks.
 
-In: a history. Out: a sentence for each of these without a cause. A run has a cause if it has a
-fault, another broker, several gateways, or a spool that may be full.
+In: a history. Out: a sentence for each of these events without a cause. A cause is a fault, another
+broker, several gateways, or a spool that may be full.
 """
 
 from collections import Counter, defaultdict

@@ -112,8 +112,8 @@ def open_session(named_tables: bool = False) -> SparkSession:
 
 
 def _skip_lookup(spark: SparkSession) -> None:
-    """Spare a Python process in which Spark looks for data sources in all installed packages. The
-    ingest registers its only one. In a version without this method Spark looks.
+    """Save a Python process in which Spark searches all installed packages for data sources: the
+    ingest registers its only one. A version of Spark without this method still searches.
     """
     jvm = cast(Any, spark._jvm)
     with suppress(Py4JError, TypeError):

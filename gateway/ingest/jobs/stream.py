@@ -49,8 +49,8 @@ from gateway.ingest.sink.row_batch import RowBatch
 from gateway.system.durations import seconds
 
 DAMAGED_HELP = (
-    "a damaged batch: put it into quarantine and go on with its gateway, or wait there until it is"
-    " repaired (default skip)"
+    "a damaged batch: put it into quarantine and continue with its gateway, or wait there until"
+    " it is repaired (default skip)"
 )
 
 SETTLE_HELP = (
@@ -311,7 +311,7 @@ def _run(options: argparse.Namespace) -> None:
         except StreamingQueryException as error:
             if not _blames_checkpoint(spark, options, sink, error):
                 raise sink.failure or error from error
-            why = f"Spark cannot go on from it ({cause_of(error)})"
+            why = f"Spark cannot continue from it ({cause_of(error)})"
             set_aside(spark, absolute_folder(options.checkpoint), why)
             query, sink = start(spark, options)
             try:

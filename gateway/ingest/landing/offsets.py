@@ -293,7 +293,7 @@ class Feeds:
         if cleaned <= number or not self._landing.has(feed, cleaned + 1):
             return number
         log.warning(
-            "%s goes on at batch %d: batches %d to %d were deleted at the landing place, and"
+            "%s continues at batch %d: batches %d to %d were deleted at the landing place, and"
             " this table does not have them",
             feed,
             cleaned + 1,

@@ -30,8 +30,8 @@ def say_how(url: str, demanded: bool) -> None:
     keys = load(url)
     if keys.unsigned or (keys.unsigned is None and not demanded):
         log.warning(
-            "gateways may land batches without a signature: %s. After `onceway ingest trust` one"
-            " has to sign; `--refuse-unsigned` says that of all",
+            "gateways may land batches without a signature: %s. After `onceway ingest trust`, a"
+            " gateway has to sign; `--refuse-unsigned` requires that of all",
             "that was allowed in " + url
             if keys.unsigned
             else "this table is older than signatures",

@@ -33,8 +33,8 @@ and is never dropped.
 
 ERRORS = {
     1: "a request that is too short",
-    2: "a value that it cannot have",
-    3: "something that this board has not",
+    2: "a value that it cannot accept",
+    3: "something that this board lacks",
     5: "a request that its firmware does not know",
     BUSY: "that it is sending already, or has more to say than we read",
     8: "something that this board does not support",

@@ -32,9 +32,9 @@ ERRORS = {
     14: "that its flash memory cannot be written",
     15: "a failure that it does not know",
     17: "that it is sending already",
-    18: "a preamble that it cannot have",
+    18: "a preamble that it cannot accept",
     19: "that the header of a frame came damaged",
-    20: "a time to sleep that it cannot have",
+    20: "a time to sleep that it cannot accept",
 }
 
 OF_RECEPTION = (12, 19)

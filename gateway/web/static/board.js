@@ -185,7 +185,7 @@ function log() {
 function said(rows) {
   const lost = rows.find((row) => row.lost)?.lost;
   const lines = rows.filter((row) => row.text !== undefined);
-  return [lost && h("p", { class: "small quiet" }, `${plural(lost, "earlier line")} were overwritten.`),
+  return [lost && h("p", { class: "small quiet" }, `${plural(lost, "earlier line")} ${lost === 1 ? "was" : "were"} overwritten.`),
     lines.length === 0 ? h("p", { class: "quiet" }, "The log is empty.") : h("div", { class: "scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, ["Time", "Message"].map((one) => h("th", { scope: "col" }, one)))),
       h("tbody", {}, lines.map((row) => h("tr", {},

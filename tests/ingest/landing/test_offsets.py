@@ -156,7 +156,7 @@ def test_a_feed_begins_behind_what_was_deleted_on_purpose(
     cleaned(tmp_path, "a", 501)
     for ceiling in (None, feeds(tmp_path).newest({})):
         assert feeds(tmp_path).advance({}, ALL, ceiling) == {A: 503, B: 1}
-    assert f"{A} goes on at batch 502: batches 1 to 501 were deleted" in caplog.text
+    assert f"{A} continues at batch 502: batches 1 to 501 were deleted" in caplog.text
     caplog.clear()
     assert Feeds(Landing(str(tmp_path)), ingested={A: 501}).advance({}, ALL) == {A: 503, B: 1}
     assert caplog.text == ""  # nothing is lacking

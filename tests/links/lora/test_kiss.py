@@ -173,7 +173,7 @@ def test_refused_channel_is_reported() -> None:
     tnc.refuses = {0x09}
     modem.open(0.0)
     (failed,) = exchange(modem, tnc, 0.0)
-    assert failed == Failed("asked to use this channel, it says a value that it cannot have")
+    assert failed == Failed("asked to use this channel, it says a value that it cannot accept")
 
 
 def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
