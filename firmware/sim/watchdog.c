@@ -10,11 +10,19 @@ static uint64_t timeout(uint8_t wdtcsr)
     return (uint64_t)(2048u << (prescaler > 9 ? 9 : prescaler)) * (CHIP_HZ / 128000);
 }
 
+/* Its oscillator jitters against the chip's clock: the firmware takes its entropy from that. */
+static uint64_t jittered(struct watchdog *watchdog, uint64_t cycles)
+{
+    return cycles - cycles / 512 + chip_noise(watchdog->chip) % (cycles / 256);
+}
+
 static void restart(struct watchdog *watchdog)
 {
     uint8_t wdtcsr = chip_get(watchdog->chip, REG_WDTCSR);
     chip_alarm(watchdog->chip, ALARM_WATCHDOG,
-        wdtcsr & (WDE | WDIE) ? chip_now(watchdog->chip) + timeout(wdtcsr) : NEVER);
+        wdtcsr & (WDE | WDIE)
+            ? chip_now(watchdog->chip) + jittered(watchdog, timeout(wdtcsr))
+            : NEVER);
 }
 
 static void on_timeout(void *context)

@@ -11,8 +11,20 @@ IDLE, POWER_DOWN, POWER_SAVE, STANDBY = 0, 2, 3, 6  # SMCR
 
 
 async def test_timers_run_in_idle_until_the_watchdog_wakes(board: SimulatedBoard) -> None:
+    """The watchdog's oscillator jitters, so two boards with one EEPROM draw different nonces."""
+    first, second = await idle_time(board), await idle_time(board)
+    assert first == pytest.approx(64_000, rel=1 / 400)
+    assert 0 < abs(first - second) < 300
+
+
+async def idle_time(board: SimulatedBoard) -> int:
+    """Return how far the timer counts, in 64 cycles, until the watchdog wakes the board. A reset
+    follows.
+    """
     answer = await ask(board, b"P%c" % IDLE, 3)
-    assert int.from_bytes(answer[1:]) == pytest.approx(64_000, abs=5)
+    await board.reset()
+    await listen(board, 3)
+    return int.from_bytes(answer[1:])
 
 
 @pytest.mark.parametrize("mode", [POWER_DOWN, POWER_SAVE, STANDBY])
@@ -21,7 +33,7 @@ async def test_timers_stand_still_in_deep_sleep(board: SimulatedBoard, mode: int
     answer = await ask(board, b"P%c" % mode, 3)
     assert answer[:1] == b"p"
     assert int.from_bytes(answer[1:]) <= 5
-    assert (await board.stats()).cycle - before > 256 * MS
+    assert (await board.stats()).cycle - before > 255 * MS
 
 
 async def test_bytes_that_come_in_deep_sleep_are_lost(board: SimulatedBoard) -> None:
