@@ -4,6 +4,8 @@ PYTHON ?= /usr/bin/python3
 BIN := .venv/bin
 ARGS ?=
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Without bytecode files each of a thousand programs compiles its modules itself: 0.9 s a start in place of 0.3 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test docs coverage model lint firmware dist hil soak bench bench-ingest size wheel deb lock audit try-install try-clone install clean firmware-test hexes

@@ -1,7 +1,6 @@
-"""`make test`: `make lint` and all tests but those for the soak, in groups. Three groups that
-compute run at a time, one or two of them with Spark, which leaves half a core unused. Groups that
-mostly wait, for boards, servers or a browser, run beside them, three at a time: each uses a quarter
-of a core.
+"""`make test`: `make lint` and all tests but those for the soak, in groups, six at a time. Groups
+that compute and groups that mostly wait (for boards, servers or a browser) stand in one queue, the
+longest first: a core that waits always has another group, until the queue is empty.
 
 In: options of pytest; with any, one pytest runs as usual, and no lint. Out: the output of each
 group when it has ended, with its seconds and the seconds of processor time, and an exit code that
@@ -22,31 +21,33 @@ from typing import IO
 HERE = Path(__file__).parent
 PYTEST = [sys.executable, "-m", "pytest"]
 LINT = ["make", "--no-print-directory", "-s", "lint"]
-COMPUTE_AT_A_TIME, WAIT_AT_A_TIME = 3, 3
+AT_A_TIME = 6
 
-FIRST = [
+LONG = [
     [
         f"ingest/jobs/test_{name}.py"
         for name in ("moved_table", "summarise", "public", "checkpoint", "upkeep")
     ],
     ["ingest"],
     ["site"],
+    [f"uplink/test_{name}.py" for name in ("exclusive", "owner", "bad_links", "proof", "busy_s3")],
+    ["bridge", "service/test_refused_publishers.py"],
+    ["service"],
+    ["uplink"],
+    ["web"],
+    ["firmware", "links"],
+    ["provisioning/test_device.py"],
+    ["provisioning"],
+    ["hil/air"],
+    ["hil"],
+    ["hil/test_sabotage.py", "hil/test_plugin.py"],
 ]
-"""The longest of the groups that compute: they come first. The two with Spark have a JVM each."""
+"""The longest groups, which come first. The two with Spark have a JVM each. A folder is without
+what another group has of it.
+"""
 PARTS = 6
 """Groups of all tests that are not named here: short, so that no core is idle for long at the end.
 """
-WAITING = [
-    ["uplink"],
-    ["provisioning/test_device.py"],
-    ["hil/air"],
-    ["provisioning"],
-    ["hil/test_sabotage.py", "hil/test_plugin.py"],
-    ["hil"],
-    ["bridge", "service/test_refused_publishers.py"],
-    ["web"],
-]
-"""Groups that mostly wait, the longest first. A folder is without what another group has of it."""
 
 
 def parts(taken: set[str]) -> list[list[str]]:
@@ -60,11 +61,10 @@ def parts(taken: set[str]) -> list[list[str]]:
     return [others[start:end] for start, end in pairwise(ends)][::-1]
 
 
-def groups() -> tuple[list[list[str]], list[list[str]]]:
-    """Arguments of pytest for each group that computes, and for each that waits."""
-    named = {*chain(*FIRST, *WAITING)}
-    computing = [*FIRST, *parts(named)]
-    return [_paths(one, named) for one in computing], [_paths(one, named) for one in WAITING]
+def groups() -> list[list[str]]:
+    """Arguments of pytest for each group, in the order in which they begin."""
+    named = {*chain(*LONG)}
+    return [_paths(one, named) for one in [*LONG, *parts(named)]]
 
 
 def _paths(group: list[str], named: set[str]) -> list[str]:
@@ -93,17 +93,14 @@ def pytest(paths: list[str]) -> list[str]:
 def main() -> int:
     if options := sys.argv[1:]:
         return subprocess.run([*PYTEST, *options], check=False).returncode
-    computing, waiting = groups()
     with ExitStack() as stack:
+        queue = stack.enter_context(ThreadPoolExecutor(AT_A_TIME))
         begun = {}
-        for at_a_time, commands in (
-            (COMPUTE_AT_A_TIME, [LINT, *map(pytest, computing)]),
-            (WAIT_AT_A_TIME, list(map(pytest, waiting))),
-        ):
-            lane = stack.enter_context(ThreadPoolExecutor(at_a_time))
-            for command in commands:
-                output = stack.enter_context(tempfile.TemporaryFile())
-                begun[lane.submit(run, command, output)] = command, output
+        commands = list(map(pytest, groups()))
+        commands.insert(len(LONG), LINT)
+        for command in commands:
+            output = stack.enter_context(tempfile.TemporaryFile())
+            begun[queue.submit(run, command, output)] = command, output
         failed = 0
         for group in as_completed(begun):
             command, output = begun[group]

@@ -18,9 +18,9 @@ def files(arguments: list[str]) -> list[Path]:
 
 
 def test_each_file_of_tests_is_in_one_group() -> None:
-    found = Counter(file for group in groups() for arguments in group for file in files(arguments))
+    found = Counter(file for group in groups() for file in files(group))
     assert found == Counter(HERE.rglob("test_*.py"))
 
 
 def test_each_group_has_tests() -> None:
-    assert all(files(arguments) for group in groups() for arguments in group)
+    assert all(map(files, groups()))

@@ -327,7 +327,7 @@ async def test_a_message_that_closes_the_connection_three_times_is_set_aside(
         await until(tmp_path, waiting=0, error=None, sent=1, set_aside=1)
 
 
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("qos", [1, pytest.param(2, marks=pytest.mark.soak)])
 async def test_among_many_in_flight_the_guilty_ones_are_found(tmp_path: Path, qos: int) -> None:
     """Two of forty, and every other one arrives; at QoS 2 once."""
     poison = {b"7", b"8", b"31"}

@@ -330,7 +330,7 @@ async def test_the_other_brokers_bounds_are_kept(tmp_path: Path) -> None:
         assert (await there.pick(Publish)).payload == b"2"
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.soak), 2])
 async def test_each_message_arrives_once_after_any_kill(tmp_path: Path, seed: int) -> None:
     """Kills of the gateway at any step; ends of the other broker, which keeps its sessions."""
     chance = random.Random(seed)

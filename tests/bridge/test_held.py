@@ -22,7 +22,7 @@ FULL = (
 SLOW = Connect("slow", Version.V5, False, properties={PropertyId.SESSION_EXPIRY_INTERVAL: 3600})
 
 
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("qos", [1, pytest.param(2, marks=pytest.mark.soak)])
 async def test_a_command_that_is_refused_for_now_waits_and_others_go_on(
     tmp_path: Path, qos: int
 ) -> None:
@@ -68,7 +68,7 @@ async def test_a_command_that_can_never_be_taken_is_refused_and_counted(
         assert status(tmp_path)["held"] == 0
 
 
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("qos", [pytest.param(1, marks=pytest.mark.soak), 2])
 async def test_a_cut_while_a_command_waits_loses_nothing(tmp_path: Path, qos: int) -> None:
     async with picky() as far, bridged(tmp_path, far.port, FULL) as near:
         await near.logged("bridge cloud: connected")

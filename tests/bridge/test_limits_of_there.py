@@ -90,7 +90,7 @@ async def test_qos_0_messages_wait_until_the_other_broker_has_answered(tmp_path:
         assert (await asyncio.to_thread(status, tmp_path))["waiting"] == 1
 
 
-@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("qos", [pytest.param(0, marks=pytest.mark.soak), 1])
 async def test_retained_topic_with_too_many_levels_stops_nothing(tmp_path: Path, qos: int) -> None:
     """Debian's mosquitto closes the connection at more than 200 levels."""
     async with (

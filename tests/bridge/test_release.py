@@ -31,8 +31,15 @@ def closes_at(broker: Picky, poison: set[bytes]) -> list[int]:
     return closes
 
 
-@pytest.mark.parametrize("together", [False, True], ids=["one by one", "at once"])
-@pytest.mark.parametrize("late", [False, True], ids=["acts at PUBLISH", "acts at PUBREL"])
+@pytest.mark.parametrize(
+    ("late", "together"),
+    [
+        pytest.param(False, True, id="acts at PUBLISH, at once"),
+        pytest.param(True, False, id="acts at PUBREL, one by one"),
+        pytest.param(False, False, id="acts at PUBLISH, one by one", marks=pytest.mark.soak),
+        pytest.param(True, True, id="acts at PUBREL, at once", marks=pytest.mark.soak),
+    ],
+)
 async def test_a_pubrel_that_closes_the_connection_is_given_up(
     tmp_path: Path, late: bool, together: bool
 ) -> None:
@@ -88,7 +95,9 @@ async def test_the_identifier_of_a_message_that_was_given_up_is_free_again(
         assert far.received == {}
 
 
-@pytest.mark.parametrize("after", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "after", [2, 3, *(pytest.param(count, marks=pytest.mark.soak) for count in (1, 4))]
+)
 async def test_a_kill_while_a_pubrel_is_on_trial_loses_and_doubles_nothing(
     tmp_path: Path, after: int
 ) -> None:

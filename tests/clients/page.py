@@ -36,8 +36,9 @@ REFUSED = """
 ## The program's view of a refused message
 
 A server of MQTT 5 refuses each message with this reason code, or ends the first connection with
-DISCONNECT 0x97. The number counts how often the client sends the message. **Beside a reason code,
-"published" is a loss**: the program hears of success, and the message is nowhere.
+DISCONNECT 0x97. The number counts how often the client sends the message. **In the
+column of a reason code, "published" is a loss**: the program hears of success, and the message is
+nowhere.
 
 """
 LIMITS = """

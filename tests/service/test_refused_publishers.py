@@ -26,6 +26,7 @@ from tests.web.test_web import address, metrics, value
 ROW = 64 + len(TOPIC)
 MOST_OF_A_WORKER = 200
 LISTENER = '[[listener]]\nbind = "127.0.0.1:0"\n'
+V5, V311 = aiomqtt.ProtocolVersion.V5, aiomqtt.ProtocolVersion.V311
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -140,9 +141,19 @@ async def test_a_thousand_paho_clients_lose_nothing_and_do_not_storm(tmp_path: P
     assert 3 < await fleet(tmp_path, 1000, 60) <= 6
 
 
-@pytest.mark.parametrize("identifier", ["c", None])
-@pytest.mark.parametrize("version", [aiomqtt.ProtocolVersion.V5, aiomqtt.ProtocolVersion.V311])
-@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize(
+    ("qos", "version", "identifier"),
+    [
+        (1, V5, "c"),
+        (2, V5, None),
+        (1, V311, None),
+        (2, V311, "c"),
+        *(
+            pytest.param(*one, marks=pytest.mark.soak)
+            for one in ((1, V5, None), (2, V5, "c"), (1, V311, "c"), (2, V311, None))
+        ),
+    ],
+)
 async def test_aiomqtt_hears_that_a_message_was_refused(
     tmp_path: Path, version: aiomqtt.ProtocolVersion, qos: int, identifier: str | None
 ) -> None:

@@ -271,6 +271,36 @@ def test_member_after_a_partition_asks_before_it_continues_a_session(site: Site)
     assert site.client.flight[1][1] == "PUBREL"
 
 
+def test_client_hears_of_an_end_that_was_decided_without_it(site: Site) -> None:
+    """c decides that the session at b is over, and crashes before its client can hear that."""
+    site.come("b")
+    site.client.publish()
+    site.run(1.0)
+    message, _ = site.client.flight[1]
+    site.client.leave()
+    site.client.flight[1] = message, "PUBLISH"  # as if it has not heard PUBREC
+    site.silence("c")
+    disk = site.gateways["c"].disk
+    site.client.connect("c")
+    while not disk:
+        site.run(0.001)
+    assert [record.session for record in disk.values()] == [None]
+    site.crash("c")
+    site.start("c")
+    site.client.leave()
+    site.hear()
+    assert site.place()[0] == "c", "the one at b is over"
+    for name in ("b", "a", "c"):
+        site.client.connect(name)
+        while not any(place.session for _, place in site.places(site.client.name)):
+            site.run(0.001)
+        site.client.leave()
+        site.run(1.0)
+    site.come("a")
+    assert site.client.accepted
+    assert not site.client.flight, "it was told Session Present 0"
+
+
 def test_session_without_identifiers_continues_while_a_member_is_silent(site: Site) -> None:
     site.come("b")
     session = site.client.session

@@ -70,13 +70,15 @@ class MemoryHolder:
         self.part_bytes = world.random.choice((8, 1000, 1000))
         self._changes: deque[tuple[Event, Event]] = deque()
         self._committing = False
+        self._untold: set[str] = set()
+        """Clients without a session whose next record is suspect."""
         self._coming: dict[str, Record] = {}
         """Sessions that come, or come back, and are not on the disk yet."""
 
     def change(self, client: str, record: Record | None, done: Event = lambda: None) -> None:
         """Memory changes now, the disk with the next commit."""
         if record is not None and record.session is None and not record.older:
-            record = None
+            record = record if record.unheard else None
         _put(self.records, client, record)
         self.commit(partial(_put, self.disk, client, record), done)
 
@@ -156,6 +158,9 @@ class MemoryHolder:
         if record.session is None:
             self.world.mark(client)  # the log line; a crash may follow before the client hears
         stands = record._replace(epoch=epoch, older=older, given_to=None, copied=False)
+        if client in self._untold and record.session is None:
+            stands = stands._replace(suspect=True, unheard=True)
+        self._untold.discard(client)
         if record.given_to is None:
             self.change(client, stands, done)
         else:
@@ -164,6 +169,7 @@ class MemoryHolder:
     def end(self, client: str, below: int, done: Event) -> None:
         record = self.records.get(client)
         if record is not None and record.epoch < below:
+            self.world.on_ended(client, record)
             self.world.gateways[self.name].disconnect(client)
             self.change(client, None, done)
         else:
@@ -171,6 +177,8 @@ class MemoryHolder:
 
     def mark_suspect(self, client: str, done: Event) -> None:
         record = self.records.get(client)
+        if record is None or record.session is None:
+            self._untold.add(client)
         if record is None:
             done()
             return
@@ -324,10 +332,10 @@ class Gateway:
         time = max(time, self.now)
         if time < float("inf") and (self._armed is None or time < self._armed):
             self._armed = time
-            self.world.at(time - self._ahead, partial(self._due, start))
+            self.world.at(time - self._ahead, partial(self._due, start, time))
 
-    def _due(self, start: int) -> None:
-        if start == self.starts:
+    def _due(self, start: int, time: float) -> None:
+        if start == self.starts and self._armed == time:  # a later timer replaces an earlier one
             self._armed = None
             self.run(self._advance)
 
@@ -364,7 +372,9 @@ class Gateway:
     def _on_outcome(self, connection: Connection, outcome: Outcome) -> None:
         client = connection.client.name
         self.world.reached[outcome.kind] += 1
-        if outcome.kind == "doubt" or (outcome.silent and outcome.kind != "failed"):
+        if outcome.kind != "failed" and (
+            outcome.kind == "doubt" or outcome.suspect or outcome.silent
+        ):
             self.world.mark(client)
         connection.waits = False
         if self.connections.get(client) is not connection:
@@ -386,8 +396,10 @@ class Gateway:
         late = connection.clean and connection.client.connection is not connection
         if late or (present and outcome.kind == "doubt"):
             connection.client.doubted = self.world.numbers
-        unheard = not present and (outcome.kind == "doubt" or bool(outcome.silent))
+        unheard = not (present or connection.clean) and (outcome.kind == "doubt" or outcome.suspect)
         session = session or Session(self.world.next_number())
+        if present and outcome.kind == "doubt":
+            connection.client.went_on = session.number
         record = Record(record.epoch, session, None, record.older, unheard, False, unheard)
         self.world.reached["unheard"] += unheard
         done = partial(self._accept, connection, present, session.number)
@@ -513,6 +525,8 @@ class Client:
         """Whether the client was told at some time that its session is suspect."""
         self.doubted = 0
         """The last message before its session went on in doubt, or ended by a late Clean Start."""
+        self.went_on = 0
+        """Number of the last session that went on in doubt, 0 for none."""
         self.cleans = False
         """Whether it has discarded its state, and no gateway has accepted it after that."""
 
@@ -606,6 +620,8 @@ class Link:
         self.sees: dict[str, int] = dict.fromkeys(ends, 0)
         """The connection that each end believes to have, 0 for none."""
         self.cut = False
+        self.dials = 0
+        """Number of the last plan to dial."""
         self.held: list[Event] = []
         """Frames that a cut holds back."""
         self.frames: dict[str, deque[bytes]] = {end: deque() for end in ends}
@@ -684,7 +700,7 @@ class World:
             self.gateways[name].start()
             for link in self.links.values():
                 if name in link.ends:
-                    self.after(self.delay(), partial(self._connect, link))
+                    self._dial(link, self.delay())
 
     def crash(self, name: str, *, stopped: bool = False) -> None:
         """stopped: the others hear that the member stops."""
@@ -707,11 +723,18 @@ class World:
     def link(self, one: str, other: str) -> Link:
         return self.links[min(one, other), max(one, other)]
 
-    def _connect(self, link: Link) -> None:
+    def _dial(self, link: Link, seconds: float) -> None:
+        """Dial once, in place of an earlier plan."""
+        link.dials += 1
+        self.after(seconds, partial(self._connect, link, link.dials))
+
+    def _connect(self, link: Link, dial: int) -> None:
         """Make a connection, if both ends live and nothing is in between."""
+        if dial != link.dials:
+            return
         one, other = (self.gateways[end] for end in link.ends)
         if link.cut or one.member is None or other.member is None or any(link.sees.values()):
-            self.after(0.2, partial(self._connect, link))
+            self._dial(link, 0.2)
             return
         self.numbers += 1
         link.number = number = self.numbers
@@ -756,7 +779,7 @@ class World:
             self._tell(link, end, number, False, stopped)
             link.sees[end] = 0
         if not any(link.sees.values()):
-            self.after(0.2, partial(self._connect, link))
+            self._dial(link, 0.2)
 
     def cut(self, one: str, other: str, notice: float = 2.0) -> None:
         """Cut everything off; clients that wait long enough give the connection up."""
@@ -837,6 +860,12 @@ class World:
             one.session = None
             one.flight.clear()
 
+    def on_ended(self, client: str, record: Record) -> None:
+        """Note an end of a session that has perhaps gone on in doubt at another member."""
+        one = next(one for one in self.clients if one.name == client)
+        if record.session is not None and one.went_on == record.session.number:
+            one.doubted = self.numbers
+
     def on_routed(self, client: str, message: int) -> None:
         self.routed[message] += 1
 
@@ -858,12 +887,12 @@ class World:
     def check(self, changed: Gateway) -> None:
         """Check that at most one gateway considers its session of a client the newest."""
         for client in changed.holder.records:
-            if changed.is_newest(client):
-                for gateway in self.gateways.values():
-                    both = gateway is not changed and not gateway.paused
-                    assert not (both and gateway.is_newest(client)), (
-                        f"{client} has its newest session at {changed.name} and {gateway.name}"
-                    )
+            for gateway in self.gateways.values():
+                if gateway is changed or gateway.paused or client not in gateway.holder.records:
+                    continue
+                assert not (changed.is_newest(client) and gateway.is_newest(client)), (
+                    f"{client} has its newest session at {changed.name} and {gateway.name}"
+                )
 
     def places(self, client: str) -> list[tuple[str, Record]]:
         return [
@@ -886,8 +915,10 @@ class World:
             raise AssertionError(f"{name} has not told all that it was restored: {record}")
         for client in self.clients:
             places = self.places(client.name)
-            assert len(places) <= 1, f"{client.name} is in several places: {places}"
+            sessions = [name for name, record in places if record.session is not None]
+            assert len(sessions) <= 1, f"{client.name} is in several places: {places}"
             for name, record in places:
-                assert record.session is not None, f"{client.name} is over at {name}: {record}"
+                over = record.session is None and not record.unheard
+                assert not over, f"{client.name} is over at {name}: {record}"
                 assert record.given_to is None, f"{client.name} is given away at {name}: {record}"
                 assert not record.older, f"{name} still has others end {client.name}: {record}"

@@ -53,7 +53,13 @@ SFTP = {
     "only posix-rename": (Kind("never", hardlink=False), Way.CLAIM_FILE),
     "only links": (Kind("never", posix_rename=False), Way.RENAME),
 }
-PLACES = [*SFTP, "folder", "folder without links", "s3", "generic"]
+ONE_OF_EACH = ("as the draft says", "replaces", "no links", "only folders")
+PLACES = [
+    *(*ONE_OF_EACH, "folder", "folder without links", "s3", "generic"),
+    *(pytest.param(name, marks=pytest.mark.soak) for name in SFTP if name not in ONE_OF_EACH),
+]
+"""The gate takes one SFTP server for each `Way`."""
+
 LISTENER = '[[listener]]\nbind = "127.0.0.1:0"\n'
 DATA, JSON = "site-1/00c0ffee/000000000001.parquet", "site-1/00c0ffee/000000000001.json"
 
@@ -204,18 +210,16 @@ def cut_at(server: SftpOfKind, count: int, when: str) -> Callable[[], bool]:
     return lambda: left[0] <= 0
 
 
-CLAIMS = {
-    name: SFTP[name] for name in ("as the draft says", "replaces", "no links", "only folders")
-}
+CLAIMS = {name: SFTP[name] for name in ONE_OF_EACH}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("server", "way"), CLAIMS.values(), ids=CLAIMS, indirect=["server"])
-def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when):
+def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, step):
     """Under the same name, with the same bytes; and another gateway finds it taken."""
-    reached, count = True, 0
+    reached, count = True, 1 - step
     while reached:
-        count += 1
+        count += step
         name = f"site-1/00c0ffee/{count:012d}.parquet"
         landing = open_landing(server.url(), server.options)
         assert landing.prove("site-1") is way
@@ -242,11 +246,11 @@ def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("server", [NO_LINKS, ONLY_FOLDERS], ids=["file", "folder"], indirect=True)
-def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when):
+def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when, step):
     """The other gateway gives the name up, or has it for good: never both."""
-    reached, count = True, 0
+    reached, count = True, 1 - step
     while reached:
-        count += 1
+        count += step
         name = f"site-1/00c0ffee/{count:012d}.parquet"
         landing, other = (open_landing(server.url(), server.options) for _ in range(2))
         landing.prove("site-1")

@@ -249,8 +249,17 @@ def test_a_cut_batch_that_the_disk_lost_is_made_again(data, drain, place, landed
     )
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("kind", [Kind(), Kind("replaces"), Kind("replaces", hardlink=False)])
+@pytest.mark.parametrize(
+    ("kind", "when"),
+    [
+        (Kind(), "before"),
+        (Kind("replaces"), "after"),
+        (Kind("replaces", hardlink=False), "before"),
+        pytest.param(Kind(), "after", marks=pytest.mark.soak),
+        pytest.param(Kind("replaces"), "before", marks=pytest.mark.soak),
+        pytest.param(Kind("replaces", hardlink=False), "after", marks=pytest.mark.soak),
+    ],
+)
 def test_a_mark_cut_at_any_request_is_finished_under_another_host_name(
     data, tmp_path, monkeypatch, kind, when
 ):

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 
 import asyncssh
 import fsspec
@@ -57,9 +58,21 @@ REQUESTS = ("open", "write", "close", "rename", "posix_rename", "link", "mkdir",
 BUSY = {"failure": asyncssh.SFTPFailure("busy"), "denied": asyncssh.SFTPPermissionDenied("not now")}
 
 
-@pytest.mark.parametrize("busy", BUSY.values(), ids=BUSY)
-@pytest.mark.parametrize("request_", REQUESTS)
-@pytest.mark.parametrize("server", KINDS.values(), ids=map(str, KINDS), indirect=True)
+CASES = product(enumerate(KINDS.items()), enumerate(REQUESTS), enumerate(BUSY.items()))
+ERRORS = [
+    pytest.param(
+        kind,
+        request,
+        busy,
+        id=f"{way} {request} {name}",
+        marks=[pytest.mark.soak] if (one + two + three) % 2 else [],
+    )
+    for (one, (way, kind)), (two, request), (three, (name, busy)) in CASES
+]
+"""Each kind of server with each request and each error; the gate takes every other one."""
+
+
+@pytest.mark.parametrize(("server", "request_", "busy"), ERRORS, indirect=["server"])
 def test_an_error_at_any_request_of_a_proof_proves_no_way_that_the_server_has_not(
     server, request_, busy
 ):

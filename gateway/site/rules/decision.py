@@ -89,5 +89,6 @@ def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: 
     if best.given_to is not None:
         better |= {best.given_to}
     if clean or not best.session:
-        return Decision(None, epoch, older, bool(silent) or (ambiguous and not clean))
+        suspect = bool(silent) or (not clean and (ambiguous or best.suspect))
+        return Decision(None, epoch, older, suspect)
     return Decision(source, epoch, older, ambiguous or best.suspect or bool(silent & better))

@@ -25,7 +25,7 @@ class Held(NamedTuple):
     epoch: int
     session: bool = True
     """Whether there is a session. False: the record only states that the sessions of the members in
-    `older` are outdated.
+    `older` are outdated, and, if it is suspect, that the client may not know this.
     """
     given_to: str | None = None
     """Member to which the session has moved, and which has not confirmed it yet: until then the
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
     - here: the session is here, and is the newest: Session Present 1.
     - none: no valid session exists: Session Present 0, and a new session in this client's record,
-      in place of one that may be there. Counted and logged if a member was silent.
+      in place of one that may be there. Counted and logged if a member was silent, or `suspect`.
     - doubt: the session is here, and marked as suspect on disk: a silent member may have a newer
       one. If it holds received QoS 2 identifiers outside a proved board's anti-replay window, they
       are forgotten: Session Present 0. Otherwise it continues. Counted and logged.
@@ -62,6 +62,8 @@ class Outcome(NamedTuple):
     epoch: int = 0
     silent: tuple[str, ...] = ()
     reason: str = ""
+    suspect: bool = False
+    """Whether a new session may replace one of which the client does not know that it has ended."""
     twofold: bool = False
     """Whether two sessions continued without knowing of one another. A new session replaces a
     suspect one.
@@ -106,7 +108,7 @@ class Holder(Protocol):
         """Set epoch and `older` of the client's record in one commit; it is no longer a copy. A
         session that is here stays, and a session that has moved away returns. If there is no
         session and a client waits, the broker creates one next. (If that fails, the record stays
-        without a session.)
+        without a session; a suspect one stays until the client has come.)
         """
 
     def end(self, client: str, below: int, done: Done) -> None:

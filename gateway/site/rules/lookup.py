@@ -190,7 +190,7 @@ class Lookup:
         search.busy.discard(member)
         search.answered.add(member)
         (search.restored.add if reply.restored else search.restored.discard)(member)
-        if reply.kind is Kind.CLAIM and (reply.session or reply.older):
+        if reply.kind is Kind.CLAIM and (reply.session or reply.older or reply.suspect):
             search.claims[member] = Claim(
                 reply.epoch,
                 reply.session,
@@ -366,7 +366,7 @@ class Lookup:
                 statistics.by_member[member] = statistics.by_member.get(member, 0) + 1
         outcome = Outcome("here", decision.epoch, search.silent)
         if decision.source is None:
-            outcome = outcome._replace(kind="none")
+            outcome = outcome._replace(kind="none", suspect=decision.suspect)
         elif decision.suspect:
             outcome = outcome._replace(kind="doubt", twofold=search.twofold)
         for done, _ in search.waiters:

@@ -261,7 +261,9 @@ class Site:
 
     def _placed(self, key: str, connection: Connection, outcome: Outcome) -> None:
         self._engine.begin()
-        if outcome.kind == "doubt" or (outcome.silent and outcome.kind != "failed"):
+        if outcome.kind != "failed" and (
+            outcome.kind == "doubt" or outcome.suspect or outcome.silent
+        ):
             self._mark(key, connection, outcome.silent)
         packet = self._waiting_connect(key, connection)
         if packet is None:
@@ -279,7 +281,7 @@ class Site:
                 self._broker.end_session(session)
             elif session is not None:
                 end_with_loss(self.holder, self._broker, session, "another gateway has ended it")
-            unheard = bool(outcome.silent) and not packet.clean_start and not _is_proved(connection)
+            unheard = outcome.suspect and not packet.clean_start and not _is_proved(connection)
         elif outcome.kind == "doubt":
             unheard = self._begin_again(key, connection, packet, outcome.twofold)
         if unheard:
@@ -295,7 +297,7 @@ class Site:
         session = self.holder.session(key)
         if session is not None and session.durable and session.connection is connection:
             self._unheard.answered(key, connection)
-        else:
+        elif session is not None:
             self.holder.trust(key)
 
     def _begin_again(

@@ -2,7 +2,8 @@
 
 In: decisions of the site's gateways about a client. Out: its `Place`; a missing place means epoch
 0, not suspect, and no older session. A place outlives its session while a member may hold an older
-session. After that, it is deleted with a later commit.
+session, or if the client may not know that its session has ended. After that, it is deleted with a
+later commit.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from gateway.store.move_rows import PlaceRow
 
 _IDLE = 256
 """Number of new places after which unneeded ones are searched."""
+MOST_UNHEARD = 1024
+"""Number of clients without a session whose places are kept until they come, the newest ones."""
 _COPIED = 2
 """Value in the column of suspect places: the place comes from a copy of the store."""
 _UNHEARD = ""
-"""Entry in the column of older members: the client may not know that its session is new. A version
-that does not know it forgets it as a member that is gone."""
+"""Entry in the column of older members: the client may not know that its session is new, or over. A
+version that does not know it forgets it as a member that is gone."""
 
 
 class Place:
@@ -70,8 +73,11 @@ class Places(dict[str, Place]):
 
     @property
     def in_doubt(self) -> int:
-        """Number of suspect places."""
-        return sum(place.suspect for place in self.values())
+        """Number of suspect sessions, and of those that have ended and are older elsewhere."""
+        return sum(
+            place.suspect and (not place.unheard or self._is_needed(key))
+            for key, place in self.items()
+        )
 
     def of(self, key: str) -> Place:
         """Return the place of a client; a new one if there is none. Call `save` after changes."""
@@ -104,10 +110,11 @@ class Places(dict[str, Place]):
 
     def forget_idle(self) -> None:
         """Delete places of ended sessions that are no longer needed."""
-        for key in [key for key, place in self.items() if not place.older]:
-            if not self._is_needed(key):
-                del self[key]
-                move_rows(self._core).places[key] = None
+        idle = [k for k, place in self.items() if not place.older and not self._is_needed(k)]
+        unheard = [key for key in idle if self[key].unheard]
+        for key in {*idle} - {*unheard[-MOST_UNHEARD:]}:
+            del self[key]
+            move_rows(self._core).places[key] = None
 
     def mark_copies(self) -> None:
         """Mark each place as a copy, because our store was restored."""

@@ -182,7 +182,7 @@ class SessionHolder:
         place = self.places.get(client, _NO_PLACE)
         moved = self._given_of(client) if client in self._moved_out else None
         is_present = moved is not None or self.session(client) is not None
-        if not is_present and not place.older:
+        if not is_present and not place.older and not place.unheard:
             return None
         return Held(
             place.epoch,
@@ -372,8 +372,9 @@ class SessionHolder:
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
         self._begin()
         before = self.places.of(client)
-        place = Place(epoch, before.suspect, older, unheard=before.unheard)
         moved = self._given_of(client)
+        untold = before.suspect and moved is None and self.session(client) is None
+        place = Place(epoch, before.suspect, older, unheard=before.unheard or untold)
         if moved is None:
             self.places[client] = place
             self.places.save(client)

@@ -22,16 +22,33 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 PAYLOAD = b'[{"n":"a","v":1}]'
+KEPT = Path(__file__).parents[2] / "vectors" / "deletion-vectors.tar.gz"
+"""Tables of `make` with Delta 4.4.0."""
+
 FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED, RESTORED = range(4, 10)
-"""Versions of the table that `made` makes."""
+"""Versions of the table that `make` makes."""
 
 
-@pytest.fixture(scope="module")
-def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """A table of two files of five rows, in which a user deletes and changes rows; and a shallow
-    clone of it.
+@pytest.fixture(scope="module", params=["kept", pytest.param("new", marks=pytest.mark.soak)])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a table and a shallow clone of it, as `make` once made them, or as Spark makes them
+    today.
     """
-    lake = Lake(spark, tmp_path_factory.mktemp("made"))
+    folder = tmp_path_factory.mktemp("made")
+    if request.param == "new":
+        make(request.getfixturevalue("spark"), folder)
+    else:
+        shutil.unpack_archive(KEPT, folder)
+    return folder
+
+
+def make(spark: "SparkSession", folder: Path) -> None:
+    """Make a table of two files of five rows, in which a user deletes and changes rows; and a
+    shallow clone of it.
+    """
+    lake = Lake(spark, folder)
+    lake.publications = folder / "publications"
+    lake.allow_unsigned()
     sink = lake.open()
     lake.sql("alter table publications set tblproperties ('delta.enableDeletionVectors' = 'true')")
     for number in (0, 1):
@@ -45,19 +62,18 @@ def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Lak
         " when matched then delete"
     )
     lake.sql(f"restore table publications to version as of {SECOND}")
-    clone = lake.publications.with_name("clone")
+    clone = folder / "clone"
     spark.sql(f"create table delta.`{clone}` shallow clone delta.`{lake.publications}`")
     spark.sql(f"delete from delta.`{clone}` where sequence = 0")
-    return lake
 
 
 @pytest.fixture
-def copy(made: Lake, tmp_path: Path) -> Any:
+def copy(made: Path, tmp_path: Path) -> Any:
     """The table as it was at a version, in a folder of its own."""
 
     def at(version: int, name: str = "publications") -> Path:
         table = tmp_path / name
-        shutil.copytree(made.publications.with_name(name), table)
+        shutil.copytree(made / name, table)
         for path in (table / "_delta_log").iterdir():
             number = path.name.lstrip(".")[:20]
             if number.isdecimal() and int(number) > version:
@@ -167,6 +183,15 @@ def test_commits_of_others_stay_with_any_vectors(copy: Any, version: int) -> Non
     assert versions(table)[-1] == version
 
 
+def test_new_shallow_clone_stays(copy: Any) -> None:
+    """A clone refers to files of the other table by absolute paths."""
+    table = copy(0, "clone")
+    before = commit_of(table, 0).read_bytes()
+    durability.take_back_torn(str(table))
+    assert versions(table) == [0]
+    assert commit_of(table, 0).read_bytes() == before
+
+
 def test_shallow_clone_stays_with_any_vectors(copy: Any) -> None:
     table = copy(1, "clone")
     (file,) = files_of(commit_of(table, 1))
@@ -176,9 +201,9 @@ def test_shallow_clone_stays_with_any_vectors(copy: Any) -> None:
 
 
 @pytest.mark.parametrize("version", [FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED])
-def test_a_commit_that_lacks_its_last_lines_is_not_whole(made: Lake, version: int) -> None:
+def test_a_commit_that_lacks_its_last_lines_is_not_whole(made: Path, version: int) -> None:
     """Half of such a commit would double rows, or lose them."""
-    lines = commit_of(made.publications, version).read_bytes().splitlines(keepends=True)
+    lines = commit_of(made / "publications", version).read_bytes().splitlines(keepends=True)
     assert is_whole(b"".join(lines), version)
     for count in range(len(lines)):
         assert not is_whole(b"".join(lines[:count]), version)

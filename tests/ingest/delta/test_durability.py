@@ -169,19 +169,6 @@ def log_of(table: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (table / "_delta_log").glob("*.json")}
 
 
-def test_a_shallow_clone_is_left_as_it_is(spark: "SparkSession", tmp_path: Path) -> None:
-    """A cloned table refers to another table's files by absolute paths."""
-    job = Job(spark, tmp_path)
-    land(job.landing, "site", 1, [row("dev", 1)])
-    job.take()
-    clone = tmp_path / "clone"
-    spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{job.publications}`")
-    before = log_of(clone)
-    durability.take_back_torn(str(clone))
-    assert log_of(clone) == before
-    assert spark.read.format("delta").load(str(clone)).count() == 1
-
-
 def torn_log(table: Path, **commits: bytes) -> Path:
     log = table / "_delta_log"
     log.mkdir(parents=True)
@@ -255,6 +242,7 @@ def test_elsewhere_nothing_is_done() -> None:
         act("s3a://lake/publications")
 
 
+@pytest.mark.soak
 def test_a_table_s_disk_that_is_full_at_any_step_stops_the_job_and_loses_nothing(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

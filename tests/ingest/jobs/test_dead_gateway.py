@@ -56,7 +56,5 @@ def test_rows_of_a_dead_gateway_are_missing_until_its_card_is_read(
 
     rescue(attic.path, settings, connect, lambda now, total: None)
     assert missing() == []
-    rescue(attic.path, settings, connect, lambda now, total: None)
-    job.take()
     assert job.keys("sensor-1") == [("sensor-1", 77, n) for n in range(1, 11)]
     assert [place.batch for place in in_table(str(job.publications), "sensor-1", 7)] == [2]

@@ -78,9 +78,8 @@ def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
     job.sql("alter table publications add constraint later check (sequence > 0)")
     land(job.landing, "site", 2, [row("dev", 2), row("dev", 3)])
     job.run()
-    job.lose_checkpoint()
     land(job.landing, "site", 3, [row("dev", 1), row("dev", 4)])
-    job.run()
+    job.take()  # without the checkpoint
     assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
     assert job.table("_readings").count() == 4
     land(job.landing, "site", 4, [row("dev", 0)])

@@ -90,9 +90,6 @@ def test_missing_late_and_double_publications_count_on_their_day(job: Job) -> No
     assert quality(job)["a", 7, 1][:3] == (5, 5, [(3, 3), (6, 6)])
     assert quality(job)["a", 7, 2][:3] == (2, 2, [(8, 8)])
     assert doubles(job, today) == 2
-    before = job.table("_quality").collect()
-    bring_up(job)
-    assert job.table("_quality").collect() == before
 
 
 def test_deleted_rows_are_missing_and_expired_ones_are_not(job: Job) -> None:

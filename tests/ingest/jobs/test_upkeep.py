@@ -129,6 +129,7 @@ def test_waiting_for_repair_loses_nothing_and_needs_no_release(job: Job) -> None
     assert job.keys() == keys(1, 2, 3)
 
 
+@pytest.mark.soak
 def test_small_files_are_joined_and_the_stream_goes_on(job: Job, spark: "SparkSession") -> None:
     for number in (1, 2):
         land(job.landing, "site", number, readable(number))

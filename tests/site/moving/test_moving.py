@@ -397,7 +397,7 @@ def test_a_new_store_under_a_name_that_was_in_the_site_before_is_in_doubt_once()
         a.commit()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_no_byte_that_is_changed_makes_a_store_that_cannot_start(data: st.DataObject) -> None:
     site = _filled()
@@ -465,7 +465,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(STEPS, st.sampled_from([Version.V3_1_1, Version.V5]), st.sampled_from([1, 3, 100]))
 def test_every_flow_in_progress_moves_with_the_session(
     steps: list[str], version: Version, window: int

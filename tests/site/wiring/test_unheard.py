@@ -1,9 +1,13 @@
 """A client that may not have heard that its session is new is told again."""
 
+from typing import Any
+
 import pytest
 
+import gateway.site.wiring.places
 import gateway.site.wiring.unheard
-from gateway.mqtt.packets import Connack, Publish, Pubrec, Subscribe, Subscription
+from gateway.mqtt.packets import Connack, Connect, Publish, Pubrec, Subscribe, Subscription, Version
+from tests.broker.harness import FOREVER
 from tests.site.wiring.test_local_member import Sites
 
 
@@ -54,6 +58,64 @@ def test_client_that_sends_something_has_heard_it(sites: Sites, power: bool, oth
     sites.say(client, Publish("y", b"m", 2, 0xFFFF))
     client.take(Pubrec)
     assert sites[other].broker.statistics.repeated == 0
+
+
+@pytest.mark.parametrize("power", [True, False])
+@pytest.mark.parametrize("other", ["a", "b", "c"])
+@pytest.mark.parametrize("later", [0.0, 4.0])
+def test_missed_end_of_a_session_is_repeated(power: bool, other: str, later: float) -> None:
+    """c decides that the session at b is over; its client does not hear that."""
+    sites = Sites("a", "b", "c")
+    client = sites.connect("b")
+    client.take(Connack)
+    sites.say(client, Publish("x", b"once", 2, 7))
+    client.take(Pubrec)
+    client.break_line()
+    for name in ("a", "b"):
+        sites.part(name, "c")
+    site = sites.members["c"].site
+    placed = site._placed
+
+    def leave(*arguments: Any) -> None:
+        """The decision is on disk."""
+        client.break_line()
+        if not power:
+            placed(*arguments)
+
+    site._placed = leave  # type: ignore[method-assign]
+    client = sites["c"].open()
+    sites.say(client, Connect("c", Version.V5, False, properties=FOREVER), wait=4)
+    assert not client.received
+    if power:
+        sites.members["c"].power_cut()
+    for name in ("a", "b"):
+        sites.join(name, "c")
+    sites.pass_time(later)
+    assert not later or "c" not in sites["b"].broker.sessions
+    for name in (other, "a"):
+        client = sites.connect(name, wait=4)
+        assert not client.take(Connack).session_present, f"at {name}"
+        client.break_line()
+        sites.settle()
+    sites.say(sites.connect("b", wait=4), Subscribe(1, [Subscription("x", 1)]))
+    assert sites.connect("a", wait=4).take(Connack).session_present, "it has heard of the new one"
+    sites.pass_time(10)
+    assert all(member.site.figures()["in_doubt"] == 0 for member in sites.members.values())
+    assert sum("c" in member.site.holder.places for member in sites.members.values()) <= 1
+
+
+def test_oldest_unheard_ends_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = Sites("a", "b")
+    monkeypatch.setattr(gateway.site.wiring.places, "MOST_UNHEARD", 3)
+    holder = sites.members["a"].site.holder
+    sites["a"].engine.begin()
+    for number in range(5):
+        holder.mark_suspect(f"c{number}", lambda: None)
+        holder.stand(f"c{number}", 1, frozenset(), lambda: None)
+    sites.pass_time(1)
+    holder.places.forget_idle()
+    assert holder.places.keys() == {"c2", "c3", "c4"}
+    assert holder.places.in_doubt == 0
 
 
 def test_another_doubt_is_not_cleared_by_a_packet(sites: Sites) -> None:
