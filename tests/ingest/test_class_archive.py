@@ -1,5 +1,6 @@
 """The archive of Java's classes is used where it fits, and never where it is not whole."""
 
+import json
 import os
 import random
 import shlex
@@ -154,10 +155,17 @@ def test_a_prepared_ingest_runs_from_the_archive(
     (tmp_path / command.IVY / "jars").mkdir(parents=True)
     for jar in found:
         (tmp_path / command.IVY / "jars" / jar.name).symlink_to(jar)
-    said: list[str] = []
-    archive = prepare.prepare("1g", said.append)
-    assert said == ["Running the ingest on one batch, and storing Java's classes"]
-    assert archive.stat().st_size > 50e6
+    line = [
+        Path(sys.executable).with_name("onceway"),
+        "ingest",
+        "prepare",
+        "--memory",
+        "1g",
+        "--json",
+    ]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert not done.stderr
+    assert json.loads(done.stdout)["bytes"] > 50e6
     monkeypatch.setenv("JDK_JAVA_OPTIONS", f"-Xlog:class+load:file={tmp_path}/loaded.log")
     prepare._practise("1g", "use")
     loaded = (tmp_path / "loaded.log").read_text().splitlines()

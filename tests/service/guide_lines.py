@@ -54,6 +54,9 @@ RUN_BY = {
     "mosquitto_sub -p 1883 -t '#'": "tests/test_readme.py::test_the_broker_alone",
     "mosquitto_pub -p 1883 -t sensors/": "tests/test_readme.py::test_the_broker_alone",
     "spark-submit": LANDED,
+    ".venv/bin/onceway ingest prepare": (
+        "tests/ingest/test_class_archive.py::test_a_prepared_ingest_runs_from_the_archive"
+    ),
     ".venv/bin/onceway ingest run": UPKEEP,
     ".venv/bin/onceway ingest compact": UPKEEP,
     ".venv/bin/onceway ingest summarise": UPKEEP,
