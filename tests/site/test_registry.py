@@ -90,7 +90,7 @@ async def test_boards_are_let_in_rekeyed_and_revoked_at_all(tmp_path: Path) -> N
                     break
                 await asyncio.sleep(0.1)
         for name in "ab":
-            # the registry has the change before the gateway knows what was lost by it
+            # the registry has the change before the gateway knows the lost one
             await site.running[name].logged("is lost, because a revocation elsewhere")
             (lost,) = (await site.rows(name))[0]["conflicts"]
             assert lost.startswith("device roof-1: the change at b (")

@@ -493,7 +493,7 @@ class Connection:
         self.waits = False
         """Whether it waits to learn where its session is."""
         self._arrival = dict.fromkeys(("client", "gateway"), 0.0)
-        """When the newest packet arrives at each end: TCP keeps their order."""
+        """Time at which the newest packet arrives at each end: TCP keeps their order."""
 
     def lost(self) -> None:
         self.open = False
