@@ -148,7 +148,9 @@ async def test_silent_hook_admits_no_user_and_is_logged_once(tmp_path: Path, how
 
 
 def test_a_program_inherits_nothing_but_its_question() -> None:
-    """No socket of a client, nor that the gateway ignores a broken pipe; its session is its own."""
+    """The program gets no socket of a client, does not ignore SIGPIPE as the gateway does, and runs
+    in a session of its own.
+    """
     program = (
         'test "$(wc -c)" = 500000 && test "$(cut -d" " -f6 /proc/$$/stat)" = $$'
         " && ! ls -l /proc/$$/fd | grep socket && grep 'SigIgn:.*[02468ace]...$' /proc/$$/status"

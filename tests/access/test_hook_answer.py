@@ -87,7 +87,7 @@ def test_an_answer_that_ends_at_any_byte_but_its_last_is_cut_off(kind: str) -> N
 
 @pytest.mark.parametrize("kind", TO_THE_END)
 def test_a_body_without_a_length_ends_with_the_connection(kind: str) -> None:
-    """RFC 9112, section 8: then the header has to be whole."""
+    """RFC 9112, section 8: without a length, the header must be complete."""
     head = TO_THE_END[kind]
     for body in (b"", b"o", b"ok"):
         assert read_status(io.BytesIO(head + body)) == 200
@@ -156,7 +156,9 @@ def test_hook_answer_over_tcp_decides_the_login(answer: bytes, lets_in: bool) ->
 
 @pytest.mark.parametrize("head", TO_THE_END.values())
 def test_a_body_that_never_ends_is_no_answer(head: bytes) -> None:
-    """Our own end of the connection, when the time is over, is not the server's."""
+    """The gateway gives up at the time limit and closes the connection itself. That close is not
+    the end of an answer.
+    """
     with saying(head, stays=True) as url:
         begin = time.monotonic()
         assert ask(url, 0.3) == R.SERVER_UNAVAILABLE
@@ -168,7 +170,7 @@ def test_a_body_that_never_ends_is_no_answer(head: bytes) -> None:
 def test_end_of_a_tls_answer_without_close_notify_is_a_cut(
     kind: str, notified: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RFC 9112, sections 8 and 9.8. An answer with a length needs no end."""
+    """RFC 9112, sections 8 and 9.8. An answer with a length is complete without close_notify."""
     authority = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -94,7 +94,7 @@ async def test_an_address_waits_after_some_wrong_passwords_and_others_do_not(
 
 
 async def test_wrong_names_of_others_at_an_address_keep_no_known_user_out(tmp_path: Path) -> None:
-    """All clients behind a proxy have one address."""
+    """All clients behind a proxy share one address."""
     arguments = configured(tmp_path, LISTENER)
     users = Users(tmp_path / "data" / "users")
     names = [f"user{number}" for number in range(5)]
@@ -117,8 +117,8 @@ async def test_wrong_names_of_others_at_an_address_keep_no_known_user_out(tmp_pa
 
 
 async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> None:
-    """The first login of a user behind a proxy, while others of the proxy guess without end. No
-    answer tells a wrong password from a name that does not exist.
+    """A user behind a proxy logs in for the first time, while other clients of the proxy guess
+    without end. A wrong password and an unknown name get the same answer.
     """
     loop = asyncio.get_running_loop()
     answers: asyncio.Queue[Refusal | None] = asyncio.Queue()
@@ -153,8 +153,8 @@ async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> N
 
 
 async def test_each_kind_of_question_has_places_of_its_own() -> None:
-    """200 passwords may wait, 200 more of users who have logged in from there before, and as many
-    questions to a hook of both kinds.
+    """200 passwords may wait, plus 200 of users who have logged in from their address before. A
+    hook has as many places for each of the two kinds.
     """
     loop = asyncio.get_running_loop()
     answers: list[Refusal | None] = []
@@ -179,7 +179,7 @@ async def test_each_kind_of_question_has_places_of_its_own() -> None:
 
 
 async def test_earlier_login_is_accepted_after_a_restart(tmp_path: Path) -> None:
-    """A hook knows the user: that the name exists is known from before."""
+    """The hook knows the user, and the gateway remembers over a restart that the name exists."""
     program = tmp_path / "hook"
     program.write_text("#!/bin/sh\nread line\ncase $line in *right*) exit 0;; esac\nexit 1\n")
     program.chmod(0o755)

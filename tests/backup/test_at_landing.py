@@ -152,7 +152,7 @@ def test_backup_is_refused_where_a_folder_seems_not_to_be_mounted(
 
 @pytest.mark.parametrize("lacks", ["passphrase", "landing", "store", "old"])
 def test_each_failure_is_noted(site: Path, tmp_path: Path, lacks: str) -> None:
-    """Return the log of the timer's command, whose output no person reads."""
+    """The timer's command fails in one way each; its output goes only to the log."""
     config, data = site / "gateway.toml", site / "data"
     backed_up(site, tmp_path / "b")
     words = {"passphrase": "passphrase is empty", "landing": "there is no section [uplink]"}
@@ -228,7 +228,7 @@ def test_a_note_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_the_note_follows_no_link(tmp_path: Path) -> None:
-    """Root writes it into a folder of another account."""
+    """Root writes the note into a folder of another account."""
     target = tmp_path / "of-root"
     target.write_text("untouched")
     for name in ("backup.json", "backup.json.new"):

@@ -178,7 +178,7 @@ def test_files_that_the_configuration_names_come_along(site: Path, tmp_path: Pat
 def test_restore_writes_the_configuration_where_the_environment_says(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new machine has no file at that place yet."""
+    """On a new machine, no file exists at that path."""
     backed_up(site, tmp_path / "b")
     shutil.rmtree(site)
     monkeypatch.setenv("ONCEWAY_CONFIG", str(site / "gateway.toml"))

@@ -161,7 +161,7 @@ def templates() -> Iterator[str]:
 
 
 def test_each_kept_figure_is_one_of_a_benchmark() -> None:
-    """A figure without a benchmark would never be renewed."""
+    """A stored figure without a benchmark would never be renewed."""
     kept = json.loads(report_module.KEPT.read_text())
     known = re.compile("|".join(f"(?:{one})" for one in set(templates())))
     gone = [name for name in kept if not known.fullmatch(name)]

@@ -372,7 +372,9 @@ def test_the_registry_is_read_again_before_a_board_is_refused(folder: Path) -> N
 
 
 def test_port_that_is_open_by_another_name_counts_as_present(tmp_path: Path) -> None:
-    """The configuration named /dev/ttyUSB0 before, and now a name by the board's number."""
+    """The configuration named /dev/ttyUSB0 first, and names the same port by the board's number
+    now.
+    """
     device, by_id = tmp_path / "ttyUSB0", tmp_path / "by-id"
     device.touch()
     by_id.symlink_to(device)

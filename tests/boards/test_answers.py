@@ -145,7 +145,9 @@ async def test_older_firmware_says_what_it_does_not_know(tmp_path: Path) -> None
 
 
 async def test_the_reason_of_an_answer_counts_more_than_a_line_before_it(tmp_path: Path) -> None:
-    """A number out of range was named as an unknown command, and answered afterwards."""
+    """A board logs a number out of range as an unknown command, and answers with the real reason
+    afterwards.
+    """
 
     def line(message: aiomqtt.Message) -> tuple[bytes, None, int]:
         return b"unknown command: interval 0", None, 0

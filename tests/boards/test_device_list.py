@@ -150,7 +150,9 @@ def test_no_kind_of_section_keeps_the_list_back(section: dict[str, Any]) -> None
 async def test_a_list_that_becomes_a_day_old_while_the_gateway_runs_goes_up_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A restart 23 hours after the newest list does not begin another day."""
+    """The gateway restarts 23 hours after the newest list; the restart does not begin
+    another day.
+    """
     monkeypatch.setattr(device_list, "LOOK_S", 0.01)
     now_s = 2_000_000_000
     published: list[str] = []

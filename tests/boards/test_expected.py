@@ -126,7 +126,7 @@ def test_a_refused_board_is_a_problem_at_once(site: Site) -> None:
 def test_each_refusal_has_its_own_words_and_the_remedy_of_the_port(
     site: Site, reason: Refusal
 ) -> None:
-    """The port shows the same remedy (`gateway/links/serial_port.py`)."""
+    """The reason at the port has the same remedy (`gateway/links/serial_port.py`)."""
     assert site.look(replace(REFUSED, refusal=reason)) == "refused"
     state = site.expected.states["roof-1"]
     command = state.todo.partition("sudo ")[2]
@@ -186,7 +186,7 @@ def test_silence_counts_over_restarts_without_the_time_between(site: Site, hours
 
 
 def test_a_board_has_time_to_speak_after_each_start(site: Site) -> None:
-    """A start of the gateway may reset the board, so that its interval begins again."""
+    """A start of the gateway may reset the board, and then the board's interval begins again."""
     for _ in range(5):
         site.wait(59, HERE)
         site.stop()
@@ -485,7 +485,7 @@ def test_a_longer_interval_that_was_commanded_is_no_alarm(site: Site) -> None:
 def test_a_command_to_a_new_board_makes_no_problem(
     tmp_path: Path, readings: int, command: str, limit: int
 ) -> None:
-    """The board may refuse it, and then it speaks as often as before."""
+    """The board may refuse the command, and then it speaks as often as before."""
     site = Site(tmp_path)
     site.look(HERE)
     site.measure(readings, 60)

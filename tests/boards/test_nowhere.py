@@ -92,8 +92,8 @@ async def test_board_missing_before_a_restart_counts_until_the_first_answer() ->
 
 @pytest.mark.parametrize("before", [set(), {"roof-1"}])
 async def test_a_gateway_that_stays_silent_holds_no_board(before: set[str]) -> None:
-    """The first gateway by name is dead, so the second one searches. It has never had a reply of
-    the dead one.
+    """The first gateway by name is dead, so the second one searches, although it never got a reply
+    of the dead one.
     """
     others = Others()
     others.held, others.more = None, {"roof-2"}

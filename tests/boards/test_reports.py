@@ -361,8 +361,8 @@ async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path,
 async def test_a_repetition_with_another_payload_is_acknowledged_and_reported(
     tmp_path: Path, line: Pty, restarts: bool
 ) -> None:
-    """The broker drops it, as it must [MQTT-4.3.3-10], so no one else would ever know. A start
-    knows it from the spool.
+    """The broker must drop the repetition [MQTT-4.3.3-10], so only this report shows the conflict.
+    After a start, the report comes from the spool.
     """
     Registry(tmp_path / FILE).admit("roof-1")
 

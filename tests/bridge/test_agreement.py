@@ -283,7 +283,7 @@ def test_both_ends_converge_in_ten_thousand_schedules(schedule: list[tuple[objec
 @pytest.mark.parametrize("here", [True, False])
 @pytest.mark.parametrize("killed", [False, True], ids=["cut", "kill"])
 def test_change_back_after_a_cut_is_not_undone(killed: bool, here: bool) -> None:
-    """Both ends agree on A. B crosses without a mark, and the connection is lost. Then the
+    """Both ends agree on A. One end sends B, and the connection is lost before the mark. Then the
     end that sent B sets A again.
     """
     topic = "u" if here else "d"

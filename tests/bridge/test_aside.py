@@ -165,7 +165,7 @@ async def test_size_at_the_other_broker_is_computed_exactly(tmp_path: Path, qos:
 async def test_no_packet_of_any_kind_is_larger_than_the_other_broker_takes(
     tmp_path: Path, limit: int
 ) -> None:
-    """SUBSCRIBE, UNSUBSCRIBE, DISCONNECT and acknowledgements, too."""
+    """The limit also holds for SUBSCRIBE, UNSUBSCRIBE, DISCONNECT and acknowledgements."""
     text = f'{UP}\ndown = ["c/#", "commands/of/a/long/name/#"]'
     async with picky(maximum_packet_size=limit) as far:
         async with (
@@ -207,7 +207,7 @@ async def test_a_broker_that_accepts_no_message_at_all_is_distinguished(
 async def test_a_topic_that_is_too_long_with_its_prefix_is_set_aside(
     tmp_path: Path, qos: int
 ) -> None:
-    """Other connections of the turn notice nothing."""
+    """Other connections in the same turn notice nothing."""
     prefix = "p" * 200 + "/"
     text = f'up = ["#"]\nprefix = "{prefix}"\nqos = {qos}'
     long = "é" * ((65_535 - 201) // 2)
@@ -248,8 +248,8 @@ def test_each_failure_is_judged_once() -> None:
 @pytest.mark.mqtt("MQTT-4.4.0-2")
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_every_reason_code_sets_aside_or_waits(tmp_path: Path, qos: int) -> None:
-    """All 256 values, also those that the standard does not allow there. What passes is tried
-    again, and nothing is sent twice that was set aside.
+    """The test tries all 256 values, also those that the standard does not allow there. A temporary
+    refusal is tried again, and a message that was set aside is never sent again.
     """
     later = {int(code) for code in OF_ANYTHING_ELSE}
     text = f"{UP}\nqos = {qos}"
@@ -329,7 +329,7 @@ async def test_a_message_that_closes_the_connection_three_times_is_set_aside(
 
 @pytest.mark.parametrize("qos", [1, pytest.param(2, marks=pytest.mark.soak)])
 async def test_among_many_in_flight_the_guilty_ones_are_found(tmp_path: Path, qos: int) -> None:
-    """Two of forty, and every other one arrives; at QoS 2 once."""
+    """Two of forty messages are guilty. All others arrive, at QoS 2 once."""
     poison = {b"7", b"8", b"31"}
     file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = {qos}")
     async with (
@@ -395,7 +395,9 @@ async def test_a_broker_that_goes_down_takes_no_message_along(tmp_path: Path) ->
 async def test_a_broker_that_closes_every_connection_takes_no_message_along(
     tmp_path: Path,
 ) -> None:
-    """The connection has to hold without the message first."""
+    """The other broker closes each connection, with and without the message. A message is blamed
+    only after a connection without it has held.
+    """
     async with (
         picky() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -419,7 +421,7 @@ async def test_a_broker_that_closes_every_connection_takes_no_message_along(
 
 
 async def test_filters_at_which_the_other_broker_closes_are_left_out(tmp_path: Path) -> None:
-    """Messages that were in flight at the same time are not set aside."""
+    """Messages that are in flight at that time are not set aside."""
     text = f'{UP}\ndown = ["good/#", "bad/#"]'
     async with picky() as far:
         far.filters = lambda item: "close" if item.startswith("bad") else 0
@@ -473,7 +475,7 @@ async def test_after_a_suspected_filter_messages_go_as_many_at_a_time_as_before(
 async def test_mosquitto_refuses_one_message_and_gets_the_next(
     tmp_path: Path, more: str, topic: str, payload: bytes, reason: str, late: bool, qos: int
 ) -> None:
-    """late: the messages wait before the connection is there."""
+    """late: the messages wait before the bridge connects."""
     far = Mosquitto(tmp_path / "far", f"allow_anonymous true\n{more}")
     text = f'{UP}\nprefix = "{"p/" * 101}"\nqos = {qos}'
     if not late:
@@ -535,7 +537,7 @@ async def test_a_kill_at_any_step_leaves_a_message_in_one_place(tmp_path: Path, 
 
 
 async def test_kills_anywhere_lose_and_double_nothing(tmp_path: Path) -> None:
-    """Each message is there once or set aside once, whatever was under way."""
+    """At each moment of a kill, each message is at the other broker once or set aside once."""
     port, chance = free_port(), random.Random(7)
     file = configuration(tmp_path, port, UP, free_port())
     count = 60
@@ -644,8 +646,8 @@ def failing(folder: Path, *words: str) -> str:
 
 
 async def test_message_just_set_aside_is_tried_again(tmp_path: Path) -> None:
-    """The rule also holds before the commit, since the bridge knows the number at once. Only the
-    named messages are read.
+    """The command works before the commit, since the bridge knows the number at once. It reads only
+    the named messages.
     """
     async with (
         picky() as far,
@@ -682,7 +684,7 @@ def test_only_the_named_messages_are_read(tmp_path: Path) -> None:
 
 
 async def test_message_tried_again_keeps_its_properties(tmp_path: Path) -> None:
-    """Topic, payload, QoS, RETAIN and properties."""
+    """The message keeps topic, payload, QoS, RETAIN and properties."""
     properties: Properties = {
         PropertyId.CONTENT_TYPE: "text/plain",
         PropertyId.USER_PROPERTY: [("seq", "17")],

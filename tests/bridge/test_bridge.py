@@ -207,7 +207,9 @@ async def test_message_from_the_remote_broker_is_not_sent_back(tmp_path: Path) -
 
 
 async def test_an_outage_stops_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    """No message is lost, from the first one on; retained messages stay retained there."""
+    """All messages arrive, from the first one on, and retained messages are retained at the other
+    broker.
+    """
     far = Mosquitto(tmp_path / "far")
     async with bridged(tmp_path, far.port, UP) as near, wire(near.port, Connect("b")) as board:
         await near.logged("cannot be reached")
@@ -242,7 +244,7 @@ async def test_at_its_bound_the_oldest_are_dropped_and_counted(tmp_path: Path) -
 
 @pytest.mark.mqtt("MQTT-4.4.0-1", "MQTT-4.3.3-7")
 async def test_after_a_power_cut_each_exchange_goes_on_where_it_was(tmp_path: Path) -> None:
-    """PUBREL after PUBREC, PUBLISH with DUP without, both as before."""
+    """An exchange continues with PUBREL if PUBREC was stored, else with PUBLISH and DUP."""
     async with scripted() as far:
         async with bridged(tmp_path, far.port, UP) as near, wire(near.port, Connect("b")) as board:
             there, first = await far.meet(present=False)
@@ -266,7 +268,7 @@ async def test_after_a_power_cut_each_exchange_goes_on_where_it_was(tmp_path: Pa
 
 
 async def test_a_session_that_one_side_lost_is_not_met_again(tmp_path: Path) -> None:
-    """An identifier that the other side still knows would swallow a new message."""
+    """The other side would drop a new message with an identifier that it still knows."""
     async with (
         scripted() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -332,7 +334,9 @@ async def test_the_other_brokers_bounds_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.soak), 2])
 async def test_each_message_arrives_once_after_any_kill(tmp_path: Path, seed: int) -> None:
-    """Kills of the gateway at any step; ends of the other broker, which keeps its sessions."""
+    """The gateway is killed at any step. The other broker is ended by a signal after which it keeps
+    its sessions.
+    """
     chance = random.Random(seed)
     text = f'{UP}\ndown = ["commands/#"]'
     count = 120
@@ -368,7 +372,7 @@ async def test_each_message_arrives_once_after_any_kill(tmp_path: Path, seed: in
 
 
 async def test_commands_arrive_once_after_any_kill(tmp_path: Path) -> None:
-    """An identifier between PUBREC and PUBREL is in our store, too."""
+    """An identifier between PUBREC and PUBREL is also in this gateway's store."""
     async with scripted() as far:
         file = configuration(tmp_path, far.port, 'down = ["commands/#"]', free_port())
         board = Connect("b", clean_start=False, properties=FOREVER)
@@ -394,7 +398,7 @@ async def test_commands_arrive_once_after_any_kill(tmp_path: Path) -> None:
 
 
 async def test_a_killed_broker_is_found_again(tmp_path: Path) -> None:
-    """mosquitto forgets unsaved state by kill -9; the bridge continues."""
+    """mosquitto loses unsaved state by kill -9; the bridge continues."""
     async with (
         mosquitto(tmp_path / "far") as far,
         bridged(tmp_path, far.port, UP) as near,

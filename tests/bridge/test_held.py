@@ -26,7 +26,7 @@ SLOW = Connect("slow", Version.V5, False, properties={PropertyId.SESSION_EXPIRY_
 async def test_a_command_that_is_refused_for_now_waits_and_others_go_on(
     tmp_path: Path, qos: int
 ) -> None:
-    """A subscriber that is away has a full queue; its commands wait, in order."""
+    """The subscriber is away and its queue is full; its commands wait, in order."""
     async with picky() as far, bridged(tmp_path, far.port, FULL) as near:
         await near.logged("bridge cloud: connected")
         async with wire(near.port, SLOW) as slow:
@@ -54,7 +54,9 @@ async def test_a_command_that_is_refused_for_now_waits_and_others_go_on(
 async def test_a_command_that_can_never_be_taken_is_refused_and_counted(
     tmp_path: Path, qos: int
 ) -> None:
-    """The same reason code, and no room for it will ever come."""
+    """The reason code is the same as for a full queue, but room for this command will
+    never come.
+    """
     async with picky() as far, bridged(tmp_path, far.port, FULL) as near:
         await near.logged("bridge cloud: connected")
         async with wire(near.port, SLOW) as slow:

@@ -108,7 +108,7 @@ FINE: dict[str, tuple[bytes, bytes]] = {
 async def test_impossible_message_is_refused_and_the_next_is_taken(
     tmp_path: Path, qos: int, flags: int
 ) -> None:
-    """One connection carries all of them, each followed by a valid message."""
+    """One connection carries all impossible messages, each followed by a valid one."""
     text = f'{UP}\ndown = ["#"]\nqos = 2\nprefix = "commands/"\n[limits]\npacket_bytes = {LIMIT}'
     async with (
         picky() as far,
@@ -157,7 +157,7 @@ async def test_properties_of_the_connection_are_left_out(tmp_path: Path, qos: in
 
 @pytest.mark.parametrize("chunk", [1, 7, 4_096])
 def test_a_large_message_is_skipped_however_it_is_split(chunk: int) -> None:
-    """The packet's memory is not kept, and the packets around it are whole."""
+    """The packet's bytes are not kept in memory, and the packets before and after it are intact."""
     stream, found = IncomingStream(LIMIT), []
     large = raw(1, POISON, A, payload=bytes(3 * LIMIT))
     data = raw(0, 0, A, payload=b"before") + large + large + raw(1, GOOD, A, payload=b"behind")

@@ -41,8 +41,9 @@ async def retain(client: Any, topic: str, payload: bytes, qos: int = 0) -> None:
 async def test_messages_go_at_the_maximum_qos_of_the_other_broker(
     tmp_path: Path, most: int
 ) -> None:
-    """The limit holds across a restart of the other broker, too; at QoS 0 it has to answer a
-    PINGREQ first."""
+    """The limit also holds across a restart of the other broker. At QoS 0, the other broker has to
+    answer a PINGREQ first.
+    """
     far_text = f"allow_anonymous true\nmax_qos {most}"
     async with (
         mosquitto(tmp_path / "far", far_text) as far,
@@ -75,7 +76,7 @@ async def test_messages_go_at_the_maximum_qos_of_the_other_broker(
 
 
 async def test_qos_0_messages_wait_until_the_other_broker_has_answered(tmp_path: Path) -> None:
-    """The connection ends before PINGRESP: the messages are sent again."""
+    """The connection ends before PINGRESP, so the messages are sent again."""
     async with (
         scripted() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -109,7 +110,7 @@ async def test_retained_topic_with_too_many_levels_stops_nothing(tmp_path: Path,
 
 
 async def test_refused_retained_message_is_not_tried_again_after_a_restart(tmp_path: Path) -> None:
-    """The message is set aside once; a change of the topic is tried."""
+    """The message is set aside once; a new message on the topic is tried."""
     async with picky() as far:
         far.verdict = lambda packet: 0x87 if packet.topic == "s/up/a" else 0
         async with bridged(tmp_path, far.port, UP) as near:
@@ -126,7 +127,7 @@ async def test_refused_retained_message_is_not_tried_again_after_a_restart(tmp_p
 
 
 async def test_other_broker_with_a_small_packet_size(tmp_path: Path) -> None:
-    """Requests for topics by their names keep to its Maximum Packet Size."""
+    """Requests that name topics also keep to the other broker's Maximum Packet Size."""
     topics = {f"up_{number:02}{'x' * 60}": "1" for number in range(20)}
     async with mosquitto(tmp_path / "far", "allow_anonymous true\nmax_packet_size 400") as far:
         async with bridged(tmp_path, far.port, UP) as near:
@@ -197,8 +198,8 @@ async def test_changed_property_crosses_after_an_outage(tmp_path: Path) -> None:
 
 
 async def test_each_missing_feature_of_the_other_broker_is_reported(tmp_path: Path) -> None:
-    """No wildcards, no retained messages, a short session, a lower QoS than its Maximum QoS. What
-    the bridge does not use changes nothing.
+    """The other broker lacks wildcards or retained messages, ends sessions early, or grants a lower
+    QoS than its Maximum QoS. A missing feature that the bridge does not use is not reported.
     """
     lacks = dict.fromkeys(
         ("wildcard_subscription", "subscription_identifier", "shared_subscription", "retain"), 0

@@ -127,7 +127,9 @@ async def test_a_loop_over_three_brokers_is_stopped(tmp_path: Path) -> None:
 
 
 async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path) -> None:
-    """mosquitto between two bridges of one gateway and one of its own."""
+    """Two bridges of one gateway meet at a mosquitto: one sends the topic, the other one brings it
+    back.
+    """
     async with mosquitto(tmp_path / "far") as far:
         text = 'up = ["loop/#"]\n' + section("back", far.port, 'down = ["loop/#"]')
         async with (
@@ -145,8 +147,9 @@ async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path
 async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
     tmp_path: Path, qos: int
 ) -> None:
-    """The rule holds in both directions. The flow continues, and the packet identifiers are free
-    again."""
+    """The rule holds in both directions. Later messages flow, and the packet identifiers are free
+    again.
+    """
     text = f'up = ["loop/#"]\ndown = ["loop/#"]\nqos = {qos}'
     async with (
         scripted() as far,
@@ -186,7 +189,7 @@ async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
 def test_message_that_crosses_again_and_again_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A loop through a bridge that drops the mark, such as mosquitto's before MQTT 5."""
+    """The loop leads through a bridge that drops the mark, such as mosquitto's before MQTT 5."""
     counts = Counts("a", "b", LogThrottle(time.monotonic))
     for number in range(5000):
         counts.crosses(Publish("t", b"%d" % number))
@@ -240,7 +243,7 @@ async def test_a_message_that_fits_only_without_the_mark_crosses_without_it(
 
 
 async def test_a_message_of_the_largest_size_comes_down_with_the_mark(tmp_path: Path) -> None:
-    """The mark makes a message longer than limits.packet_bytes, and that stops nothing."""
+    """With the mark, the message is longer than limits.packet_bytes, and still arrives."""
     async with (
         picky() as far,
         bridged(tmp_path, far.port, 'down = ["loop/#"]\n[limits]\npacket_bytes = 2000') as near,

@@ -26,7 +26,9 @@ async def arrives(port: int, **wanted: bytes) -> None:
 async def test_mosquitto_bridges_into_this_gateway_at_its_defaults(
     tmp_path: Path, version: str
 ) -> None:
-    """Messages cross once in both directions, retained ones too. Nothing is refused or logged."""
+    """Messages cross once in both directions, also retained ones. The gateway refuses nothing and
+    logs no warning.
+    """
     port = free_port()
     bridge = (
         f"allow_anonymous true\nconnection b\naddress 127.0.0.1:{port}\n"

@@ -47,7 +47,7 @@ async def test_other_broker_with_an_ipv6_address_only(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another /etc/hosts")
 async def test_other_broker_that_moves_to_another_address_is_found(tmp_path: Path) -> None:
-    """Each attempt asks for the name again."""
+    """The bridge resolves the name again at each attempt."""
     hosts, port = tmp_path / "hosts", free_port()
     hosts.write_text("127.0.0.2 far\n")
     file = configuration(tmp_path, port, UP, free_port())
@@ -78,7 +78,7 @@ async def test_other_broker_that_moves_to_another_address_is_found(tmp_path: Pat
 async def test_next_address_is_used_if_the_first_one_takes_connections_and_no_client(
     tmp_path: Path,
 ) -> None:
-    """The first address refuses with its own words, and another time closes."""
+    """The first address accepts the connection and then refuses the client, or closes."""
     (tmp_path / "hosts").write_text("::1 far\n127.0.0.1 far\n")
     words = {PropertyId.REASON_STRING: "no\nroom", PropertyId.SERVER_REFERENCE: "x:1"}
 
@@ -155,7 +155,9 @@ async def test_expired_certificate_is_a_sentence_and_its_renewal_is_found(tmp_pa
 async def test_another_client_with_the_bridge_s_client_identifier(
     tmp_path: Path, clean: bool
 ) -> None:
-    """The client takes the session over, or ends it by a clean start. Messages still cross."""
+    """The other client takes the session over, or ends it by a clean start. Messages
+    still cross.
+    """
     async with mosquitto(tmp_path / "far") as far, bridged(tmp_path, far.port, BRIDGE) as near:
         await say(near.port, up_a="1")
         await equal(near.port, far.port, up_a="1")
@@ -174,7 +176,7 @@ async def test_another_client_with_the_bridge_s_client_identifier(
 
 
 async def test_silent_other_broker_is_given_up_after_its_keep_alive(tmp_path: Path) -> None:
-    """The connection is open and nothing comes, as after SIGSTOP."""
+    """The connection stays open without any bytes, as after SIGSTOP."""
     async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
         there, _ = await far.meet(present=False, server_keep_alive=2)
         async with wire(near.port, Connect("b")) as board:

@@ -70,7 +70,9 @@ async def test_connection_that_breaks_after_each_message_is_tried_again_soon(
 
 
 async def test_client_that_takes_the_session_over_is_not_fought(tmp_path: Path) -> None:
-    """A second gateway with our files: pauses grow although each of us moves messages."""
+    """A second gateway runs with a copy of the files. The pauses grow although each of the two
+    moves messages.
+    """
     async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
         async with wire(near.port, Connect("board")) as board:
             loop = asyncio.get_running_loop()

@@ -43,7 +43,7 @@ def closes_at(broker: Picky, poison: set[bytes]) -> list[int]:
 async def test_a_pubrel_that_closes_the_connection_is_given_up(
     tmp_path: Path, late: bool, together: bool
 ) -> None:
-    """Every other message arrives once, also those that were under way at the close."""
+    """Every other message arrives once, also those in flight at the close."""
     file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = 2")
     count = 12
     async with (
@@ -76,8 +76,8 @@ async def test_a_pubrel_that_closes_the_connection_is_given_up(
 async def test_the_identifier_of_a_message_that_was_given_up_is_free_again(
     tmp_path: Path,
 ) -> None:
-    """A later message with the same identifier does not repeat the first: each new session at the
-    other broker has a word of its own.
+    """A later message with the same identifier is not taken for a repetition of the first, because
+    each new session at the other broker gets its own identity.
     """
     async with (
         picky() as far,
@@ -101,7 +101,9 @@ async def test_the_identifier_of_a_message_that_was_given_up_is_free_again(
 async def test_a_kill_while_a_pubrel_is_on_trial_loses_and_doubles_nothing(
     tmp_path: Path, after: int
 ) -> None:
-    """after: the gateway is killed at this close, or when the new session begins there."""
+    """after: the gateway is killed at this close; else, when the new session begins at the other
+    broker.
+    """
     file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = 2")
     async with picky(port) as far:
         far.acts_late = True

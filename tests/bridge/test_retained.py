@@ -108,7 +108,7 @@ async def test_changes_and_deletions_at_qos_0_cross_after_an_outage(tmp_path: Pa
     "state", ["theirs", pytest.param("", marks=pytest.mark.soak)], ids=["change", "deletion"]
 )
 async def test_topic_that_both_ends_change_at_once_ends_equal(tmp_path: Path, state: str) -> None:
-    """The messages pass each other, so each end has the other's message at first."""
+    """The messages cross each other, so each end has the other's message at first."""
     both = 'up = ["up/#"]\ndown = ["up/#"]\nprefix = "s/"\n'
     async with AsyncExitStack() as stack:
         far = await stack.enter_async_context(mosquitto(tmp_path / "far"))
@@ -248,7 +248,9 @@ async def test_state_and_mirrored_messages_are_retained_at_the_other_broker(
 
 
 async def test_readings_at_the_other_broker_survive_a_kill_of_the_gateway(tmp_path: Path) -> None:
-    """Mirrored readings are in memory here. The bridge deletes nothing there after their loss."""
+    """Mirrored readings are only in memory here. After their loss, the bridge deletes none of them
+    at the other broker.
+    """
     line = Pty()
     board = f'[mirror]\n[[serial]]\nport = "{line.path}"\nopen = true\n'
     text = f'up = ["readings/#"]\nprefix = "s/"\n{board}'
@@ -306,7 +308,9 @@ async def retained_there(port: int) -> bytes:
 
 @pytest.mark.soak
 async def test_qos_alone_is_no_difference(tmp_path: Path) -> None:
-    """The survey reads at QoS 0, which costs no acknowledgements; content crosses with its QoS."""
+    """The comparison reads at QoS 0, which needs no acknowledgements; messages cross with their own
+    QoS.
+    """
     async with mosquitto(tmp_path / "far") as far:
         async with wire(far.port, Connect("writer")) as client:
             client.send(Publish("s/up/a", b"1", 1, 7, True))

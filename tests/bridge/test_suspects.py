@@ -60,7 +60,9 @@ def test_guilty_ones_are_found_and_no_other_one(poison: set[int], count: int) ->
 def test_random_broker_stops_blame_no_acceptable_message(
     kills: list[bool],
 ) -> None:
-    """Each connection takes one message at least, or none and is not blamed."""
+    """Each connection accepts at least one message, or accepts none and is not blamed on
+    a message.
+    """
     suspects, waiting = Suspects(), list(range(10))
     for killed in kills:
         went: list[int] = []
@@ -77,7 +79,7 @@ def test_random_broker_stops_blame_no_acceptable_message(
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
 def test_late_close_suspects_the_only_message_in_flight(size: int) -> None:
-    """Another broker that never answers a message, and closes when its keep alive is over."""
+    """The other broker never answers a message, and closes when its keep alive ends."""
     suspects = Suspects()
     for closes in range(TIMES):
         assert suspects.suspected(1) == bool(closes)

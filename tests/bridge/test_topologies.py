@@ -89,8 +89,9 @@ async def settles(
     ids=["up", "up and down"],
 )
 async def test_two_gateways_with_all_topics_end_equal(tmp_path: Path, more: str) -> None:
-    """Both gateways change while apart, so that each bridge sends its own state to the other
-    end."""
+    """Both gateways change while they are disconnected, and each bridge then sends its own state to
+    the other end.
+    """
     a, b, topics = free_port(), free_port(), f"{ALL}{more}"
     to_b, to_a = section("to-b", b, topics), section("to-a", a, topics)
     async with named(tmp_path / "a", a, to_b):
@@ -137,8 +138,8 @@ async def test_three_bridges_of_a_gateway_end_equal(tmp_path: Path) -> None:
 async def test_ring_of_gateways_ends_equal_and_a_deletion_goes_round(
     tmp_path: Path, names: str
 ) -> None:
-    """All set the same topic at the same moment, so that the messages overwrite each other in
-    another order at each gateway.
+    """All gateways set the same topic at the same moment, so the messages overwrite each other in a
+    different order at each gateway.
     """
     ports = {name: free_port() for name in names}
     up = 'up = ["t/#"]\n'
@@ -174,7 +175,7 @@ async def test_ring_of_gateways_ends_equal_and_a_deletion_goes_round(
     ],
 )
 async def test_overlapping_prefixes_do_not_grow(tmp_path: Path, prefixes: tuple[str, str]) -> None:
-    """Two bridges to one broker, whose topics there meet."""
+    """Two bridges lead to one broker, and their topics overlap there."""
     both = 'up = ["#"]\ndown = ["#"]\n'
     async with mosquitto(tmp_path / "far") as far:
         bridges = "".join(

@@ -99,7 +99,7 @@ def test_changes_get_their_marks_and_put_no_comparison_off() -> None:
 
 @pytest.mark.parametrize("changed", [True, False], ids=["crossed", "came back"])
 def test_topic_in_doubt_is_compared_seconds_later(changed: bool) -> None:
-    """A message that came back in a loop changes no agreement."""
+    """A message that came back in a loop leaves the agreement as it is."""
 
     async def doubtful() -> None:
         kept, loop = Kept(), asyncio.get_running_loop()

@@ -486,7 +486,7 @@ def test_without_an_acl_each_client_may_speak_for_its_own_name() -> None:
 def test_error_in_one_login_refuses_no_other_client(
     call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Passwords are compared one after the other: the next client is still served."""
+    """Passwords are compared one after the other; after the error, the next client is served."""
     world = World()
 
     def boom(*args: object) -> bool:

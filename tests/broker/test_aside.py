@@ -38,7 +38,9 @@ def kept(world: World) -> list[tuple[bytes, str]]:
 @pytest.mark.parametrize("taken", [False, True])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_message_moves_in_one_commit(qos: int, taken: bool, committed: bool) -> None:
-    """A power cut before that commit: it is in the queue. After: it is kept, and in no queue."""
+    """A power cut before that commit leaves the message in the queue. A power cut after it leaves
+    it only among the set-aside messages.
+    """
     world = World()
     _, (first, second) = flying(world, qos, b"bad", b"good")
     world.slow_disk = True
@@ -85,7 +87,7 @@ def test_only_messages_in_flight_are_set_aside() -> None:
 
 
 def test_a_message_of_a_run_is_set_aside_as_itself() -> None:
-    """Publications that came in one piece share their bytes."""
+    """Publications that arrive in one piece share their bytes in memory."""
     world = World()
     client = world.durable("bridge")
     client.subscribe("t")

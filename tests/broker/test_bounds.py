@@ -309,8 +309,8 @@ def test_qos_0_beyond_a_full_spool_is_counted() -> None:
 
 
 def test_client_that_waits_for_a_full_disk_gets_pingresp() -> None:
-    """PINGRESP comes behind the answers before it, unless they wait for a disk that fails; behind
-    CONNACK in any case.
+    """PINGRESP comes after the answers before it, unless they wait for a failing disk. It never
+    comes before CONNACK.
     """
     world = World()
     world.absent("slow")
@@ -353,7 +353,7 @@ def test_while_the_disk_takes_nothing_publishers_that_need_it_are_refused() -> N
 
 
 def test_publications_beyond_the_disk_room_are_refused_until_the_commit() -> None:
-    """A message counts once, however many queues refer to it."""
+    """A message counts once, whatever the number of queues that refer to it."""
     world = World()
     for name in ("first", "second"):
         world.absent(name)
@@ -378,7 +378,9 @@ def test_publications_beyond_the_disk_room_are_refused_until_the_commit() -> Non
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(kept: bool) -> None:
-    """Room for the first one is made at the cost of the second, whose turn is still to come."""
+    """Room for the first session's message is made by ending the second session, which would get
+    the message next.
+    """
     world = World(memory_bytes=3000)
     world.absent("first")
     second = world.durable("second") if kept else world.accepted("second")
@@ -428,8 +430,8 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
 def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     free: int, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The case: many queues refuse the publisher. A message must not cost each of them again. The
-    broker takes the first messages that have room, and refuses the others by their identifiers.
+    """Many queues refuse the publisher, and a message must not cost each of them again. The broker
+    accepts the first messages that have room, and refuses the others by their identifiers.
     """
     asked = Mock(wraps=is_full)
     monkeypatch.setattr(fan_out, "is_full", asked)
@@ -451,7 +453,9 @@ def test_a_run_is_refused_at_the_cost_of_a_few_messages(
 
 
 def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_meanwhile() -> None:
-    """QoS 1 that waits for no disk is acknowledged at once, however small our Receive Maximum."""
+    """A QoS 1 message that waits for no disk is acknowledged at once, even if the Receive Maximum
+    is small.
+    """
     world = World(receive_maximum=1)
     other = world.accepted(answers=True)
     other.subscribe("t")
@@ -463,8 +467,8 @@ def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("long", ["properties", "topic"])
 def test_long_properties_and_long_topic_names_count_as_payload_does(long: str, kept: bool) -> None:
-    """Topic names take memory and disk like payloads: a sender without payloads could fill those of
-    others.
+    """Topic names take memory and disk as payloads do. Otherwise, a sender without payloads could
+    use up the room of others.
     """
     world = World(queue=full("refuse the publisher"), queue_bytes=100_000)
     slow = world.accepted("slow", clean=not kept, properties=FOREVER if kept else None)

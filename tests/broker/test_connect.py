@@ -136,8 +136,8 @@ def test_disconnect_cannot_keep_a_session_that_was_to_end() -> None:
 
 
 def test_disconnect_cannot_keep_a_session_that_was_resumed_to_end() -> None:
-    """Section 3.14.2.2.2: what this CONNECT said counts, not that the session was once to be
-    kept.
+    """MQTT 5, section 3.14.2.2.2: the Session Expiry Interval of the last CONNECT counts, not that
+    of an earlier one.
     """
     world = World()
     world.durable("c").drop()

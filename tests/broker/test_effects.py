@@ -128,7 +128,9 @@ def test_a_member_whose_queue_is_full_is_passed_over() -> None:
 
 
 def test_the_message_that_makes_the_queue_of_a_member_overflow_goes_to_another() -> None:
-    """Each has a queue that is full: one of them ends for it, and its messages cannot be kept."""
+    """Each member has a full queue. One member's session ends because of the message, and its
+    messages cannot be kept.
+    """
     world = World(queue_messages=5)
     for number in range(20):
         client = world.durable(f"member {number}")
@@ -157,8 +159,8 @@ def test_undelivered_share_of_a_leaving_member_ends_no_other_session() -> None:
 def test_the_members_of_a_share_are_not_all_looked_at_for_each_message(
     messages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More come at once than any queue takes: they cost as much as there are members and
-    messages, not one times the other. Each has as many as it takes.
+    """More messages arrive at once than any queue takes. The cost is the sum of members and
+    messages, not their product. Each member gets as many as its queue takes.
     """
     asked = 0
 

@@ -840,6 +840,6 @@ def test_an_exception_ends_one_connection_or_the_engine(
 
 
 def test_faults_of_each_function_for_one_connection_are_tried(seen: Seen) -> None:
-    """A call that no script reaches is shown by nothing."""
+    """If no script reaches a call, no fault of that call is tested."""
     reached = {str(call) for call in CALLS if any(trials(seen, call))}
     assert OWN - reached == set()

@@ -300,7 +300,7 @@ def test_will_no_longer_allowed_is_not_published() -> None:
 def test_before_mqtt_5_what_is_refused_is_not_acknowledged_and_ends_the_connection(
     version: Version, qos: int
 ) -> None:
-    """No acknowledged message is ever lost: the client has to keep the rest."""
+    """No acknowledged message is ever lost: the client has to keep the others."""
     world = World(spool_bytes=1000)
     client = world.connect("c", version=version, clean=False)
     client.take(Connack)

@@ -145,7 +145,7 @@ def test_most_recently_used_incarnations_of_each_device_are_kept() -> None:
 
 @pytest.mark.parametrize("places", [(0, 2), (1,), (0, 1, 2, 3)])
 def test_after_a_restart_places_are_given_once(places: tuple[int, ...]) -> None:
-    """The mark of a board that greeted and published nothing was never stored."""
+    """If a board has greeted and published nothing, its mark was never stored."""
     marks = Marks(("b", place, place + 1, 5, 0, b"") for place in places)
     marks.of("b", 9)
     marks.of("b", 10)
@@ -203,7 +203,9 @@ def test_a_pubrel_after_a_restart_is_answered_by_the_mark() -> None:
 def test_pubrel_of_an_unknown_message_is_never_answered_with_success(
     before: int | None,
 ) -> None:
-    """Another gateway may have taken it, or the commit was lost: the board publishes it again."""
+    """Another gateway may have received the message, or the commit was lost; the board publishes it
+    again.
+    """
     world = World(receive_maximum=1)
     client = connect(world, board(next_sequence=3))
     if before is not None:
@@ -344,7 +346,7 @@ def test_client_without_the_board_key_moves_no_mark() -> None:
 
 
 def test_an_identifier_that_stands_for_another_sequence_swallows_nothing() -> None:
-    """The board published 65,536 times elsewhere between PUBREC and PUBREL."""
+    """Between PUBREC and PUBREL, the board has published 65,536 times at another gateway."""
     world = World(receive_maximum=2)
     client = connect(world, board())
     client.send(Publish(TOPIC, b"5", 2, 5))
@@ -367,7 +369,9 @@ def test_board_with_a_restored_eeprom_is_taken_and_its_duplicates_dropped() -> N
 
 
 def test_state_of_a_board_from_an_older_version_is_known(tmp_path: Path) -> None:
-    """The older version kept packet identifiers; one of an old sequence proves nothing."""
+    """The older version kept packet identifiers; an identifier of an old sequence proves
+    nothing.
+    """
     with closing(open_store(tmp_path, "test")) as database:
         database.execute("INSERT INTO session VALUES (1, 'b', 1000, NULL, 7, NULL)")
         database.execute("INSERT INTO session VALUES (2, 'c', 1000, NULL, 0, NULL)")

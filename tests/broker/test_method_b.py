@@ -227,8 +227,8 @@ def test_a_device_has_its_name_incarnation_and_sequence_in_the_spool() -> None:
 
 
 def test_a_device_waits_for_one_commit_per_publication_and_a_client_for_two() -> None:
-    """The PUBREC of a device's publication has already brought the same state to disk; PUBCOMP
-    would only wear the card.
+    """The PUBREC of a device's publication has already committed the same state. A commit before
+    PUBCOMP would only wear the card.
     """
     for device, commits in ((DeviceIdentity("c", 7, 1), 1), (None, 2)):
         world = World(receive_maximum=1)
@@ -250,8 +250,8 @@ def test_a_devices_pubcomp_waits_for_the_commit_of_its_publish() -> None:
 
 
 def test_an_identifier_that_a_power_cut_brings_back_swallows_nothing() -> None:
-    """The device was told PUBCOMP for it and continues; 65,535 publications later it has the same
-    identifier again.
+    """The device got PUBCOMP for the identifier and continues. After 65,535 publications, it uses
+    the same identifier again.
     """
     world = World(receive_maximum=1)
     publisher = world.durable("c", device=DeviceIdentity("c", 7, 5), answers=True)

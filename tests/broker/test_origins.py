@@ -238,7 +238,7 @@ def seats(world: World, address: str, most: int = 60) -> list[Client]:
 
 
 def test_when_connections_are_full_the_greedy_origin_makes_room_for_others() -> None:
-    """One origin may have all connections as long as no other one wants them."""
+    """One origin may have all connections until another origin needs one."""
     world = World(connections=50)
     greedy = seats(world, "10.0.0.1")
     assert len(greedy) == 50

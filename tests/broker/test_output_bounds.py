@@ -178,7 +178,7 @@ def test_a_client_on_a_slow_line_that_pings_stays() -> None:
 
 
 def test_a_client_on_a_slow_line_stays_while_it_takes_anything() -> None:
-    """The client cannot ping: its earlier packets fill the line."""
+    """The client cannot ping, because its earlier packets fill the line."""
     world = World(outgoing_bytes=300_000)
     client = stuck(world)
     client.send_bytes(PINGS)
@@ -420,7 +420,7 @@ def test_a_client_that_brings_much_waits_for_others() -> None:
 
 
 def test_a_client_that_brings_little_is_read_on_while_it_is_put_off() -> None:
-    """A stop of reading costs a system call, and its resumption another one."""
+    """To stop and resume reading costs one system call each."""
     world = World()
     client = world.accepted("c")
     looks = iter([True])

@@ -378,8 +378,9 @@ def test_qos_0_that_is_refused_for_good_is_dropped_and_counted(
 
 
 def test_oversized_publication_gets_its_reason_on_a_full_spool_and_disk_too() -> None:
-    """Without the reason, its sender would reconnect in a loop until there is room, to no
-    effect."""
+    """Without the reason code, the sender would reconnect in a loop until there is room, without
+    success.
+    """
     full = _spool()
     full.world.disk_full(True)
     client = full.world.accepted("c")
@@ -432,7 +433,7 @@ def test_earlier_publications_are_committed_and_acknowledged_first(
 
 
 def test_behind_a_refusal_nothing_is_taken_even_if_it_would_fit() -> None:
-    """Order is kept: what would fit does not overtake."""
+    """The order is kept: a message that would fit does not overtake a refused one."""
     full = _spool()
     watcher = full.world.accepted("watcher", answers=True)
     watcher.subscribe("#")
@@ -502,7 +503,9 @@ def test_each_further_refusal_doubles_the_pause_up_to_30_s() -> None:
     ("away", "taken_after"), [(0.0, 4), (0.5, 4), (1.0, 4), (3.0, 2), (4.0, 0)]
 )
 def test_a_second_until_the_client_is_back_does_not_count(away: float, taken_after: float) -> None:
-    """paho and mqtt.js wait for a second: otherwise they would come back more often."""
+    """paho and mqtt.js wait for a second before they reconnect, and the pause does not count that
+    second.
+    """
     full = _spool()
     for seconds in (1, 2):
         full.publish(full.world.accepted("c"), 1, 1)
@@ -540,7 +543,9 @@ def test_the_doubling_begins_again(reset: str) -> None:
 
 
 def test_a_message_that_needs_no_spool_does_not_end_the_doubling() -> None:
-    """Without this rule, a client that publishes "online" first would reconnect every second."""
+    """If the doubling ended, a client that publishes "online" first would reconnect every
+    second.
+    """
     full = _spool()
     full.publish(full.world.accepted("c"), 1, 1)
     client = full.world.accepted("c")
@@ -572,7 +577,7 @@ def test_in_a_pause_everything_but_publications_goes_on() -> None:
 
 
 def test_publications_of_a_pause_keep_their_order_and_their_topics() -> None:
-    """A topic alias is resolved when its packet comes, not when the pause is over."""
+    """A topic alias is resolved when its packet arrives, not when the pause ends."""
     full = _spool()
     watcher = full.world.accepted("watcher", answers=True)
     watcher.subscribe("#")
@@ -675,8 +680,9 @@ def test_stranger_with_the_same_identifier_cannot_pause_a_client() -> None:
 
 
 def test_clients_without_an_identifier_delay_only_the_refused_ones() -> None:
-    """The gateway cannot know such a client again. If there is room, its message is taken at once;
-    if it is refused within the pause of its address, its connection ends with that pause.
+    """The gateway cannot recognise such a client after a reconnect. If there is room, its message
+    is accepted at once. If the message is refused within the pause of its address, its connection
+    ends with that pause.
     """
     full = _spool()
     first = full.world.accepted()
@@ -714,7 +720,7 @@ def test_a_restart_forgets_pauses_and_no_message() -> None:
 
 
 def test_a_client_that_is_turned_away_has_its_will_published() -> None:
-    """The standard asks for that at each connection that the client did not end [MQTT-3.1.2-8]."""
+    """The standard requires this whenever the server ends the connection [MQTT-3.1.2-8]."""
     full = _spool()
     watcher = full.world.accepted("watcher", answers=True)
     watcher.subscribe("gone")

@@ -224,7 +224,7 @@ def test_stored_messages_of_an_ending_member_go_to_the_others(end: str) -> None:
 def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
     end: str, commits: int, connected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The power goes after this many commits; the first one ends the session."""
+    """The power fails after this many commits; the first one ends the session."""
     monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", 20)
     world = World()
     two_members(world)
@@ -251,7 +251,7 @@ def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
 
 
 def test_messages_of_a_departed_group_member_are_redistributed_page_by_page() -> None:
-    """Other clients are served between two pages, however many pages there are."""
+    """Other clients are served between two pages, whatever the number of pages."""
     world = World()
     two_members(world)
     publish(world, 3000)

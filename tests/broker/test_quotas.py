@@ -116,8 +116,9 @@ def test_properties_count_as_bytes_that_are_published() -> None:
 @pytest.mark.parametrize("topics", [1, 3], ids=["a run", "no runs"])
 @pytest.mark.parametrize("key", ["messages_per_s", "bytes_per_s"])
 def test_rate_holds_for_messages_that_come_in_one_piece(key: str, topics: int, qos: int) -> None:
-    """At any time, the broker has accepted at most what the rate allows for that time and one more
-    second."""
+    """At any time, the broker has accepted at most the messages that the rate allows up to one
+    second later.
+    """
     world = World(quota=[QuotaSection(**{key: 40})])
     watching = watched(world)
     fast, begin = world.accepted("fast"), world.broker.now
@@ -196,7 +197,7 @@ def test_a_ping_is_answered_once() -> None:
 
 
 def test_a_paced_client_is_read_now_and_then() -> None:
-    """Further packets wait in the link at first, as for every client that is not read."""
+    """Unread packets wait in the link first, as for every client that is not read."""
     world = World(quota=[QuotaSection(messages_per_s=1)])
     fast = world.accepted("fast")
     fast.send_bytes(burst(1, 60))

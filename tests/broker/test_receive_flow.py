@@ -117,8 +117,8 @@ def test_the_row_is_short_whether_there_are_few_identifiers_or_many() -> None:
 
 
 def test_a_hoard_of_identifiers_costs_few_bytes_a_message() -> None:
-    """A client before MQTT 5 may keep 65,535 messages between PUBLISH and PUBREL: a list of them
-    would be written again for each message, 128 kB.
+    """A client before MQTT 5 may keep 65,535 messages between PUBLISH and PUBREL. A list of all
+    identifiers would mean a write of 128 kB for each message.
     """
     world = World()
     hoarder = world.durable("hoarder", version=V4, properties=None)

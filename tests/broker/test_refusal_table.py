@@ -99,7 +99,7 @@ def test_a_refusal_is_reported_as_the_table_says(
 
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
 def test_no_refusal_ends_in_a_storm(make: Callable[[], Case]) -> None:
-    """A client before MQTT 5 that comes back at once, for two minutes."""
+    """A client before MQTT 5 reconnects at once, for two minutes."""
     world, packet, _, _ = make()
     connections, begun = 0, world.broker.now
     while world.broker.now - begun < 120:
@@ -127,7 +127,9 @@ def _wait_for_the_end(world: World, client: Client, more: bytes = b"") -> None:
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("version", [V4, V5])
 def test_a_packet_that_is_too_large_does_not_end_in_a_storm(version: Version, named: bool) -> None:
-    """Clients that do not look at Maximum Packet Size, or have none, send it endlessly."""
+    """Clients that ignore Maximum Packet Size, or do not get one, send the packet again
+    and again.
+    """
     world = World(packet_bytes=1000, reads_reasons=False)
     large = encode(Publish("t", bytes(2000), 1, 9), version)
     taken = encode(Publish("t", b"x", 1, 8), version)

@@ -133,9 +133,7 @@ def test_message_sent_before_a_power_cut_has_dup_despite_a_slow_disk(cuts: int) 
 
 @pytest.mark.parametrize("expiry", [0, 3600])
 def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
-    """The bound on deliveries that the store does not know holds only for sessions that outlive
-    a power cut.
-    """
+    """The bound on unstored deliveries holds only for sessions that outlive a power cut."""
     world = World(inflight=4)
     subscriber = world.accepted("s", properties={P.SESSION_EXPIRY_INTERVAL: expiry}, answers=True)
     subscriber.subscribe("t", qos=1)
@@ -153,8 +151,9 @@ def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize("version", [V4, V5])
 def test_messages_that_waited_for_the_disk_were_not_sent(version: Version, power_cut: bool) -> None:
-    """A QoS 2 PUBLISH waits for its commit, and later packets wait behind it. The line is cut
-    before that: they are sent for the first time when the client is back (section 3.3.1.1).
+    """A QoS 2 PUBLISH waits for its commit, and later packets wait behind it. The connection ends
+    before the commit, so the packets are sent for the first time when the client is back (section
+    3.3.1.1).
     """
     world = World()
     subscriber = kept(world, version)

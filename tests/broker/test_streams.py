@@ -36,8 +36,8 @@ VERSIONS = st.sampled_from(list(Version))
 def test_the_pieces_that_bytes_come_in_make_no_difference(
     data: st.DataObject, version: Version, kept: bool
 ) -> None:
-    """The disk commits at the end, since an answer that waits for it is dropped when the
-    client is closed meanwhile.
+    """The disk commits at the end. Otherwise, an answer that waits for a commit would be dropped if
+    the client is closed first.
     """
     stream = data.draw(damaged(version))
     whole = feed(World(), stream, Manner(version, True, kept, singly=False, slow=True))

@@ -29,7 +29,7 @@ def let_go_together(world: World) -> tuple[Client, list[Client]]:
 
 
 def test_packets_of_clients_released_together_share_one_commit() -> None:
-    """A commit costs much the same for one message and for a hundred, and so does a turn."""
+    """A commit costs about the same for one message as for a hundred, and so does a turn."""
     world = World()
     reader, clients = let_go_together(world)
     commits = len(world.commits)

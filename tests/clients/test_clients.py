@@ -76,7 +76,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_paho_says_published_of_a_refused_message() -> None:
-    """The finding that this project's publisher is for."""
+    """Because of this fault in paho, Onceway has a publisher of its own."""
     paho = next(one for one in clients() if one.names[5].startswith("paho"))
     assert await probes.refused(paho, R.NOT_AUTHORIZED, 2) == "published (1 ×)"
 

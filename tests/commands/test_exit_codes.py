@@ -52,7 +52,7 @@ def test_each_code_has_one_cause_and_each_cause_one_code() -> None:
 
 
 def test_each_error_has_the_code_of_its_cause() -> None:
-    """A class outside these families has none of their codes."""
+    """An error class outside these families has none of their codes."""
     families: dict[int, type[OncewayError] | tuple[type[OncewayError], ...]] = {
         exit_codes.LOCKED: Locked,
         exit_codes.STORE: (StoreError, BackupError),
@@ -72,7 +72,9 @@ def test_each_error_has_the_code_of_its_cause() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_end_with_codes_of_the_table(path: Path) -> None:
-    """A command that finds something out of order may write 1; other codes have a name."""
+    """A command that finds something out of order may exit with 1; all other codes have a name in
+    the table.
+    """
     for node in ast.walk(ast.parse(path.read_bytes())):
         match node:
             case ast.Call(func=ast.Attribute(attr="Exit" | "exit"), args=[ast.Constant(int(code))]):

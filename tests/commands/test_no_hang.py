@@ -184,7 +184,9 @@ def test_each_command_ends_without_an_answer(
 def test_people_who_may_only_command_the_gateway_reach_it(
     name: str, gateway: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Members of onceway-admin, who may not read the configuration of the installed gateway."""
+    """The person is in onceway-admin, and may not read the configuration of the installed
+    gateway.
+    """
 
     def load(path: Path) -> None:
         raise MayNotRead("this account may not read the configuration", str(path))

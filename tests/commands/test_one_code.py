@@ -94,7 +94,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def test_disk_that_takes_no_data_is_the_cause_that_each_command_says(
     state: str, disk: SmallDisk, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite says "unable to open" or "disk I/O error": rights and a broken disk look alike."""
+    """SQLite says "unable to open" or "disk I/O error", for missing rights as for a broken disk."""
     folder.symlink_to(disk.mount)
     with closing(open_store(disk.mount, "site-1")) as database:
         recover(database, None, 16)
@@ -121,7 +121,7 @@ def test_gateway_that_does_not_run_has_one_code(
 
 
 def test_no_command_about_a_store_is_forgotten() -> None:
-    """A new command of these groups has to be named above."""
+    """A new command of these groups has to be added to the lists above."""
     groups = {name.split()[0] for name in OF_STORE} - {"uplink"}
     named = OF_NONE | set(OF_GATEWAY) | {"store restore"}
     assert {name for name in COMMANDS if name.split()[0] in groups} <= named
@@ -145,7 +145,7 @@ def test_an_error_of_sqlite_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPa
 def test_account_without_rights_to_a_store_has_one_code(
     name: str, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite says only that it cannot open the file: this is not a damaged store."""
+    """SQLite says only that it cannot open the file, although the store is not damaged."""
 
     def closed(path: Path) -> sqlite3.Connection:
         return sqlite3.connect(path / "hidden")  # as if its folder were closed to us

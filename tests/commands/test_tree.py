@@ -125,8 +125,8 @@ def _groups(words: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
 
 
 def test_only_the_terminal_breaks_the_lines_of_help() -> None:
-    """A paragraph is one line, in each help and in each list of commands. No help has words in
-    square brackets: rich takes them for markup, and shows nothing.
+    """A paragraph is one line, in each help text and each list of commands. No help text has words
+    in square brackets: rich takes them for markup and shows nothing.
     """
     texts = {name: command.help or "" for name, command in TREE.items()}
     for point in [None, *sorted(item.name for item in entry_points(group="onceway.commands"))]:
@@ -159,7 +159,9 @@ def test_commands_that_print_facts_print_json(name: str) -> None:
 
 @pytest.mark.parametrize("name", TREE)
 def test_the_same_option_is_the_same_everywhere(name: str) -> None:
-    """--config means the gateway's file, with the same default, and --data its folder."""
+    """--config always names the gateway's file and has the same default; --data always names its
+    folder.
+    """
     options = _options(TREE[name])
     for text, default in (("--config", None), ("--data", None), ("--json", False)):
         if text in options:
@@ -227,8 +229,7 @@ def test_unknown_command_is_reported(words: list[str], run: Run) -> None:
     "name", sorted(TREE.keys() - WITHOUT_JSON - {"hil glue", "ingest prepare"})
 )
 def test_an_error_is_one_json_object(name: str, run: Run, tmp_path: Any) -> None:
-    """The commands run without a gateway and with missing files, so most of them end in an
-    error."""
+    """The commands run without a gateway and with missing files, so most of them fail."""
     needed = [item for item in TREE[name].params if item.required]
     words = []
     for item in needed:
@@ -264,7 +265,7 @@ _OTHER_FIRST = {"restore", "device import", "device read", "registry import", "g
 def test_each_mistake_in_a_configuration_is_reported_with_its_line(
     name: str, run: Run, tmp_path: Path
 ) -> None:
-    """The report is the same for each command that reads the configuration."""
+    """Each command that reads the configuration prints the same report."""
     file = tmp_path / "gateway.toml"
     file.write_text(WRONG)
     words = list(_MORE.get(name, []))

@@ -262,7 +262,9 @@ BETWEEN_AT = {
 
 
 def test_mistakes_between_keys_are_reported_beside_wrong_keys(tmp_path: Path) -> None:
-    """A check that reads a wrong key says nothing: page, lora, quota and the whole file here."""
+    """A check that reads a wrong key adds no report of its own: page, lora, quota and the whole
+    file here.
+    """
     with pytest.raises(ConfigError) as refused:
         _load(tmp_path, BETWEEN)
     told = {item.line: item.what for item in refused.value.mistakes}

@@ -74,8 +74,8 @@ def landed(landing: Path) -> dict[Key, bytes]:
 async def test_each_reading_is_there_when_another_machine_goes_on(
     sensor: Path, tmp_path: Path, seed: int
 ) -> None:
-    """Publications that the old machine took after the backup have landed when it dies, so none is
-    on that machine alone.
+    """Publications that the old machine received after the backup have landed before it dies, so
+    none is lost with it.
     """
     random, machine, landing = Random(seed), tmp_path / "machine", tmp_path / "landing"
     landing.mkdir()

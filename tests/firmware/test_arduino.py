@@ -47,8 +47,8 @@ def sketches() -> None:
 
 
 def test_every_example_is_built_for_every_board_of_the_core() -> None:
-    """The core knows a Nano with an old boot loader by its upload speed only, and a Pro Mini of 5 V
-    by its pins, which are a Nano's.
+    """In the core, a Nano with an old boot loader differs only in its upload speed, and a Pro Mini
+    of 5 V has a Nano's pins. Neither has a build of its own.
     """
     examples = {path.stem for path in FIRMWARE.glob("examples/*/*.ino")}
     assert examples == {path.name for path in (FIRMWARE / "examples").iterdir()}
@@ -70,7 +70,7 @@ async def test_the_sensor_publishes_on_the_arduino_core() -> None:
 async def test_the_thermometer_tells_degrees_below_zero(
     millivolts: int, degrees: float, tmp_path: Path
 ) -> None:
-    """The simulated converter has 4.9 mV a step, as the real one has."""
+    """The simulated converter has 4.9 mV a step, as the real converter has."""
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "thermometer.hex", "uno", tmp_path)
     async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:
@@ -85,7 +85,9 @@ async def test_the_thermometer_tells_degrees_below_zero(
 @pytest.mark.sim
 @pytest.mark.parametrize("sixteenths", [-80, -880, -1, 0, 2000, 85 * 16, 85 * 16 + 1])
 async def test_a_ds18b20_tells_degrees_below_zero(sixteenths: int, tmp_path: Path) -> None:
-    """The sensor's bus is simulated beside the chip, with 85 degrees after power-on."""
+    """The sensor's bus is simulated next to the chip; after power-on the sensor reads 85
+    degrees.
+    """
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "ds18b20.hex", "uno", tmp_path)
     async with SimulatedBoard(
@@ -118,7 +120,7 @@ async def test_two_thermometers_beside_each_other_do_not_disturb(
 async def test_a_dht22_tells_two_values_in_one_reading(
     degrees: float, percent: float, tmp_path: Path
 ) -> None:
-    """The sensor sends bits while the link is busy: the UART's interrupt must not change a bit."""
+    """The sensor sends bits while the link is busy: the UART's interrupt must not corrupt a bit."""
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "dht22.hex", "uno", tmp_path)
     both = round(degrees * 10), round(percent * 10)

@@ -47,7 +47,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_another_chip_or_clock_publishes_and_obeys(
     bare: Path, name: str, chip: str, tmp_path: Path
 ) -> None:
-    """Each board has its name, publishes at QoS 2, keeps an interval in its EEPROM, and obeys a
+    """Each board has its name, publishes at QoS 2, stores an interval in its EEPROM, and executes a
     reboot once.
     """
     gateway = Gateway(commands=(b"interval 300 force", b"reboot"))

@@ -296,8 +296,8 @@ async def test_log_of_the_board_is_read_over_the_link(
 async def test_commands_are_obeyed_once(
     sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
 ) -> None:
-    """A reboot that were obeyed again after the reboot would never end: not even its retained copy
-    is taken, which the gateway has when the board subscribes again.
+    """A reboot that is executed again after each start would never end. The board also ignores the
+    retained copy of the command, which the gateway sends when the board subscribes again.
     """
     async with board_on(sensor, tmp_path, 30) as board:
         async with gateway_at(configuration(board)) as site:

@@ -150,7 +150,9 @@ def hex_file(folder: Path) -> Path:
 
 
 def test_each_option_is_checked() -> None:
-    """Each option that a build may set is in the list that the files of a program compare."""
+    """The files of a program compare a list of options; each option that a build may set is in that
+    list.
+    """
     checked = set(re.findall(r"(?:NUMBER|WIDE)\((OW_\w+)", read("ow_options.h")))
     assert checked == OTHER.keys() | {"OW_SEVERAL_BOARDS"} == DEFAULT.keys()
     for header in sorted((FIRMWARE / "src").glob("*.h")):
@@ -175,8 +177,8 @@ def test_an_option_in_the_sketch_alone_ends_the_build(
 
 @pytest.mark.parametrize("lto", ["-flto", "-fno-lto"])
 def test_each_way_to_link_compares_the_options(lto: str, tmp_path: Path) -> None:
-    """A stripped program, one whose sections are collected, and an archive, of which the linker
-    takes only what the sketch needs: here nothing but the options.
+    """The program is stripped, or linked with section collection, or taken from an archive. From
+    the archive, the linker takes only the objects that the sketch needs, here only the options.
     """
     sketch = tmp_path / "sketch.c"
     sketch.write_text("#include <Onceway.h>\nint main(void) { return 0; }\n")
@@ -240,7 +242,7 @@ def test_a_stripped_sketch_ends_the_build_too(link: str, tmp_path: Path) -> None
 async def test_an_option_in_the_build_flags_takes_effect(
     option: str, value: str, tmp_path: Path
 ) -> None:
-    """The sketch may repeat the value of the flags, and not contradict it."""
+    """The sketch may repeat the value of the flags, but not contradict it."""
     flags = f"-D{option}={value}"
     done = build(tmp_path, flags=flags)
     assert done.returncode == 0, done.stderr

@@ -166,8 +166,8 @@ def test_damaged_packets(client: ctypes.CDLL) -> None:
 
 
 def test_strings(client: ctypes.CDLL) -> None:
-    """[MQTT-1.5.4-1], [MQTT-1.5.4-2]: every sequence of up to three bytes at which UTF-8 changes
-    its mind, and of four where it may.
+    """[MQTT-1.5.4-1], [MQTT-1.5.4-2]: each sequence of up to three bytes at the limits of UTF-8's
+    byte ranges, and of four bytes where UTF-8 allows four.
     """
     edges = bytes.fromhex(
         "00 61 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff"

@@ -33,7 +33,9 @@ async def test_the_watchdog_waits_for_the_first_poll_and_then_watches(tmp_path: 
 
 
 async def test_each_start_greets_before_a_loop_that_the_watchdog_ends(tmp_path: Path) -> None:
-    """The gateway tells a loop of restarts by its greetings: the board has no time for more."""
+    """The gateway counts greetings to detect a loop of restarts; the board has no time to send more
+    than that.
+    """
     gateway, boots = Gateway(), set[int]()
     place = tmp_path / "board"
     async with SimulatedBoard(place, firmware=program("blocked"), speed="step") as board:
@@ -50,7 +52,7 @@ async def test_each_start_greets_before_a_loop_that_the_watchdog_ends(tmp_path: 
 async def test_a_call_from_an_interrupt_stops_a_debug_build_where_it_is_seen(
     tmp_path: Path,
 ) -> None:
-    """The LED blinks; the board neither goes on nor starts again."""
+    """The LED blinks; the board neither continues nor restarts."""
     gateway, place = Gateway(), tmp_path / "board"
     async with SimulatedBoard(place, firmware=program("interrupts"), speed="step") as board:
         await converse(board, gateway, completed=1, seconds=3)
@@ -63,7 +65,7 @@ async def test_a_call_from_an_interrupt_stops_a_debug_build_where_it_is_seen(
 
 
 async def test_a_poll_a_second_brings_the_first_publication_within_seconds(tmp_path: Path) -> None:
-    """A byte of the EEPROM a poll would take 40 s."""
+    """If each poll handled one byte of the EEPROM, the first publication would take 40 s."""
     gateway, place = Gateway(), tmp_path / "board"
     async with SimulatedBoard(place, firmware=program("drowsy"), speed="step") as board:
         await converse(board, gateway, completed=1, seconds=60)

@@ -233,8 +233,8 @@ def test_another_chip_or_clock_is_online_in_time(
 
 @pytest.mark.parametrize("journal", JOURNALS)
 async def test_a_board_by_radio_is_online_in_time(journal: str, tmp_path: Path) -> None:
-    """The first two turns are a greeting and a CONNECT; each lasts less than a second at SF7. The
-    wait before the greeting is drawn from the nonce, so each compiler gives another one.
+    """The first two turns are a greeting and a CONNECT, each shorter than a second at SF7. The wait
+    before the greeting is drawn from the nonce, so it differs with each compiler.
     """
     found, gateway = JOURNALS[journal](LORA.slots), AwaitingByRadio()
     place = place_of(LORA, found, tmp_path)

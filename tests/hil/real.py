@@ -71,7 +71,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 async def test_a_foreign_board_twice(bench: Path) -> None:
-    """The second run finds what the first one has left in the EEPROM, and empties it."""
+    """The second run finds the data of the first one in the EEPROM, and empties it."""
     for number in (1, 2):
         place = bench.parent / f"run-{number}"
         argv = [onceway(), "hil", "run", str(bench), "--keep", "--dir", str(place)]

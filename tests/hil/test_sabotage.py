@@ -66,7 +66,7 @@ def test_values_of_the_decoder_as_it_is_hold(values: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_unusual_values_that_are_harmed_are_noticed(name: str, values: dict[str, str]) -> None:
-    """Judged without a bench, which takes a start of Spark for each."""
+    """The judge runs without a bench, because each bench needs a start of Spark."""
     assert values[name].startswith("message "), values[name]
 
 
@@ -123,7 +123,7 @@ def test_is_noticed(name: str, trials: dict[str, Future[Judged]]) -> None:
 def test_a_run_in_which_one_device_never_gets_through_is_unknown(
     trials: dict[str, Future[Judged]],
 ) -> None:
-    """Half of the readings arrived, unharmed; nothing is known of the others."""
+    """Half of the readings arrived unaltered; the others are unknown."""
     judged = trials[REFUSED].result()
     assert judged.verdict == "unknown", judged.said
     assert "still under way when the run gave up waiting" in judged.said

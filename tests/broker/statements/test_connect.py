@@ -28,7 +28,7 @@ VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])
 @VERSIONS
 @pytest.mark.parametrize("then", ["protocol error", "taken over", "shutting down", "keep alive"])
 def test_connection_ended_before_connack_gets_no_packet(version: Version, then: str) -> None:
-    """CONNACK waits for the disk; a DISCONNECT must not pass it."""
+    """CONNACK waits for the disk, and DISCONNECT must not overtake it."""
     world = World()
     properties = FOREVER if version == V5 else None
     world.slow_disk = True
@@ -75,8 +75,7 @@ def test_packets_sent_with_connect_are_answered_after_connack(version: Version) 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_disconnect_is_the_last_packet_of_the_broker(kept: bool, qos: int) -> None:
-    """The PUBLISH that made the session's queue overflow gets no answer after DISCONNECT,
-    either."""
+    """After DISCONNECT, the PUBLISH that made the session's queue overflow gets no answer."""
     world = World(queue_messages=3)
     client = world.durable("c") if kept else world.accepted("c")
     client.subscribe("t")
@@ -122,7 +121,7 @@ def test_a_server_keep_alive_replaces_one_that_is_longer_or_none(
 @pytest.mark.mqtt("311:MQTT-3.1.2-24")
 @pytest.mark.parametrize("version", [V3, V4])
 def test_an_older_client_keeps_the_keep_alive_that_it_asked_for(version: Version) -> None:
-    """MQTT 3 has no way to tell the client another one."""
+    """MQTT 3 cannot tell the client another value."""
     world = World(keep_alive_s=100)
     patient, silent = (
         world.accepted(name, version=version, keep_alive=seconds)
@@ -192,7 +191,9 @@ def test_an_assigned_client_identifier_can_be_used_again() -> None:
 def test_a_clean_start_forgets_everything_of_the_former_session(
     version: Version, power_cut: bool
 ) -> None:
-    """Subscriptions, queued and unacknowledged messages, and identifiers of QoS 2 messages."""
+    """The broker forgets subscriptions, queued and unacknowledged messages, and identifiers of QoS
+    2 messages.
+    """
     world = World()
     options = {"version": version, "properties": FOREVER if version == V5 else None}
     client = world.accepted("c", clean=False, **options)

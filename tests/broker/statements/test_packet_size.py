@@ -167,8 +167,8 @@ def test_an_answer_that_cannot_be_made_smaller_ends_the_connection(count: int) -
     *("MQTT-3.9.2-2", "MQTT-3.11.2-2", "MQTT-3.1.2-29"),
 )
 def test_acknowledgements_are_bare() -> None:
-    """No Reason String and no User Property, so nothing that could make them too large, and nothing
-    to leave out on request.
+    """The acknowledgements have no Reason String and no User Property, so they are never
+    too large.
     """
     world = World(spool_bytes=1, subscriptions=1)
     client = world.accepted("c")
@@ -191,7 +191,9 @@ def test_acknowledgements_are_bare() -> None:
 
 
 def test_packet_too_large_for_us_gets_0x95() -> None:
-    """MQTT 5, section 3.2.2.3.6: CONNACK says how much is taken; more is 0x95."""
+    """MQTT 5, section 3.2.2.3.6: CONNACK states the Maximum Packet Size; a larger packet
+    gets 0x95.
+    """
     world = World(packet_bytes=200)
     client = world.connect("c")
     assert client.take(Connack).properties[P.MAXIMUM_PACKET_SIZE] == 200

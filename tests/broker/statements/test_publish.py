@@ -66,9 +66,7 @@ def test_each_qos_has_its_answer_with_the_same_identifier(version: Version, pack
 def test_acknowledgements_come_in_the_order_of_the_messages(
     version: Version, together: bool
 ) -> None:
-    """Some of them wait for the disk. The messages arrive as one run
-    or one by one.
-    """
+    """Some messages wait for the disk. The messages arrive as one run or one by one."""
     world = World()
     world.durable("s").subscribe("kept")
     client = world.accepted("c", version=version)

@@ -61,8 +61,9 @@ def leave(world: World, client: Client, power_cut: bool) -> None:
 def test_a_session_keeps_all_that_belongs_to_it_even_for_another_version(
     before: Version, after: Version, power_cut: bool
 ) -> None:
-    """Subscriptions; QoS 1 and 2 messages sent, released and not sent; QoS 2 messages received.
-    After a power cut of ours DUP stands also on what may have been sent.
+    """The session has subscriptions; QoS 1 and 2 messages sent, released and not sent; and received
+    QoS 2 messages. After a power cut of the gateway, DUP is also set on messages that were perhaps
+    sent.
     """
     world = World(inflight=3)
     client = kept(world, "c", before)
@@ -288,7 +289,8 @@ def converse(client: Client, *exchanges: tuple[str, str]) -> None:
 @pytest.mark.mqtt("311:MQTT-7.0.0-2", "311:MQTT-3.1.4-4", "311:MQTT-3.2.2-3", "311:MQTT-3.12.4-1")
 def test_a_plain_conversation_in_3_1_1_byte_by_byte() -> None:
     """The conversation has only packets of the standard: no extension, no property, no option of
-    ours."""
+    Onceway.
+    """
     client = World().open(V4)
     converse(
         client,
@@ -309,7 +311,7 @@ def test_a_plain_conversation_in_3_1_1_byte_by_byte() -> None:
 
 
 def test_a_plain_conversation_in_mqtt_5_byte_by_byte() -> None:
-    """The same in MQTT 5, where CONNACK tells our limits."""
+    """The conversation is the same in MQTT 5, and CONNACK states the broker's limits."""
     world = World(receive_maximum=65535, topic_aliases=0, packet_bytes=1000)
     client = world.open(V5)
     connack = (

@@ -122,7 +122,9 @@ def test_long_outage_is_shortened_and_each_link_reports_its_losses() -> None:
 
 
 def test_the_air_judges_the_law_in_each_sliding_hour() -> None:
-    """36 s an hour in band M: half in the last minutes of one, half in the first of the next."""
+    """36 s an hour in band M: half in the last minutes of one hour, half in the first minutes of
+    the next.
+    """
     judge = Judge()
     for begin in (3500.0, 3700.0):
         judge.sent("r", 868_100_000, 125_000, 14, begin, begin + 18.0)

@@ -95,7 +95,7 @@ async def test_listen_shows_what_is_heard_foreign_frames_too(site: RadioSite) ->
 async def test_ping_is_answered_at_the_next_turn_and_a_board_without_a_log_says_nothing(
     site: RadioSite,
 ) -> None:
-    """The sensor by radio has no room for a log: it takes the command, and says nothing."""
+    """The radio sensor has no room for a log: it accepts the command, and answers nothing."""
     await site.start_gateway()
     code, _, error = await said(site, "device", "ping", "roof-1", "--wait", "1")
     assert code == 1

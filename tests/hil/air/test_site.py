@@ -72,7 +72,9 @@ async def test_a_modem_that_hangs_and_one_that_is_pulled_out_are_opened_again(
 async def test_device_that_is_not_a_modem_is_reported(
     tmp_path: Path,
 ) -> None:
-    """A HAT on the UART, or a board with another firmware, sends bytes that answer no question."""
+    """A HAT on the UART, or a board with another firmware, sends bytes that answer no question of
+    the gateway.
+    """
     site = RadioSite(tmp_path, "roof-1")
     await site.begin_without_modem()
     master, slave = os.openpty()
@@ -115,7 +117,9 @@ async def test_power_cuts_of_gateway_and_board_lose_nothing(site: RadioSite) -> 
 
 @pytest.mark.soak  # in the gate test_commands.py; the bench radio-power cuts it
 async def test_a_real_firmware_on_a_simulated_board_is_heard_and_hears(site: RadioSite) -> None:
-    """The program in its flash is the one for a real Uno; the chip on its bus is in the ether."""
+    """The firmware in the simulated flash is the one for a real Uno; the radio chip on its bus is
+    in the ether.
+    """
     gateway = await site.start_gateway()
     async with site.uno("roof-1") as board:
         before = len(await site.rows("roof-1", 4, 60))

@@ -177,7 +177,7 @@ def test_counters_go_on_beyond_their_low_bits(talk: Talk) -> None:
 
 
 def test_a_frame_under_another_key_fits_no_session(talk: Talk) -> None:
-    """Two ends whose seed does not follow from their greetings."""
+    """The seed of the two ends does not follow from their greetings."""
     talk.key = bytes(16)
     talk.turn(reading(9))
     talk.answered(answer(Kind.PUBREC, 9))
@@ -237,7 +237,7 @@ def test_a_turn_that_only_another_gateway_has_heard_is_not_reported(talk: Talk) 
 def test_a_gateway_that_answers_in_the_session_of_another_one_fits_none_of_its_own(
     talk: Talk,
 ) -> None:
-    """A board to which the key of the session was copied."""
+    """The key of the session was copied to another board, which then gets answers."""
     talk.turn(reading(9))
     talk.gateway = BARN
     talk.answered(answer(Kind.PUBREC, 9))
@@ -264,7 +264,7 @@ def test_a_nonce_that_serves_for_two_contents(talk: Talk) -> None:
 
 
 def test_a_board_releases_what_the_gateway_has_recorded_and_nothing_else(talk: Talk) -> None:
-    """[MQTT-4.3.3-4]; a new session goes on where the one before ended."""
+    """[MQTT-4.3.3-4]; a new session continues the exchanges of the previous one."""
     talk.turn(reading(9))
     talk.answered(answer(Kind.PUBREC, 9), heard=False)
     talk.turn(reading(10))

@@ -68,13 +68,13 @@ def test_missing_build_is_reported(tree: Path, missing: str) -> None:
 
 
 def test_without_sources_nothing_is_compared(tmp_path: Path) -> None:
-    """An installed rig has no Makefile."""
+    """An installed rig has no Makefile and no sources."""
     check_built.cache_clear()
     check_built(root=tmp_path)
 
 
 def test_test_that_needs_a_build_is_marked() -> None:
-    """The guard looks at the mark. A file that builds for itself needs none."""
+    """The guard looks at the mark. A file that builds the firmware itself needs no mark."""
     files = {file: file.read_text() for file in (ROOT / "tests").rglob("test_*.py")}
     unmarked = [
         str(file.relative_to(ROOT))

@@ -32,7 +32,7 @@ def test_a_used_board_holds_what_it_published_last_and_owes_nothing(first: int) 
 def test_a_slot_whose_marks_were_not_taken_away_first_holds_a_publication_that_seems_done(
     first: int,
 ) -> None:
-    """The torn slots are in the image for this reason."""
+    """For this reason, the image contains torn slots."""
     ledger = Ledger.from_image(used_image(first, 1))
     record = ledger.image[SLOTS_AT : SLOTS_AT + SLOT_SIZE]
     assert int.from_bytes(record[:4]) == first
@@ -43,7 +43,9 @@ def test_a_slot_whose_marks_were_not_taken_away_first_holds_a_publication_that_s
 
 
 def test_a_new_crc_that_is_half_written_makes_no_publication_of_a_torn_slot() -> None:
-    """The low byte comes first. The record under it has the sequence that comes, and no source."""
+    """The low byte is written first. The record under the CRC has the next sequence, and
+    no source.
+    """
     image = used_image(100, 1)
     record = image[SLOTS_AT : SLOTS_AT + SLOT_SIZE]
     for low in range(256):
@@ -51,7 +53,9 @@ def test_a_new_crc_that_is_half_written_makes_no_publication_of_a_torn_slot() ->
 
 
 def test_a_used_board_counts_its_starts_across_the_end_of_16_bits() -> None:
-    """The boot cells are written as by the firmware: the next number into the next cell."""
+    """The boot cells are written as the firmware writes them: the next number into the
+    next cell.
+    """
     ledger = Ledger.from_image(used_image(100, 1))
     for at in list(BOOT_CELLS)[:3]:
         number = (ledger.boots + 1) & 0xFFFF

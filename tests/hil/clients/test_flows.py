@@ -79,7 +79,7 @@ def test_answers_to_nothing_change_nothing(flows: Flows) -> None:
 
 
 def test_a_message_is_released_from_its_pubrec_to_its_pubcomp(flows: Flows) -> None:
-    """The client moves in between if it was ordered to."""
+    """If ordered to, the client moves between the two packets."""
     begun = flows.begin(7, message())
     assert flows.released(begun.id) is None
     flows.take(answer("PUBREC", begun.id))

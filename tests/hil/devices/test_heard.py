@@ -149,7 +149,7 @@ def test_sequences_are_wider_than_packet_identifiers(board: Board) -> None:
 def test_payload_that_is_no_senml_may_be_put_in_other_words_by_a_sketch(
     tmp_path: Path, own: bool
 ) -> None:
-    """An example is a time that the board has learned later."""
+    """A sketch may, for example, add a time that the board has learned later."""
     history = History(tmp_path / "history.jsonl")
     sent = Heard("sketch-1", history, own=own)
     for text in (b'{"opening":1}', b'{"opening":1,"time":9}'):

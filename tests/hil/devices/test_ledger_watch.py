@@ -86,8 +86,8 @@ def test_a_release_taken_back_is_a_publication_again(tmp_path: Path) -> None:
 
 
 def test_a_release_whose_taking_back_is_cut_is_a_publication_again(tmp_path: Path) -> None:
-    """The mark is torn, so the board publishes again. The mark of a publication that is done no
-    longer counts.
+    """The mark is torn, so the board publishes again. The mark of a completed publication no longer
+    counts.
     """
     released, done = mark(3, RELEASED_AT, 3 ^ RELEASED_MASK), mark(3, DONE_AT, 3 ^ 0xAA)
     torn = mark(3, RELEASED_AT, 0x5E)
@@ -99,7 +99,9 @@ def test_a_release_whose_taking_back_is_cut_is_a_publication_again(tmp_path: Pat
 def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publication(
     tmp_path: Path,
 ) -> None:
-    """A busy machine holds the board there; twelve erased bytes have the CRC 0x47D8."""
+    """A busy machine stops the board in the middle of the write; twelve erased bytes have the CRC
+    0x47D8.
+    """
     erased = [(SLOTS_AT + 13, 0xD8), (SLOTS_AT + 12, 0x47)]
     whole = [*enumerate(sealed((1).to_bytes(4) + SOURCE), SLOTS_AT)]
     history, board = History(tmp_path / "history.jsonl"), SimulatedBoard(tmp_path / "board")
@@ -120,7 +122,7 @@ def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publicatio
 def test_publications_on_a_board_at_the_end_wait_or_remain(
     tmp_path: Path, swapped: bool, held: str
 ) -> None:
-    """A released publication is the gateway's already."""
+    """A released publication already belongs to the gateway."""
     writes = incarnation() + slot(1) + slot(2) + mark(2, RELEASED_AT, 2 ^ RELEASED_MASK)
     seen = [
         ("publication", INCARNATION, 1),
@@ -132,7 +134,7 @@ def test_publications_on_a_board_at_the_end_wait_or_remain(
 
 def test_publications_of_a_board_that_met_no_gateway_are_entered(tmp_path: Path) -> None:
     """Unsent publications of a new board have no identity yet. Those of a swapped board never get
-    one.
+    an identity.
     """
     (tmp_path / "swapped").mkdir()
     assert entered(tmp_path, slot(1)) == [("publication", 0, 1), ("waiting", 0, 1)]
@@ -174,7 +176,7 @@ def contradictions(folder: Path, writes: Writes) -> list[str]:
 
 
 def test_a_message_that_is_taken_twice_is_a_contradiction(tmp_path: Path) -> None:
-    """The interval does not show it: it is the same the second time."""
+    """The interval does not show the contradiction: it is the same after the second time."""
     told = contradictions(tmp_path, command(201) + held(1, 7) + held(2, 7) + held(3, 0))
     assert told == ["the message with the identifier 7 was accepted twice"]
 

@@ -338,7 +338,7 @@ async def test_a_worn_slot_must_have_changed_what_was_written(
 async def test_a_new_board_must_have_met_the_gateway_as_another_one(
     new: int | None, happened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """new: the new board's incarnation; None: the wire does not change over to the new board."""
+    """new: the new board's incarnation, or None if the wire stays with the old board."""
     monkeypatch.setattr("hil.faults.board.MET_WITHIN", 0.1)
     ledger = SimpleNamespace(incarnation=0xC0FFEE)
     swapped: list[str] = []
@@ -401,7 +401,9 @@ async def test_a_swap_that_is_interrupted_leaves_no_board_behind(
 async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The fault keeps the first place: a second one was drawn because the first had no effect."""
+    """The fault stays at its first place. A second place was drawn because the fault had no effect
+    at the first one.
+    """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
     device = Struck(struck(12), cut(1, tx=9), struck(13), cut(2, tx=9))
     device.taken = 12
@@ -431,8 +433,8 @@ async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_
 async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_all_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No exchange is under way until the first publication after the start, which takes some looks;
-    a sample that was taken in between makes the order refused.
+    """No exchange is under way until the first publication after the start, which takes some looks.
+    An order is refused if a sample was taken in between.
     """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
 
@@ -523,7 +525,7 @@ async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_pa
 
 
 async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> None:
-    """The append that the fault waits for may have been another ingest's."""
+    """The append that the fault waits for may belong to another ingest."""
     (tmp_path / "checkpoint").mkdir()
     ended = iter([-1, -1, 3, 3])
 
@@ -555,7 +557,7 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
 async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
     tmp_path: Path, code: int, saves: bool, happened: bool
 ) -> None:
-    """The batches that the ingest has taken land again, each under another epoch."""
+    """The batches that the ingest has read land again, each under another epoch."""
     table = tmp_path / "publications"
     (table / "_onceway").mkdir(parents=True)
     (table / "_onceway" / "seen-1.parquet").touch()
@@ -644,7 +646,7 @@ async def test_impossible_fault_is_reported_and_makes_the_verdict_unknown(
 async def test_the_run_waits_for_what_ends_by_itself(
     history: History, bounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second ingest takes long to come up, and nothing else may move meanwhile."""
+    """A second ingest takes long to start, and no other step may happen meanwhile."""
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def take_long(*_: object) -> Evidence:
@@ -678,8 +680,8 @@ async def test_the_run_waits_for_what_ends_by_itself(
 async def test_a_commit_without_a_publication_is_let_through(
     commits: int, expected: str | None
 ) -> None:
-    """An acknowledgement that is too early can lose only publications that are received and not
-    committed yet; the first commits after a restart hold sessions.
+    """An early acknowledgement can lose only publications that are received and not committed yet.
+    The first commits after a restart contain sessions.
     """
     stood: list[str] = []
 

@@ -248,7 +248,7 @@ def stopped(pid: int) -> bool:
 def test_a_program_is_stopped_in_the_window_that_is_armed(
     machine: Machine, tmp_path: Path, window: int, stands: bool, committed: int, answered: bytes
 ) -> None:
-    """Another process has the database open, as the uplink has the gateway's."""
+    """Another process has the database open, as the uplink does with the gateway's."""
     database = tmp_path / "data" / "store.db"
     argv = [sys.executable, "-c", SERVER, str(database)]
     env = {**os.environ, **machine.env}
@@ -308,8 +308,9 @@ for line in sys.argv[3:]:
 def test_only_an_answer_to_a_publication_ends_the_window_behind_a_commit(
     machine: Machine, tmp_path: Path, answer: bytes, stands: bool, serial: bool
 ) -> None:
-    """The answer arrives on a serial line in a frame after an ACK of the link, on a connection as
-    it is."""
+    """On a serial line, the answer is in a frame after an ACK of the link; on a connection, it
+    comes alone.
+    """
     if serial:
         near, far = os.openpty()
         said = stuff(b"\x40" + b"\0\0") + b"\0" + stuff(b"\x11" + answer + b"\1\2") + b"\0"
@@ -440,7 +441,7 @@ database.execute("DELETE FROM row")
 def test_an_uplink_is_stopped_between_its_steps(
     machine: Machine, tmp_path: Path, window: int, names: set[str], rows: int
 ) -> None:
-    """Another process has the database open, as the gateway has the uplink's."""
+    """Another process has the database open, as the gateway does with the uplink's."""
     folder = tmp_path / "data"
     gateway = sqlite3.connect(folder / "store.db", isolation_level=None)
     gateway.execute("PRAGMA journal_mode=WAL")

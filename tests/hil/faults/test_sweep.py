@@ -50,13 +50,13 @@ def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | 
 
 
 def test_sweep_waits_for_the_end_of_an_exchange(monkeypatch: Any) -> None:
-    """A board that was just cut may not have started before that."""
+    """A board whose power was just cut may not have started before that."""
     assert returns_behind("1112", False, monkeypatch) == 4
     assert returns_behind("111", False, monkeypatch) is None
 
 
 def test_two_boards_in_step_take_turns(monkeypatch: Any) -> None:
-    """The exchange after the target's is always one of the other board."""
+    """After an exchange of the target, the other board always exchanges next."""
     assert returns_behind("21", True, monkeypatch) == 2
     assert returns_behind("1", True, monkeypatch) == 1
 

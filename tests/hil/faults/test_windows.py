@@ -53,8 +53,8 @@ async def test_a_program_that_comes_to_its_window_too_late_is_not_left_standing(
 async def test_window_of_the_uplink_counts_only_in_the_state_that_it_names(
     tmp_path: Path, window: str, there: tuple[str, ...], told: str | None
 ) -> None:
-    """A program that makes a manifest comes to the window, whatever it has landed before. The
-    landing place may be away when the judge looks.
+    """A program that writes a manifest reaches the window, whatever it has landed before. The
+    landing place may be unmounted when the judge looks.
     """
     machine = Machine(tmp_path / "work", tmp_path / "data")
     place, source = tmp_path / "landing", tmp_path / "source"

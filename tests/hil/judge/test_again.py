@@ -58,7 +58,7 @@ def test_other_windows_do_not_ask_for_it() -> None:
 
 
 def test_repetition_is_not_required_of_clients() -> None:
-    """The kill may have struck a client, whose PUBLISH crosses no wire."""
+    """The kill may have hit a client, whose PUBLISH crosses no wire."""
     message = {"device": "client-1", "incarnation": 5, "sequence": 1, "kind": "message", "qos": 0}
     client = Event(S, "board", "publication", {**message, "topic": "t", "payload": "00"})
     events = [begin("table", 3, messages=1), *killed(COMMITTED)[1:], client]

@@ -76,8 +76,9 @@ def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
 
 
 def test_a_second_row_of_a_board_by_radio_has_no_excuse() -> None:
-    """A second publication is seen in its EEPROM only, and the gateway's window must have dropped
-    it."""
+    """The second publication shows in the board's EEPROM only, and the gateway's window must have
+    dropped it.
+    """
     seen = Seen()
     seen.take(COUNTED)
     for device in ("uno-1", "uno-2"):

@@ -72,7 +72,9 @@ def test_a_conflict_is_between_two_payloads_that_landed(landed_twice: bool) -> N
 def test_a_board_may_put_a_reading_in_other_words(
     error: int | None, time: int | None, wrong: bool, value: int
 ) -> None:
-    """A reading lost its time by a start: a duplicate. wrong: putting it aside is a mistake."""
+    """A start removed the time from a reading, so the reading is a duplicate. wrong: it is a
+    mistake to put the reading aside.
+    """
     record = {-2: "uno-1:", 0: "adc0", 1: "V", 2: value * 5 / 1024}
     record |= {} if time is None else {-3: time, "tu": error}
     again = cbor2.dumps([record]).hex()
@@ -90,7 +92,7 @@ def test_a_board_may_put_a_reading_in_other_words(
 
 
 def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> None:
-    """The copy has not landed as a reading: it may not be in the table, and must be aside."""
+    """The copy has not landed as a reading: it must be aside, and not in the table."""
     events = [*run_of(3), Event(5, "landing", "reworded", {"origin": "site/copy"})]
     for event in run_of(3):
         if is_of(event, 2) and event.hop == "batch":

@@ -278,8 +278,7 @@ def test_a_status_is_judged_alike_and_counted_apart() -> None:
 
 
 def test_a_board_that_never_got_through_is_named_as_the_cause() -> None:
-    """A board of which some publications have arrived is not named, nor any board if nothing is in
-    flight."""
+    """No board is named if some of its publications have arrived, or if nothing is in flight."""
     key = {"device": "uno-2", "incarnation": INCARNATION}
     held = [Event(9, "board", "waiting", {**key, "sequence": n}) for n in (1, 2, 3)]
     kept_out = "nothing of uno-2 reached the gateway"
@@ -364,7 +363,7 @@ def test_publication_requested_again_may_land_again() -> None:
 def test_two_rows_with_one_key_at_the_landing_place_are_never_silent(
     run: Callable[[int], list[Event]],
 ) -> None:
-    """The ingest may have read only one of them: the gateway has landed it twice."""
+    """The gateway has landed the row twice, and the ingest may have read only one of the two."""
     events = run(3)
     [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
 
@@ -382,7 +381,7 @@ def test_two_rows_with_one_key_at_the_landing_place_are_never_silent(
 
 
 def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -> None:
-    """The copy lands under an epoch that no store of the run has."""
+    """The copy lands under an epoch that belongs to no store of the run."""
     events = run_of(3)
     [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
     copy = Event(row.t, row.hop, row.event, {**row.data, "origin": "site/copy", "batch": 1})
@@ -395,8 +394,9 @@ def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -
 
 
 def test_publication_repeated_after_a_start_has_no_time() -> None:
-    """The board sampled before it met the gateway, and could still say when. It lost the answer,
-    started again, and was told to publish once more: no one can say the time then.
+    """The board sampled before it met the gateway, and could still tell the time of the sample. It
+    lost the answer, started again, and was asked to publish once more: after the start, the time is
+    unknown.
     """
     met, restarted = S + S // 20, 5 * S // 2
     landed = [
@@ -473,7 +473,7 @@ def test_two_gateways_have_no_common_order() -> None:
 
 
 def test_cut_of_a_history_is_reported_first() -> None:
-    """Every missing publication may be missing for that reason."""
+    """The cut may be the reason for every missing publication."""
     events = run_of(3)
     for length in range(1, len(events) - 1):
         result = check(events[:length])
@@ -552,7 +552,7 @@ def test_more_than_planned_is_no_doubt() -> None:
 
 
 def test_missing_hop_of_a_system_is_not_judged() -> None:
-    """Measure another system beside Onceway."""
+    """The rig measures another system in the place of Onceway."""
     events = [e for e in run_of(3) if e.hop not in ("spool", READINGS)]
     events[0].data["hops"] = ["board", "batch", "table"]
     assert check(events).verdict is Verdict.HOLDS
@@ -629,7 +629,7 @@ def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_re
 
 @given(count=st.integers(5, 12), told=st.sampled_from((900, 920, 1080, 1100)))
 def test_a_command_that_is_noted_and_not_obeyed_fails_the_run(count: int, told: int) -> None:
-    """The samples go on one a second, whatever stands in the EEPROM."""
+    """The samples continue at one a second, whatever interval is in the EEPROM."""
     noted = commanded(1000, told, obeyed=[1000, told])
     noted[-1].data["cycle"] = HZ // 2
     result = check([*run_of(count), *noted])
@@ -851,7 +851,7 @@ def test_batches_are_numbered_without_gaps() -> None:
 def test_batches_are_numbered_from_where_a_used_store_begins(
     first: int, behind: int, reasons: list[str]
 ) -> None:
-    """A number that is far too high is told in one line."""
+    """A number that is far too high is reported in one line."""
     events = [
         Event(e.t, e.hop, e.event, {**e.data, "batch": e.data["batch"] + behind})
         if e.event == "publication" and "batch" in e.data
@@ -965,7 +965,7 @@ def test_each_client_of_a_table_must_produce_what_is_planned() -> None:
 
 
 def test_the_moment_of_arrival_is_judged_where_it_was_seen_first() -> None:
-    """The moment is right for the table, where a row comes later."""
+    """The first hop has the right moment; a row arrives later in the table."""
     events = run_of(3)
     for event in events:
         if event.event == "publication" and event.hop != "board" and is_of(event, 2):
@@ -983,7 +983,7 @@ def test_a_batch_that_is_gone_or_another_after_it_landed_fails() -> None:
 
 
 def test_unfinished_report_of_a_client_makes_no_phantom() -> None:
-    """A run that breaks leaves lines unread that the client has told."""
+    """The run breaks off before the rig has read all lines that the client has written."""
     events = [
         event
         for event in of_client(2)

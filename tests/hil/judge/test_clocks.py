@@ -111,7 +111,9 @@ def test_a_publish_that_a_start_overtook_is_no_meeting_of_the_new_life() -> None
 
 
 def test_a_board_by_radio_that_had_the_time_must_say_it_too() -> None:
-    """No wire tells when its PUBLISH left; the first one of a session is in its ledger."""
+    """No wire shows when the board's PUBLISH left; the first PUBLISH of a session is in
+    its ledger.
+    """
     met = [Event(t * S, "air", "welcome", {"line": "lora-1"}) for t in (101, 301)]
     began = Event(102 * S, "air", "publish", {"line": "lora-1", "id": 1})
     life = Event(100 * S, "board", "start", {**start(100).data, "device": "lora-1"})
@@ -145,7 +147,9 @@ def test_delay_of_a_welcome_makes_times_late_by_that_delay() -> None:
 
 
 def test_time_that_a_busy_machine_took_from_the_board_is_measured() -> None:
-    """Thirty seconds in the first life; by the next one, fifty all in all, and none more."""
+    """Thirty seconds are lost in the first life, and fifty in total by the next life, none after
+    that.
+    """
     data = {"device": "uno-1", "sampled": 150 * S, "cycle": (150 - 30) * HZ}
     sample = Event(150 * S, "board", "publication", data)
     made = clocks(sample, start(210, 50), start(220, 50), said("welcome", 221))
@@ -169,8 +173,8 @@ def test_time_lost_since_the_last_sample_is_reported_at_the_end() -> None:
 
 
 def test_a_reading_says_how_far_its_time_may_be_wrong() -> None:
-    """The board was told the time at 101 s; by 150 s its clock may have lost a quarter of a second,
-    and by 2,100 s ten.
+    """The board got the time at 101 s. Its clock may be wrong by a quarter of a second at 150 s,
+    and by ten seconds at 2,100 s.
     """
     made = clocks()
 

@@ -75,7 +75,9 @@ def returned(hops: tuple[str, ...] = ("spool", "batch"), **data: Any) -> list[Ev
 
 
 def test_a_copy_may_come_back_to_the_gateway_that_it_is_from() -> None:
-    """The attic's store was restored, and so was the barn's when it had landed the attic's rows."""
+    """The attic's store was restored, and the barn's store, too, after it had landed the attic's
+    rows.
+    """
     life = {"origin": "attic/e restored"}
     events = [
         placed(event, "attic", 1, **life, boot=2, monotonic=0) if is_of(event, 4) else event

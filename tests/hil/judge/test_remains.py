@@ -27,7 +27,7 @@ def left(**data: Any) -> list[str]:
 
 
 def test_each_table_of_a_store_is_accounted_for(tmp_path: Path) -> None:
-    """A table of which the judge does not know would make each run fail that uses it."""
+    """A table that the judge does not know would make each run fail that uses it."""
     with closing(open_store(tmp_path, "site")) as store:
         rows = store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     known = {*remains.EMPTY, *remains.ALONE, *remains.ACCOUNTED, *remains.FEW, *remains.GROWING}
@@ -83,7 +83,7 @@ def test_stray_file_at_the_landing_place_is_reported() -> None:
 
 @pytest.mark.parametrize(("of", "wrong"), [("den", 0), ("attic", 1)])
 def test_card_of_a_dead_gateway_keeps_its_rows(of: str, wrong: int) -> None:
-    """`onceway spool land` leaves the card as it was."""
+    """`onceway spool land` does not change the card."""
     died = {"fault": "gateway/gateway-dies-1", "kind": "", "gateway": of, "died": 0, "since": 1}
     left = {**CLEAN, "tables": {"spool": 2}}
     events = [
@@ -130,7 +130,7 @@ def test_files_that_stay_open_are_reported(counts: list[int], leaks: bool) -> No
 
 
 def test_files_are_counted_for_each_process() -> None:
-    """A gateway that was killed and started again starts over."""
+    """A gateway that was killed and started again begins a new count."""
     assert check([*run_of(3), *usage(7, [10] * 20), *usage(8, [40] * 20)]).reasons == []
 
 

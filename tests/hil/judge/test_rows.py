@@ -292,7 +292,9 @@ def test_a_value_is_held_against_the_voltage_and_not_against_the_journal() -> No
 
 
 def test_a_gateway_whose_clock_is_wrong_shows_in_every_time() -> None:
-    """The boards have it from there; `received` alone could be right."""
+    """The boards have the wrong time from the gateway; without boards, only `received` would be
+    wrong.
+    """
     late = [
         Event(e.t, e.hop, e.event, {**e.data, "utc": e.data["utc"] - 3600 * S})
         if e.event == "clock"

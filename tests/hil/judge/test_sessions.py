@@ -89,7 +89,9 @@ def test_subscriber_without_messages_leaves_a_doubt(qos: int, clean: bool) -> No
 
 
 def test_slow_subscriber_is_owed_nothing_at_qos_0() -> None:
-    """Messages at QoS 0 that wait behind its window end with the connection."""
+    """Messages at QoS 0 that wait behind the subscriber's window are dropped at the end of the
+    connection.
+    """
     run = subscribed(2)
     run.publishes(1)
     run.publishes(*range(2, 12), qos=0)
@@ -190,7 +192,7 @@ def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
 
 @pytest.mark.parametrize(("dup", "count"), [(True, 0), (False, 1)])
 def test_only_the_other_brokers_repetition_may_arrive_again_at_qos_2(dup: bool, count: int) -> None:
-    """mosquitto 2.0.11 repeats PUBLISH, not PUBREL, if it ended before it had read PUBCOMP."""
+    """mosquitto 2.0.11 repeats PUBLISH instead of PUBREL if it ended before it had read PUBCOMP."""
     run = subscribed(2)
     run.events[0].data["bench"]["subscriber"][0]["there"] = True
     run.publishes(1)
@@ -237,7 +239,7 @@ def test_held_identifier_of_a_continued_session_is_released() -> None:
 
 @pytest.mark.mqtt("MQTT-4.4.0-1")
 def test_held_identifiers_are_released_before_new_messages() -> None:
-    """The gateway may be gone at the end of a run, and the last connection with it."""
+    """At the end of a run, the gateway may be gone, and the last connection with it."""
     run = subscribed()
     run.publishes(1, 2)
     run.gets(1, id=1)

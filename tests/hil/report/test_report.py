@@ -321,7 +321,7 @@ def test_limits_are_judged_by_what_was_measured() -> None:
 
 
 def test_limit_of_delays_holds_for_each_device() -> None:
-    """One device is slow, and all others together hide it."""
+    """One device is slow; in the figures of all devices together, the delay does not show."""
     found = findings(run())
     found.delays_of = {"uno-1": [1.0] * 500, "uno-2": [1.0] * 3 + [9.0]}
     found.delays = sorted([*found.delays_of["uno-1"], *found.delays_of["uno-2"]])

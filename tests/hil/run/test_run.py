@@ -97,7 +97,9 @@ async def test_failure_of_the_rig_leaves_the_verdict_open(
 async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others would start programs after all were ended."""
+    """Without that end, the other boards would start programs after the run has ended all
+    programs.
+    """
     said: list[str] = []
 
     class Device:

@@ -118,9 +118,7 @@ def test_at_the_right_bit_rate_every_byte_is_read(data: bytes) -> None:
 
 
 def test_a_nul_read_at_double_the_bit_rate() -> None:
-    """0x00 is nine low bits and one high; a reader twice as fast sees two bytes of nothing in
-    it.
-    """
+    """0x00 is nine low bits and one high bit; a reader at twice the rate sees two bytes 0x00."""
     assert misread(b"\0", 2.0)[0] == 0
     assert misread(b"\xff", 0.5) == b"\xff"
 
@@ -143,7 +141,7 @@ class Halving:
 def test_a_place_is_measured_on_the_line_from_the_end_of_its_publication(
     weather: tuple[type[Halving], ...], step: int, pieces: list[int]
 ) -> None:
-    """The bytes cross in any pieces, and the weather may have damaged some of them."""
+    """The bytes arrive in pieces of any size, and noise may have damaged some of them."""
     line = Line("up", BAUD, [one() for one in weather])
     line.send(b"old " * 10, 0.0)
     line.published(6)

@@ -319,7 +319,7 @@ def both_talk(seed: int, loss: float) -> Talk:
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
 def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> None:
-    """The rule also holds while one end is in a session that the other has left."""
+    """The rule also holds while one end is in a session that the other end has left."""
     talk = both_talk(seed, loss)
     assert all(
         session[direction]["strange"] == 0
@@ -329,8 +329,8 @@ def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> 
 
 
 def test_the_session_that_a_gateway_goes_on_with_is_known_however_often_a_board_starts() -> None:
-    """No WELCOME arrives. With keys a greeting alone ends no session, so the gateway retransmits in
-    the old one.
+    """No WELCOME arrives. With keys, a greeting alone ends no session, so the gateway retransmits
+    in the old session.
     """
     told: Told = []
     tap = Tap(told.append, lambda: KEY)

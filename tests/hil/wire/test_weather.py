@@ -150,8 +150,9 @@ def feeds(fading: Fading, frames: int) -> list[tuple[bytes, list[Harm]]]:
 
 
 def test_a_recording_begins_before_a_loss_and_long_bursts_do_not_dominate() -> None:
-    """A start drawn over lost frames would be in the long burst in 49 of 50 runs. Drawn over time,
-    the burst is four fifths of the recording, and the next loss after it is a short one.
+    """If the start is drawn over lost frames, 49 of 50 runs begin in the long burst. If the start
+    is drawn over time, the burst is four fifths of the recording, and the next loss after the start
+    is a short one.
     """
     for seed in range(40):
         arrived, _ = Fading(LONG, None, str(seed)).feed(b"frame\0", 0.0)
@@ -207,7 +208,7 @@ def test_a_trace_in_which_nothing_arrives() -> None:
 
 
 def test_a_recording_whose_sender_was_silent_begins_anywhere_frame_by_frame() -> None:
-    """A start drawn over time would be after the silence in nearly each run."""
+    """If the start is drawn over time, nearly each run begins after the silence."""
     before = [Frame(n / 10, n, n % 5 == 4) for n in range(200)]
     behind = [Frame(100_000 + n / 10, n + 200, n % 5 == 4) for n in range(200)]
     trace = Trace("silent", (*before, *behind))

@@ -257,7 +257,7 @@ def test_an_ordered_strike_is_carried_out_and_reported(rig: Callable[..., Rig]) 
 def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DUP does not matter: a publication that a board held without power is new and has DUP; a
+    """DUP does not decide: a publication that a board stored without power is new and has DUP; a
     retransmission is not new.
     """
     said: list[Event] = []
@@ -286,7 +286,7 @@ def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
 
 
 def test_a_forger_may_end_a_frame_of_the_board(rig: Callable[..., Rig]) -> None:
-    """The forger's first bytes end a frame of the board: the gateway has it whole."""
+    """The forger's first bytes end a frame of the board, and the gateway gets the whole frame."""
     wire = rig("--baud", "1000000")
     wire.open()
     device = DeviceLink("sensor-1", boot=5, key=NO_KEY)
