@@ -128,8 +128,8 @@ def test_set_back(site: S3Site, writer: WriterName) -> None:
 
 
 def test_a_clone_of_it(site: S3Site, writer: WriterName) -> None:
-    """A shallow one goes on by itself, and leaves the table as it is. Spark reads it; deltalake
-    does not find its files, and the report says so.
+    """A shallow clone continues by itself, and leaves the original table unchanged. Spark reads the
+    clone; deltalake does not find its files, and the report says so.
     """
     assert site.start(writer=writer).wait(timeout=400) == 0, site.said()
     table, clone = site.on_s3, f"{site.on_s3}-clone"

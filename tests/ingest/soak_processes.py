@@ -94,8 +94,9 @@ def test_killed_while_tasks_write_files(site: Site) -> None:
 def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
     site: Site, tmp_path: Path, writer: WriterName, fault: str
 ) -> None:
-    """Spark keeps shuffled and cached rows there, and data for Python. A stream without them
-    continues. Else it ends with one sentence, and the next start takes the rest.
+    """Spark keeps shuffled and cached rows in the work folder, and data for Python. A stream
+    without such data continues. Any other stream ends with one sentence, and the next start reads
+    the remaining rows.
     """
     if os.geteuid() != 0:
         pytest.skip("mounts a tmpfs")
@@ -137,14 +138,14 @@ def rows_of(site: Site) -> int:
 
 @pytest.mark.parametrize("writer", ["fast", "public"])
 def test_two_jobs_at_once(site: Site, writer: WriterName) -> None:
-    """The other one is always the fast one."""
+    """The second job always uses the fast writer."""
     one, other = site.start(checkpoint="one", writer=writer), site.start(checkpoint="other")
     assert (one.wait(timeout=300), other.wait(timeout=300)) == (0, 0)
     site.check()
 
 
 def test_a_catalog_table_is_the_same_table_at_the_next_start(site: Site) -> None:
-    """Spark without a metastore of its own keeps one in the folder where it is started."""
+    """Spark without a metastore creates one in the folder where it is started."""
     warehouse = f"spark.sql.warehouse.dir={site.folder}"
     for _ in range(2):
         assert site.start(table="default.publications", conf=[warehouse]).wait(timeout=300) == 0, (

@@ -82,7 +82,7 @@ def test_a_repaired_batch_is_released(site: S3Site) -> None:
 
 
 def test_expired_rows_do_not_come_back(site: S3Site) -> None:
-    """A table whose keys are in the bucket, too."""
+    """The keys of the table are in the bucket, too."""
     assert site.start().wait(timeout=400) == 0, site.said()
     site.upkeep("expire", "--older-than", "1d")
     assert not site.keys()

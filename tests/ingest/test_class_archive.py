@@ -76,7 +76,7 @@ def test_a_damaged_archive_is_no_harm(jars: list[Path], archive: Path, seed: int
 
 @pytest.mark.parametrize("size", [0, 1, 4096, -4096, -1])
 def test_an_archive_that_is_cut_is_not_used(jars: list[Path], archive: Path, size: int) -> None:
-    """Java would crash: it reads beyond the end of the mapped file."""
+    """Java would crash, because it reads beyond the end of the mapped file."""
     data = archive.read_bytes()
     archive.unlink()
     archive.write_bytes(data[:size])
@@ -147,7 +147,7 @@ def test_one_process_prepares_at_a_time(jars: list[Path]) -> None:
 def test_a_prepared_ingest_runs_from_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the jars of this machine's home."""
+    """The jars are those of this machine's home."""
     found = command.downloaded_jars()
     if found is None:
         pytest.skip("no jars of Delta are downloaded")

@@ -109,7 +109,7 @@ def by_duckdb(lake: Job) -> Answers:
 
 @pytest.mark.parametrize("ask", [by_duckdb, pytest.param(by_spark, marks=pytest.mark.soak)])
 def test_the_answers_are_true(lake: Job, ask: Callable[[Job], Answers]) -> None:
-    """Spark takes 20 s for the same ten statements."""
+    """With Spark, the same ten statements take 20 s."""
     last, hourly, silent, complete, lacking, late, firmware, odd, clocks, strange = ask(lake)
     assert [(one["device"], one["value"], one["unit"]) for one in last] == [
         ("roof-1", 23.0, "V"),
@@ -134,8 +134,9 @@ def test_the_answers_are_true(lake: Job, ask: Callable[[Job], Answers]) -> None:
 
 @pytest.mark.soak
 def test_duckdb_says_the_same_as_spark(lake: Job) -> None:
-    """The answers agree in every row and column. `make test` checks those that the test above
-    names."""
+    """The answers agree in every row and column. `make test` checks the queries that the test above
+    names.
+    """
     for text, found, answer in zip(QUESTIONS, by_duckdb(lake), by_spark(lake), strict=True):
         assert [plain(one) for one in found] == [plain(one) for one in answer], text
 

@@ -186,8 +186,9 @@ def test_the_line_takes_what_landed_and_stops_in_order(centre: Centre) -> None:
 
 @pytest.mark.soak
 def test_one_pass_and_all_upkeep_run_as_they_are_written(centre: Centre) -> None:
-    """The commands run in the order of the guide. Nothing expires, and no batch is old enough to be
-    cleaned."""
+    """The commands run in the order of the guide. Nothing expires, and no batch is old enough for
+    `clean`.
+    """
     centre.land(1, range(1, 6), received=time.time_ns() // 1000)
     every = re.findall(r"^ {4}(?:\.venv/bin/)?onceway ingest ((?:.*\\\n)*.*)", PAGE, re.MULTILINE)
     lines = [line for line in every if not line.startswith(("trust", "report"))]
@@ -211,7 +212,7 @@ def test_one_pass_and_all_upkeep_run_as_they_are_written(centre: Centre) -> None
 
 @pytest.mark.soak
 def test_the_unit_s_line_runs_where_the_package_is(centre: Centre, tmp_path: Path) -> None:
-    """WorkingDirectory has a link to the installed package, and PATH its programs."""
+    """WorkingDirectory contains a link to the installed package, and PATH has its programs."""
     (tmp_path / "opt").mkdir()
     (tmp_path / "opt/gateway").symlink_to(ROOT / "gateway")
     centre.land(1, range(1, 6))
@@ -307,7 +308,7 @@ def places(kind: str, folder: Path) -> Iterator[Callable[[str], str]]:
 def test_a_reading_comes_by_each_kind_of_landing_place(
     centre: Centre, tmp_path: Path, kind: str
 ) -> None:
-    """The uplink of the gateway runs as README.md configures it, then the line of the centre."""
+    """The gateway's uplink runs as README.md configures it, and then the command of the centre."""
     data = GatewayData(tmp_path / "data")
     data.add(25)
     save(keys_url(str(centre.table)), Keys({"site-1": [load_or_make(data.path).public]}))

@@ -65,9 +65,7 @@ def callbacks(module: ModuleType) -> Iterator[str]:
     "module", [engine, output, serial_port, lora_port], ids=lambda item: item.__name__
 )
 def test_callbacks_of_the_event_loop_are_guarded(module: ModuleType) -> None:
-    """An exception that reaches the event loop itself is logged, and everything goes on as if
-    nothing had happened.
-    """
+    """The event loop itself would log the exception and continue as if nothing had happened."""
     found = list(callbacks(module))
     assert found
     for callback in found:
@@ -161,7 +159,7 @@ async def test_an_error_costs_one_websocket(
 async def test_after_an_error_a_serial_port_is_opened_again(
     call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any call of the event loop may fail; the board greets again."""
+    """Any call of the event loop may fail; afterwards, the board greets again."""
     broker, line = Broker(), Pty()
     async with serial_listening(broker, line.path) as listener:
         board = Board(line)

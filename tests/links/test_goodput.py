@@ -66,8 +66,8 @@ def test_goodput_when_one_frame_in_a_hundred_is_lost(up: bool) -> None:
 
 
 def test_qos_2_exchanges_of_20_bytes_with_a_key() -> None:
-    """One in flight, on a line without delay, whose gateway answers at once: its acknowledgements
-    of PUBLISH and PUBREL ride on PUBREC and PUBCOMP.
+    """One exchange is in flight, on a line without delay, and the gateway answers at once. The
+    link's acknowledgements of PUBLISH and PUBREL are in the frames of PUBREC and PUBCOMP.
     """
     world, done = play(0.0, KEY), 0
     assert world.device.known is not None

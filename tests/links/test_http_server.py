@@ -244,7 +244,7 @@ async def test_a_lasting_exchange_outlives_the_others_and_can_be_ended() -> None
 
 
 async def test_failed_tls_handshakes_leave_nothing_behind(tmp_path: Path) -> None:
-    """A browser that refuses the certificate makes them, for example."""
+    """For example, a browser that refuses the certificate causes such a handshake."""
 
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response()

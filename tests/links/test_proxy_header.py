@@ -258,7 +258,7 @@ def test_no_header_ends_in_anything_but_an_address_or_its_error(
 async def test_any_input_of_a_proxy_is_read_up_to_the_end_of_its_header(
     begin: bytes, data: bytes, step: int
 ) -> None:
-    """The bytes behind the header stay in the socket, wherever the network cuts."""
+    """The bytes after the header stay in the socket, wherever the network splits the input."""
     sent, loop = begin + data, asyncio.get_running_loop()
     near, far = socket.socketpair()
     with near, far:

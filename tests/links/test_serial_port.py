@@ -91,7 +91,7 @@ async def test_a_device_is_accepted_with_its_identity_and_talks_both_ways(
 async def test_idle_gateway_is_not_woken_by_timers(
     broker: Broker, line: Pty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cost of a reading is mostly the number of wake-ups of the process."""
+    """The number of wake-ups of the process is the largest part of a reading's cost."""
     vain: list[float] = []
     tick = GatewayLink.tick
 
@@ -399,7 +399,9 @@ async def test_a_board_that_starts_again_and_again_is_named(
 async def test_a_board_that_its_watchdog_resets_before_it_answers_is_no_matter_of_the_wire(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A loop with delay(3000) polls once: the greeting goes out, and no answer is ever read."""
+    """A loop with delay(3000) polls once: the greeting leaves, and the board never reads
+    an answer.
+    """
     async with listening(broker, line.path) as listener:
         for boot in range(1, 2 * UNHEARD_AFTER):
             received = listener.ports[0].statistics.frames_received
@@ -605,8 +607,8 @@ def test_closing_keeps_dtr_and_the_line_is_raw(line: Pty) -> None:
 
 
 def test_a_deadline_that_has_passed_is_armed_again_before_it_fires() -> None:
-    """The handle that uvloop returns for a past moment does not know its time; the error ended
-    a turn of the gateway half-way.
+    """The handle that uvloop returns for a past moment does not know its time. The resulting error
+    ended a turn of the gateway half-way.
     """
     loop = uvloop.new_event_loop()
     port = object.__new__(SerialPort)

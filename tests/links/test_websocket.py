@@ -70,7 +70,7 @@ async def test_binary_messages_with_any_borders_arrive(broker: Broker) -> None:
 async def test_a_peer_that_pings_reads_nothing_and_goes_is_no_error_of_ours(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The peer is not known yet: a traceback for each such connection would fill the log."""
+    """The peer is not authenticated: a traceback for each such connection would fill the log."""
     async with listening(broker) as listener:
         _, writer = await _opened(listener)
         await until(lambda: broker.connections)
@@ -238,7 +238,9 @@ async def test_a_web_page_must_be_of_this_host_or_listed(
 async def test_websocket_origin_is_checked_against_dns_rebinding(
     broker: Broker, host: str, status: int
 ) -> None:
-    """DNS rebinding: the page and the Host header bear the same name, and it is not ours."""
+    """With DNS rebinding, the page and the Host header have the same name, which is not the
+    gateway's.
+    """
     async with listening(broker) as listener, aiohttp.ClientSession() as session:
         headers = {"Origin": f"http://{host}", "Host": host}
         if status == 101:
@@ -389,7 +391,7 @@ async def test_connections_before_their_websocket_upgrade_are_bounded(
 
 @pytest.mark.parametrize("opcode", [0x81, 0x82, 0x02, 0x88, 0x89, 0x8A])
 async def test_a_frame_without_a_mask_closes_the_connection(broker: Broker, opcode: int) -> None:
-    """RFC 6455, section 5.1: a proxy might take such bytes for a request of its own."""
+    """RFC 6455, section 5.1: a proxy might take unmasked bytes for a request to itself."""
     async with listening(broker) as listener:
         reader, writer = await _opened(listener)
         writer.write(b"\x82\x83" + bytes(4) + b"fit" + bytes((opcode, 3)) + b"CON")

@@ -178,7 +178,7 @@ async def test_home_assistant_updates_a_board_with_another_firmware_than_the_bun
 
 
 async def test_an_update_that_is_retained_runs_once(tmp_path: Path, line: Pty) -> None:
-    """A retained request would come again with each start of the gateway."""
+    """The broker would deliver a retained request again after each start of the gateway."""
     for start in range(2):
         async with (
             running_with(tmp_path, line) as (running, sensor),

@@ -155,8 +155,8 @@ def test_values_that_are_not_allowed(body: str, words: str) -> None:
     ],
 )
 def test_a_protocol_that_is_not_spoken(name_and_level: str, answer_in: Version | None) -> None:
-    """A foreign name gets no answer; an unknown level gets its CONNACK in the nearest version that
-    the client can read.
+    """A foreign protocol name gets no answer. An unknown level gets its CONNACK in the nearest
+    version that the client can read.
     """
     error = error_for(f"{name_and_level} 02 00 00 00 00 01 'a'")
     assert error.code is R.UNSUPPORTED_PROTOCOL_VERSION
@@ -211,7 +211,7 @@ def test_mqtt_3_1_allows_flags_of_a_missing_user_name() -> None:
 @pytest.mark.mqtt("MQTT-3.1.0-1", "311:MQTT-3.1.0-1")
 @pytest.mark.parametrize("data", ["30", "C0 00", "E0 00", "00", "20 02 00 00", "F0 00"])
 def test_the_first_packet_is_connect(data: str) -> None:
-    """The first byte decides, without a wait for more."""
+    """The decoder decides by the first byte, before more bytes arrive."""
     stream = PacketStream(100)
     stream.feed(from_hex(data))
     with pytest.raises(ProtocolError, match="first packet is not CONNECT") as caught:

@@ -37,8 +37,8 @@ OLD = pytest.mark.parametrize("version", [V3, V4])
     [Puback(7, R.QUOTA_EXCEEDED), Pubrec(7, R.QUOTA_EXCEEDED), Pubrec(7, R.NOT_AUTHORIZED)],
 )
 def test_an_old_client_never_gets_a_failure_as_a_success(version: Version, packet: Packet) -> None:
-    """3.1.1 has no word for it: leaving the reason out would tell the client that its message is
-    safe.
+    """MQTT 3.1.1 has no code for a failure. A packet without the reason code would tell the client
+    that its message is safe.
     """
     with pytest.raises(ValueError, match="close the connection instead"):
         encode(packet, version)
@@ -46,8 +46,8 @@ def test_an_old_client_never_gets_a_failure_as_a_success(version: Version, packe
 
 @OLD
 def test_an_old_client_gets_its_pubcomp(version: Version) -> None:
-    """3.1.1 answers every PUBREL, also of an unknown packet identifier; and "no matching
-    subscribers" is a success there.
+    """In MQTT 3.1.1, every PUBREL gets a PUBCOMP, even with an unknown packet identifier, and "no
+    matching subscribers" is a success.
     """
     assert encode(Pubcomp(7, R.PACKET_IDENTIFIER_NOT_FOUND), version) == b"\x70\x02\x00\x07"
     assert encode(Pubrec(7, R.NO_MATCHING_SUBSCRIBERS), version) == b"\x50\x02\x00\x07"
@@ -191,8 +191,8 @@ SHRINKING: list[Packet] = [
 @pytest.mark.mqtt("MQTT-3.1.2-24")
 @pytest.mark.parametrize("bare", SHRINKING, ids=lambda packet: type(packet).__name__)
 def test_answers_leave_out_what_only_people_read(bare: Packet) -> None:
-    """Whole if it fits, then without the reason string, then without user properties, then not at
-    all: each at the exact limit.
+    """The encoder writes the whole packet if it fits, then omits the Reason String, then User
+    Properties, then writes nothing. The test tries each exact limit.
     """
     reason_string, user_property = (
         {P.REASON_STRING: "because"},

@@ -363,7 +363,7 @@ def test_packets_that_the_other_side_sends(version: Version, sender: Side, text:
 
 
 def test_an_error_text_stays_short_and_on_one_line() -> None:
-    """A peer's bytes end up in logs."""
+    """The text contains bytes of the peer, and may be logged."""
     name = "a\n+" + "x" * 60_000
     body = b"\0\x07" + len(name).to_bytes(2, "big") + name.encode() + b"\0"
     with pytest.raises(MalformedPacket) as caught:

@@ -54,7 +54,7 @@ def test_the_list_is_complete() -> None:
 
 
 def test_every_citation_names_a_statement() -> None:
-    """A number of another edition, or a slip, would show a statement that does not exist."""
+    """A citation with a typing error, or from another edition, names no statement."""
     known = {item.citation for item in load()}
     wrong = {
         f"{citation} in {test.path}: {test.name}"

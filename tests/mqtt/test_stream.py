@@ -37,7 +37,9 @@ def fed(data: bytes, maximum: int = 1 << 20, version: Version = V5) -> PacketStr
 
 @pytest.mark.parametrize("header", ["30 FF FF FF FF 01", "30 80 80 80 80 01", "C0 FF FF FF 80"])
 def test_a_remaining_length_of_5_bytes_is_refused(header: str) -> None:
-    """The fourth length byte decides, without a wait for the fifth (MQTT 5.0, table 1-1)."""
+    """The decoder decides by the fourth length byte, before the fifth arrives (MQTT 5.0, table
+    1-1).
+    """
     with pytest.raises(MalformedPacket, match="longer than 4 bytes"):
         list(fed(from_hex(header)[:5]))
 
@@ -51,7 +53,9 @@ def test_a_remaining_length_is_in_its_shortest_form(header: str) -> None:
 
 @pytest.mark.parametrize("maximum", [5, 40, 127, 128, 129, 131, 132, 300, 16_386, 16_388, 20_000])
 def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
-    """130 and 16387 are missing: with one more byte of length, no packet has these sizes."""
+    """The sizes 130 and 16387 do not exist: with one more byte of content, the length field grows,
+    too.
+    """
     packets = [
         encode(Publish("a", bytes(size)), V4) for size in range(max(0, maximum - 10), maximum + 1)
     ]
@@ -69,7 +73,7 @@ def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
 
 @pytest.mark.parametrize("length", ["FF FF FF 7F", "80 80 80 01", "81 80 01"])
 def test_a_packet_that_is_too_large_is_refused_by_its_header(length: str) -> None:
-    """No byte of it is waited for, nothing is allocated for it."""
+    """The decoder allocates no memory for the packet and waits for none of its bytes."""
     stream = PacketStream(16_384, V5)
     tracemalloc.start()
     try:
@@ -98,8 +102,8 @@ def test_the_maximum_may_change_between_packets() -> None:
 
 
 def test_kept_packets_are_the_received_ones() -> None:
-    """A large packet in small pieces: memory grows with the bytes that came, and so does time (to
-    copy it all each time takes minutes).
+    """A large packet arrives in small pieces. Memory and time grow with the received bytes; a copy
+    of all bytes at each piece would take minutes.
     """
     packet = Publish("a", bytes(4_000_000))
     data = encode(packet, V5)
@@ -160,9 +164,7 @@ def test_empty_input_yields_no_packet() -> None:
 def test_a_known_topic_does_not_reach_beyond_its_packet(
     version: Version, text: str, words: str
 ) -> None:
-    """Bytes of the next packet stand behind each of these: they must not be taken for this
-    one's.
-    """
+    """The buffer contains bytes of the next packet, which must not be read as part of the topic."""
     known = encode(Publish("known/"), version)
     stream = fed(known + from_hex(text) + known, version=version)
     packets = iter(stream)
@@ -185,7 +187,7 @@ def test_known_topics_are_bounded() -> None:
 
 
 def test_a_known_topic_is_the_same_object_each_time() -> None:
-    """The broker may compare and hash it cheaply."""
+    """The broker can then compare and hash the topic cheaply."""
     stream = fed(encode(Publish("known/"), V5) * 3)
     topics = {id(packet.topic) for packet in stream if isinstance(packet, Publish)}
     assert len(topics) == 1
@@ -193,7 +195,7 @@ def test_a_known_topic_is_the_same_object_each_time() -> None:
 
 @pytest.mark.mqtt("MQTT-1.5.4-3", "311:MQTT-1.5.3-3")
 def test_a_byte_order_mark_is_text() -> None:
-    """Cut in two it is not UTF-8; whole it stays where it stands."""
+    """A byte order mark that is cut in two is not UTF-8; a whole one stays in the text."""
     with pytest.raises(MalformedPacket, match="not UTF-8 at byte 4"):
         list(fed(from_hex("30 09 00 06 EF BB BF 'a' EF BB 00")))
     (packet,) = fed(from_hex("30 0A 00 07 EF BB BF 'a' EF BB BF 00"))
@@ -230,8 +232,8 @@ def test_many_packets_in_one_chunk_and_in_tiny_chunks() -> None:
 
 
 def test_alike_packets_are_one_run() -> None:
-    """Any number of packets is one step, which makes a busy publisher cheap. A packet identifier of
-    0 in the middle ends the run before that packet.
+    """A run of any number of packets is one step, which makes a busy publisher cheap. A packet
+    identifier of 0 in the middle ends the run before that packet.
     """
     messages = [Publish("run/", bytes([number]) * 3, 1, number) for number in range(1, 9)]
     data = b"".join(encode(packet, V5) for packet in messages)

@@ -182,7 +182,9 @@ def test_names_with_digits_are_two_problems(tmp_path: Path, one: str, other: str
 
 
 def test_problem_is_one_while_its_words_change(tmp_path: Path) -> None:
-    """An outage whose reason changes from one attempt to the next begins once and ends once."""
+    """The reason of an outage changes from one attempt to the next; the problem begins once and
+    ends once.
+    """
     one, events = notices(tmp_path), []
     for now in range(0, 600, 10):
         why = ("refused", "timed out", "no route")[now // 10 % 3]

@@ -120,7 +120,9 @@ def test_an_upgrade_gives_the_uplink_what_is_its_own_and_follows_no_link(tmp_pat
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("swapped", ["file", "folder"])
 def test_an_upgrade_follows_no_link_that_comes_while_it_works(swapped: str, tmp_path: Path) -> None:
-    """A program of the gateway's account swaps a found file just before its change."""
+    """A program of the gateway's account replaces a file by a link just before the upgrade changes
+    that file.
+    """
     data, landing, system = (tmp_path / name for name in ("data", "landing", "system"))
     for folder in (data / "batches/deep", landing, system):
         folder.mkdir(parents=True)

@@ -145,7 +145,7 @@ def test_programs_of_this_tree_are_in_a_list_of_packages() -> None:
 
 
 def test_callers_of_programs_are_found(tmp_path: Path) -> None:
-    """The test covers all ways in which this tree calls programs."""
+    """The test covers all ways in which this tree starts programs."""
     module = tmp_path / "module.py"
     module.write_text(
         """

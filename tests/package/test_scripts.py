@@ -258,7 +258,9 @@ def test_removal_of_0_2_0_reports_disabled_backups(machine: Machine) -> None:
 def test_an_update_says_what_is_wrong_with_the_configuration(
     machine: Machine, old: Path, right: bool
 ) -> None:
-    """A configuration of an older version may be refused now, such as a gateway called _lab."""
+    """A new version may refuse a configuration of an older one, for example because of a gateway
+    called _lab.
+    """
     words = "gateway.toml: ok" if right else "gateway.toml: gateway.name: '_lab' begins with _"
     program = machine.root / "bin/onceway"
     program.write_text(
@@ -281,7 +283,7 @@ def test_dpkg_hears_of_a_step_of_postinst_that_fails(machine: Machine, step: str
 
 @pytest.mark.parametrize("there", ["nothing", "a file", "a link to nowhere"])
 def test_only_a_configuration_that_is_missing_is_made(machine: Machine, there: str) -> None:
-    """A link may lead to a disk that is not mounted now."""
+    """The target of a link may be on a disk that is not mounted."""
     file = machine.root / "etc/onceway/gateway.toml"
     file.parent.mkdir()
     if there == "a file":
@@ -392,7 +394,7 @@ def test_without_a_running_systemd_nothing_is_started_or_stopped(
 
 
 def test_functions_of_the_same_name_are_the_same() -> None:
-    """Each script is one file, as dpkg has no place for a file that scripts share."""
+    """Each script is a single file, because dpkg has no place for a file that scripts share."""
     found: dict[str, set[str]] = {}
     for script in NOW.iterdir():
         for name, body in re.findall(r"(?ms)^(\w+)\(\) \{\n(.*?)^\}", script.read_text()):
@@ -402,7 +404,7 @@ def test_functions_of_the_same_name_are_the_same() -> None:
 
 
 def test_each_call_of_dpkg_is_tried_here() -> None:
-    """Compare the calls in this file with the table of Debian Policy 6.5."""
+    """The test compares the calls in this file with the table of Debian Policy 6.5."""
     calls = [
         *(call for what in FAILING for how in FAILS for call in failing(what, NOW, how)),
         *(call for given_up in GIVEN_UP.values() for call in given_up),

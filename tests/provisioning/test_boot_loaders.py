@@ -109,8 +109,9 @@ async def probed(port: Path) -> list[str]:
 
 
 async def test_bare_board_of_each_kind_is_written_and_greets(tmp_path: Path) -> None:
-    """All at once, into one registry: each of them spends its time waiting. One with an old boot
-    loader, which looks like any other with its USB chip, is probed meanwhile.
+    """All boards are written at the same time into one registry, because each spends its time
+    waiting. Meanwhile, a board with an old boot loader is probed, which has the same USB chip as
+    others.
     """
     assert first_address(NANO_OLD) == board("nano-old").application_end
     program = build(tmp_path)

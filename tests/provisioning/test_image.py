@@ -79,7 +79,7 @@ def test_missing_firmware_for_a_board_is_an_error_that_describes_one(
 def test_a_firmware_for_another_identity_page_is_refused_before_it_is_written(
     tmp_path: Path,
 ) -> None:
-    """The board would greet without a name."""
+    """A board with that firmware would greet without a name."""
     for kind in catalogue().values():
         firmware = BUILD.parents[1] / kind.hex_file
         assert Image(firmware, kind).signed

@@ -81,7 +81,7 @@ def test_a_busy_port_names_its_holder(port: str, hold: str) -> None:
 
 
 def test_unreadable_port_is_an_error_that_names_its_group_or_its_owner(port: str) -> None:
-    """Root may open everything, so as another user."""
+    """Root may open every port, so the test runs as another user."""
     code = f"""
 import os
 from gateway.errors import OncewayError

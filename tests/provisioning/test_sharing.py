@@ -285,7 +285,7 @@ def test_lost_change_of_two_boards_with_one_name_is_reported(two) -> None:
 
 
 def test_entries_of_an_older_gateway_tell_only_what_is_certain(two) -> None:
-    """Onceway 0.2.0 does not name the changes before."""
+    """Onceway 0.2.0 does not name the changes before an entry."""
     a, _ = two
     written(a, "roof-1", KEY)
     (known,) = entries_of(a, "a")

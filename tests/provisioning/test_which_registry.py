@@ -100,7 +100,9 @@ def run(folder: Path, commands: list[list[str]], user: int, config: Path) -> lis
 def test_registry_option_is_required_without_a_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
-    """A mistyped ONCEWAY_CONFIG never means the installed gateway."""
+    """The command never uses the installed gateway's registry because of a mistyped
+    ONCEWAY_CONFIG.
+    """
     none = tmp_path / "none.toml"
     monkeypatch.setenv(CONFIG, str(none))
     monkeypatch.setattr(shared, "INSTALLED", tmp_path if installed else tmp_path / "not-there")
@@ -161,7 +163,9 @@ def test_error_is_json_under_the_json_option(site: Path) -> None:
 
 @root_only
 def test_the_uplink_cannot_connect_to_the_control_socket(site: Path) -> None:
-    """The group of the folder is that of people; the uplink has the group of the gateway."""
+    """The folder's group is that of the administrators; the uplink is in the gateway's
+    group only.
+    """
     folder = site / "run"
     folder.mkdir()
     os.chown(folder, GATEWAY, ADMIN)

@@ -156,8 +156,8 @@ def test_answers_that_fit_nothing_change_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_each_message_is_accepted_once_under_any_fault(seed: int) -> None:
-    """A server that keeps sessions or not, refuses, and loses connections. A message is stored
-    under its identity when its PUBREC is a success.
+    """The server keeps sessions or not, refuses messages, and loses connections. The server stores
+    a message under its identity when it answers a PUBREC with success.
     """
     rng = random.Random(seed)
     count = rng.randint(1, 20)

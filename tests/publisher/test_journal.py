@@ -57,7 +57,7 @@ def test_messages_wait_in_order_with_their_numbers(tmp_path: Path) -> None:
 
 
 def test_a_sequence_is_never_used_again(tmp_path: Path) -> None:
-    """The rule holds even if all messages of the journal are gone."""
+    """The rule also holds after all messages have left the journal."""
     incarnation = three(tmp_path / "j.db")
     with closing(opened(tmp_path / "j.db")) as journal:
         journal.write([], [(incarnation, number) for number in (1, 2, 3)])
@@ -105,8 +105,9 @@ def test_one_process_has_a_journal_and_kill_9_frees_it(tmp_path: Path) -> None:
 
 
 def test_each_written_message_survives_a_power_cut(tmp_path: Path) -> None:
-    """The files at each moment after a commit, as a disk has them: SQLite syncs its log within the
-    commit (synchronous=FULL). Whatever was in the log's last page when the power went may be cut.
+    """The test builds the files as a disk has them at each moment after a commit. SQLite syncs its
+    log within the commit (synchronous=FULL). A power cut may damage everything in the log's last
+    page.
     """
     path = tmp_path / "j.db"
     with closing(opened(path)) as journal:
@@ -165,7 +166,7 @@ def test_a_journal_that_was_copied_or_restored_gets_another_incarnation(
 def test_a_start_that_a_power_cut_undoes_is_no_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file beside the journal is on disk before the journal's commit, or after it."""
+    """The file next to the journal reaches the disk before the journal's commit, or after it."""
     path = tmp_path / "j.db"
     incarnation, before = three(path), (tmp_path / "j.db.place").read_text()
 
@@ -227,7 +228,7 @@ def test_file_that_is_no_journal_is_a_named_error(tmp_path: Path) -> None:
 def test_a_disk_that_may_not_be_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """root may write everywhere, so the disk is one for SQLite alone."""
+    """Root may write everywhere, so only SQLite treats the disk as read-only."""
     three(tmp_path / "j.db")
     connect = sqlite3.connect
 

@@ -90,7 +90,7 @@ async def test_publish_outside_of_the_block_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_end_of_a_publisher_leaves_no_accepted_message(tmp_path: Path) -> None:
-    """The publisher ends during the commit that forgets the message, and before it."""
+    """The publisher ends during the commit that deletes the message, or before that commit."""
     async with server() as own:
         for _ in range(20):
             async with to(own, tmp_path) as p:
@@ -223,7 +223,7 @@ async def test_without_a_gateway_messages_wait_and_go_at_the_next_start(tmp_path
 
 
 async def test_a_journal_that_fails_in_a_new_way_is_reported_to_each_caller(tmp_path: Path) -> None:
-    """Each caller gets the error. Later messages are sent."""
+    """Later messages are still sent."""
 
     def fail(*_: object) -> list[Any]:
         raise OverflowError("a bug")

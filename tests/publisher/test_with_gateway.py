@@ -99,7 +99,9 @@ async def reloaded(running: GatewayProcess) -> None:
 
 
 async def test_an_identity_that_counts_no_more_ends_the_connection(tmp_path: Path) -> None:
-    """A reload takes the right away: no message is taken under an ignored number."""
+    """A reload removes the right to publish with an identity. The gateway must not accept a message
+    whose sequence it ignores.
+    """
     port = free_port()
     pairs = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}
     async with gateway(*configure(tmp_path, port, WRITES + MAY)) as running:
@@ -115,8 +117,8 @@ async def test_an_identity_that_counts_no_more_ends_the_connection(tmp_path: Pat
 
 
 async def test_kills_of_both_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    """A message that the program was told to be in the journal has one identity, and that identity
-    is in the spool; twice only if a power cut of the session made it go again.
+    """Each message that the program knows to be in the journal has one identity, and that identity
+    is in the spool. The spool has a message twice only if a power cut lost the session's state.
     """
     port = free_port()
     told: list[int] = []

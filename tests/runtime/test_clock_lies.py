@@ -95,7 +95,7 @@ STEPS = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=6))
 def test_no_session_expires_before_its_time_in_truth(steps: list[Step]) -> None:
-    """The axis, by which sessions expire, never runs ahead of the truth, however clocks lie."""
+    """Sessions expire by the time axis, which never runs ahead of the true time."""
     database = sqlite3.connect(":memory:", isolation_level=None)
     schema.prepare(database, "test")
     machine = Machine()

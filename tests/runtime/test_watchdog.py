@@ -104,7 +104,9 @@ async def test_a_writer_that_hangs_in_its_disk_stops_the_feeding(tmp_path: Path)
 
 
 async def test_a_disk_that_fails_is_no_reason_to_start_again(tmp_path: Path) -> None:
-    """The writer tries again each second; a restart would take all clients down for nothing."""
+    """The writer tries again each second; a restart would disconnect all clients without any
+    benefit.
+    """
     plan = tmp_path / "plan"
     async with watched(tmp_path, **faulty(build("faults", tmp_path), plan)) as (running, systemd):
         plan.write_text("eio")
@@ -162,7 +164,7 @@ async def test_a_look_for_ports_that_fails_is_seen_and_the_next_one_comes(
 def test_only_the_asked_service_feeds_the_watchdog(
     environment: dict[str, str], expected: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """sd_watchdog_enabled(3): another process's watchdog is not ours."""
+    """sd_watchdog_enabled(3): the variables of another process do not count for the gateway."""
     for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

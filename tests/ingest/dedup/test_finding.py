@@ -39,7 +39,7 @@ def test_the_ranges_of_a_task_are_its_rows_and_apart(
 
 
 def test_a_task_needs_no_delta_for_it() -> None:
-    """A worker of a cluster has pyarrow and numpy, not Delta."""
+    """A worker of a Spark cluster has pyarrow and numpy, but not Delta."""
     look = "import sys, gateway.ingest.dedup.finding; print('delta' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
     assert said.stdout == "False\n"

@@ -44,8 +44,8 @@ def test_a_snapshot_that_is_cut_off_or_of_another_table_is_not_used(
 
 
 def test_a_snapshot_of_what_the_table_never_was_makes_way() -> None:
-    """One that was put back from a copy has fewer versions, and another one where it has as
-    many.
+    """A table that was restored from a copy has fewer versions than the snapshot covers, or another
+    version at the same number.
     """
     files = Files()
     for covers in (3, 4, 12):

@@ -165,7 +165,7 @@ def test_rows_return_when_a_delete_is_undone(spark: "SparkSession", copy: Any) -
 
 
 def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) -> None:
-    """The previous version could not be read without it, either."""
+    """Without the commit, the previous version would be as unreadable."""
     table = copy(SECOND)
     for version in (FIRST, SECOND):
         for file in files_of(commit_of(table, version)):
@@ -202,7 +202,7 @@ def test_shallow_clone_stays_with_any_vectors(copy: Any) -> None:
 
 @pytest.mark.parametrize("version", [FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED])
 def test_a_commit_that_lacks_its_last_lines_is_not_whole(made: Path, version: int) -> None:
-    """Half of such a commit would double rows, or lose them."""
+    """Half of such a commit would duplicate rows or lose them."""
     lines = commit_of(made / "publications", version).read_bytes().splitlines(keepends=True)
     assert is_whole(b"".join(lines), version)
     for count in range(len(lines)):

@@ -48,7 +48,7 @@ def test_a_folder_that_is_set_aside_is_whole_under_its_other_name(at: Open, tmp_
 def test_two_jobs_that_write_one_file_do_not_share_a_hidden_one(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one writes whole between two steps of ours."""
+    """Between two steps of one job, the other job writes the whole file."""
     ours, theirs = (HadoopFolder(spark, f"file:{tmp_path}", "folder") for _ in range(2))
     create = HadoopFolder._create
 

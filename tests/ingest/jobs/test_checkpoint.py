@@ -310,7 +310,7 @@ def test_checkpoint_of_another_stream_is_refused_even_if_torn(
 def test_a_checkpoint_that_began_nothing_is_put_aside_too(
     begun: Begun, file: str, fault: Callable[[Path], None]
 ) -> None:
-    """Leave the state after a failed first start."""
+    """The checkpoint is in the state after a failed first start."""
     begun.restore()
     for folder in (checkpoint.OFFSETS, checkpoint.COMMITS):
         folder_empty(begun.job.checkpoint / folder)
@@ -328,7 +328,7 @@ def test_a_checkpoint_that_began_nothing_is_put_aside_too(
 def test_checkpoint_unreadable_for_java_is_put_aside(
     begun: Begun, folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Root may list everything, so the error is Java's for a folder that is missing."""
+    """Root may list every folder, so the error is Java's for a missing folder."""
     begun.restore()
     (begun.job.checkpoint / folder).mkdir(exist_ok=True)
     refusing(monkeypatch, folder)
@@ -416,7 +416,7 @@ def test_checkpoint_that_cannot_be_set_aside_is_an_error(
 
 
 def test_a_checkpoint_that_lost_its_newest_commits_begins_where_spark_does(begun: Begun) -> None:
-    """Spark makes the newest micro-batch again, and skips those before it."""
+    """Spark makes the newest micro-batch again, and skips the batches before it."""
     begun.restore()
     for number in (1, 2):
         missing(begun.job.checkpoint / "commits" / str(number))

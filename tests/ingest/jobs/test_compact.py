@@ -25,8 +25,8 @@ US_A_DAY = 86_400_000_000
 def test_one_device_and_one_day_are_in_few_files(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """40,000 rows are sorted twice. `make test` shows that files are joined, and no row is lost or
-    doubled (test_upkeep.py), and below, by which columns a table is clustered.
+    """40,000 rows are sorted twice. `make test` checks that files are joined without loss or
+    duplicates (test_upkeep.py), and, below, the clustering columns.
     """
     path, rows = tmp_path / "publications", DEVICES * EACH
     devices = [(f"device-{number:04d}", number) for number in range(DEVICES)]

@@ -89,7 +89,9 @@ def test_a_table_from_a_backup_gets_what_came_since(
 
 @pytest.mark.soak
 def test_a_table_that_was_restored_gets_the_later_batches_again(job: Job) -> None:
-    """The checkpoint is ahead of the table; `make test` has this with a copy."""
+    """The checkpoint is ahead of the table. `make test` checks the same with a copy of
+    the table.
+    """
     put(job, 1)
     job.take()
     version = job.version()
@@ -124,8 +126,8 @@ def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
 def test_a_table_that_is_put_back_under_the_ingest_is_not_taken_for_itself(
     job: Job, writer: WriterName
 ) -> None:
-    """The rule holds even if the table has reached the same version meanwhile, and contains the
-    saved seen ranges of the ingest.
+    """The table may have reached the same version meanwhile, and contain the saved seen ranges of
+    the ingest.
     """
     job.writer = writer
     backup = job.publications.with_name("backup")
@@ -302,7 +304,9 @@ def test_the_checkpoint_of_another_stream_is_refused_and_stays_as_it_is(
 def test_progress_outlives_a_log_that_others_fill(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A log is cleaned from its old end; each start says in its new end how far the feeds are."""
+    """The oldest part of a log gets deleted; each start writes the progress of the feeds into its
+    newest commit.
+    """
     monkeypatch.setattr(taken_module, "WHOLE_EVERY", 3)
     put(job, 1)
     job.take()
@@ -362,7 +366,9 @@ def test_restored_readings_get_later_rows_again(job: Job, writer: WriterName) ->
 def test_overwritten_rows_reach_the_readings_with_the_next_start(
     job: Job, writer: WriterName
 ) -> None:
-    """Rows that are written again are not new ones, and a start follows without a new batch."""
+    """Rows that are written again are not new rows, and the next start comes without a
+    new batch.
+    """
     job.writer = writer
     sink = job.open()
     sink(job.micro_batch([row("dev", number, payload=PAYLOAD) for number in (1, 2)]), 0)
@@ -377,7 +383,7 @@ def test_overwritten_rows_reach_the_readings_with_the_next_start(
 def test_rows_deleted_before_the_next_start_leave_no_readings(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job dies between the two tables, and before the next start a user changes the rows."""
+    """The job dies between the two tables, and a user changes the rows before the next start."""
     sink = job.open()
     sink(job.micro_batch([row("dev", 1, payload=PAYLOAD)]), 0)
     with monkeypatch.context() as patch:
@@ -393,7 +399,7 @@ def test_rows_deleted_before_the_next_start_leave_no_readings(
 @pytest.mark.soak
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_clone_goes_on_by_itself_and_leaves_the_table_alone(job: Job, writer: WriterName) -> None:
-    """A shallow one, whose files are those of the other table."""
+    """The clone is a shallow one, which uses the files of the other table."""
     job.writer = writer
     put(job, 1, 2)
     job.take()
@@ -412,7 +418,7 @@ def test_a_clone_goes_on_by_itself_and_leaves_the_table_alone(job: Job, writer: 
 
 
 def test_the_table_under_the_ingest_is_deleted(job: Job) -> None:
-    """The start writes nothing at the old place, so the next start can create the table again."""
+    """The start writes nothing at the old path, so the next start can create the table again."""
     sink = job.open()
     sink(job.micro_batch([row("dev", 1)]), 0)
     shutil.rmtree(job.publications)

@@ -92,7 +92,9 @@ def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
 def test_a_table_may_be_called_by_catalog_schema_and_table(
     spark: "SparkSession", tmp_path: Path, writer: WriterName
 ) -> None:
-    """Spark's own catalog stands for any; the tables beside it are called so, too."""
+    """Spark's own catalog stands for any catalog; the names of the derived tables have the same
+    three parts.
+    """
     spark.sql("create schema if not exists lake")
     name = f"spark_catalog.lake.{writer}"
     landing = str(tmp_path / "landing")

@@ -60,7 +60,7 @@ def test_missing_table_and_foreign_table_are_refused(tmp_path: Path, words: list
 
 
 def test_landing_place_that_is_missing_or_empty(tmp_path: Path) -> None:
-    """The place may be given by its URL, which the command line does not check."""
+    """A URL may name the place, and the command line does not check URLs."""
     said = refused(tmp_path / "table", Path(f"file:{tmp_path}/none"), ["release"])
     assert "there is no such landing place. Is it mounted?" in said
     said = refused(tmp_path / "table", tmp_path, ["release"])

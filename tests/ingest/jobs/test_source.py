@@ -55,6 +55,8 @@ def test_after_a_restart_it_goes_on_behind_the_micro_batch_that_is_made_again(
 
 
 def test_source_is_imported_without_pandas() -> None:
-    """Each of Spark's Python processes imports it, one after the other, before the first rows."""
+    """Each of Spark's Python processes imports the module before the first rows, one process after
+    the other.
+    """
     code = "import sys, gateway.ingest.jobs.source; print('pandas' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

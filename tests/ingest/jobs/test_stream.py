@@ -27,7 +27,7 @@ def keys(*sequences: int, device: str = "dev") -> list[tuple[str, int, int]]:
 
 
 def test_settings_of_the_command_line_win_over_the_ingest_s_own(spark: "SparkSession") -> None:
-    """The fixture `spark` gives this one as spark-submit would."""
+    """The fixture `spark` sets this option as spark-submit would."""
     assert SETTINGS["spark.sql.shuffle.partitions"] != "1"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 
@@ -103,7 +103,7 @@ def test_damaged_and_missing_batches_and_a_lost_checkpoint(
 
 
 def test_a_job_that_has_ended_is_not_called_by_spark_any_more(job: Job) -> None:
-    """The callbacks of later queries include Spark's own, and Spark waits for them."""
+    """Spark's own later queries would call the callbacks, too, and Spark waits for them."""
     land(job.landing, "site", 1, [row("dev", 1)])
     job.run()
     streams = job.spark._jsparkSession.streams()

@@ -71,7 +71,7 @@ def test_unreadable_data_wait_in_quarantine_until_they_can_be_read(job: Job, err
 
 
 def test_an_outage_ends_no_trying_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next try checks again, however the last one ended."""
+    """After an outage ends one try, the next try checks the batch again."""
     place = RaisingPlace(ERRORS["in time"])
     for number in (1, 2):
         land(job.landing, "a", number, [row("a", number)])

@@ -195,8 +195,8 @@ def test_rows_without_a_time_of_receipt_expire_by_when_they_landed(
 def test_changes_whose_files_are_gone_do_not_stop_the_ingest(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Changes go a week after a delete, with `compact`; a reader that was away longer reads the
-    table itself.
+    """With `compact`, change files are deleted a week after a delete. A reader that was away longer
+    reads the table itself.
     """
     land(job.landing, "site", 1, readable(1, 2))
     job.take()

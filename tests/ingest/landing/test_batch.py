@@ -121,7 +121,7 @@ def test_damage_despite_a_matching_checksum(tmp_path: Path) -> None:
 
 
 def test_a_time_of_receipt_after_2099_counts_as_unknown(tmp_path: Path) -> None:
-    """One such time would keep pandas from reading the whole table."""
+    """pandas cannot read a table with one such time."""
     _, data = landed(tmp_path)
     table = pq.read_table(pa.BufferReader(data))
     late = int(datetime(2300, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000

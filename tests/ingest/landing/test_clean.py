@@ -126,7 +126,7 @@ def test_a_batch_in_quarantine_stays_until_it_is_released() -> None:
 def test_no_batch_is_deleted_while_the_table_is_damaged(
     tmp_path: Path, damaged: str, says: str
 ) -> None:
-    """Rows of the missing file may be nowhere else than at the landing place."""
+    """The landing place may be the only other place with the rows of the missing file."""
     landing, table = fill(tmp_path)
     file = next(table.glob(damaged))
     file.write_bytes(file.read_bytes()[:50])

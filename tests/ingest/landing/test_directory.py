@@ -101,7 +101,7 @@ def test_pass_without_new_batches_makes_two_requests_for_any_number_of_gateways(
 def test_an_outage_costs_no_gateway_its_turn(
     place: Place, clock: Clock, monkeypatch: pytest.MonkeyPatch, down: str
 ) -> None:
-    """A batch whose marker is missing is found by the first look after the outage."""
+    """The first look after the outage also finds a batch whose marker is missing."""
     monkeypatch.setattr(place_module, "PAUSES", (None,))
     monkeypatch.setattr(place_module, "ANSWERED_S", 0.0)
     offset = place.fill()
@@ -163,7 +163,7 @@ def test_news_cost_one_look_each(place: Place, clock: Clock, asked: Counter[str]
 
 
 def test_batch_without_a_marker_is_found_within_an_hour(place: Place, clock: Clock) -> None:
-    """Leave the state of a gateway that died between the manifest and the marker."""
+    """A gateway died between the manifest and the marker."""
     offset = place.fill()
     feeds = Feeds(Landing(URL))
     feeds.advance({}, ALL)
@@ -177,7 +177,7 @@ def test_batch_without_a_marker_is_found_within_an_hour(place: Place, clock: Clo
 
 
 def test_the_first_pass_looks_at_everything(place: Place, clock: Clock) -> None:
-    """One pass (`--available-now`) therefore misses nothing."""
+    """One pass (`--available-now`) therefore misses no batch."""
     place.fill()
     place.land("site-3", 2, told=False)
     feeds = Feeds(Landing(URL))

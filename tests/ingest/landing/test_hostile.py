@@ -221,7 +221,7 @@ def altered(draw: st.DrawFn) -> bytes:
 @example(data=with_table(DATA, TABLE.append_column(*column(0))))
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 def test_parquet_of_any_bytes_gives_rows_or_a_reason(data: bytes) -> None:
-    """The manifest matches, as if a thief of the gateway's key had signed it."""
+    """The manifest matches the bytes, as if a thief of the gateway's key had signed it."""
     announced = Announced(FEED, 1, 3, len(data), sha256(data))
     try:
         table = batch.check(data, announced)
@@ -331,7 +331,7 @@ def test_a_traceback_keeps_its_lines(log: io.StringIO) -> None:
 
 @pytest.mark.parametrize("name", ["lab\nheld: all", "lab\x1b[2J", "lab\r"])
 def test_a_held_gateway_forges_no_line(tmp_path: Path, name: str, log: io.StringIO) -> None:
-    """A folder on a disk may have such a name, and a prefix on S3, too."""
+    """A folder on a disk, or a prefix on S3, may have a name with a line feed."""
     save(str(tmp_path / "keys.json"), Keys(unsigned=False))
     land(tmp_path / "landing", name, 1, [row("a", 1)])
     landing = Landing(str(tmp_path / "landing"))

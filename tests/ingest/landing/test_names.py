@@ -155,7 +155,7 @@ def test_an_unreadable_folder_of_a_file_server_is_no_batch(tmp_path: Path) -> No
 
 
 def test_a_gateway_that_is_called_like_a_folder_of_a_file_server_is_taken(tmp_path: Path) -> None:
-    """The content of a readable folder shows its kind."""
+    """The content of a readable folder tells a gateway from a folder of the server."""
     for name in OF_SERVERS[:4]:
         land(tmp_path, name, 1, [row("dev", 1)])
     feeds = Feeds(Landing(str(tmp_path)))
@@ -163,7 +163,7 @@ def test_a_gateway_that_is_called_like_a_folder_of_a_file_server_is_taken(tmp_pa
 
 
 def test_a_gateway_s_folder_may_be_a_link(tmp_path: Path) -> None:
-    """Imitate a folder that was moved to another disk."""
+    """A link imitates a folder that was moved to another disk."""
     land(tmp_path / "disk", "a", 1, [row("dev", 1)])
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "a").symlink_to(tmp_path / "disk" / "a")

@@ -182,7 +182,7 @@ def test_no_file_behind_sftp_blocks_no_reader_and_stops_no_other_feed(
     what: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server that opens a FIFO waits for its writer, and the whole connection with it."""
+    """A server that opens a FIFO waits for its writer, and blocks the whole connection."""
     if "cleaned" in what:  # it is asked for where a number is missing
         for ending in ("json", "parquet"):
             first = folder_of_two / BAD / f"000000000001.{ending}"
@@ -202,7 +202,7 @@ def test_no_file_behind_sftp_blocks_no_reader_and_stops_no_other_feed(
 def test_a_note_that_a_cut_has_set_aside_is_read(
     folder_of_two: Path, sftp: SftpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cut leaves the note under its hidden name at a place whose rename refuses a taken name."""
+    """If a rename refuses a taken name, a cut leaves the note under its hidden name."""
     aside = folder_of_two / set_aside_name(cleaned_name("bad"))
     aside.parent.mkdir(exist_ok=True)
     aside.write_bytes(cleaned_json("bad", {"ffffffff": 9}))
@@ -219,7 +219,9 @@ def test_a_note_that_a_cut_has_set_aside_is_read(
 def test_a_prefix_of_an_object_store_in_place_of_a_manifest_is_no_batch(
     folder_of_two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder is in the way of a file; a prefix is not. So batch 2 is missing, and 3 has come."""
+    """A folder blocks the name of a file; a prefix does not. Batch 2 is therefore missing, although
+    batch 3 has landed.
+    """
     manifest = folder_of_two / BAD / "000000000002.json"
     manifest.unlink()
     land(folder_of_two, "bad", 3, [row("bad", 3)])

@@ -238,7 +238,7 @@ def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_folders_and_links_where_files_should_be_hold_no_other_gateway(tmp_path: Path) -> None:
-    """A foreign folder's name may not be text, which Spark and the tables could not store."""
+    """A foreign folder's name may not be text, and Spark and the tables cannot store it then."""
     for gateway in ("a", "b", "c"):
         put(tmp_path, gateway, 1)
     manifest, data = (

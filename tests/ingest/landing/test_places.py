@@ -132,7 +132,7 @@ def test_s3_by_a_clock_that_is_ten_minutes_off(
 def test_a_bucket_that_keeps_versions_is_read_as_it_is_now(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A repaired batch has two versions, and a cleaned one is hidden by a marker."""
+    """A repaired batch has two versions, and a delete marker hides a cleaned batch."""
     as_environment(monkeypatch, "s3", s3.options())
     fs = fsspec.filesystem("s3", **s3.options(), skip_instance_cache=True)
     settings = {"Status": "Enabled"}
@@ -301,8 +301,9 @@ def test_a_store_that_refuses_each_object_costs_no_pause_for_each(
 def test_keys_that_are_replaced_in_their_file_are_taken_by_a_running_ingest(
     s3: S3Server, busy_s3: LaxS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The keys are used at the landing place, at the file of trusted keys, and where data files are
-    written."""
+    """The ingest uses the keys at the landing place, for the file of trusted keys, and where it
+    writes data files.
+    """
     file = tmp_path / "credentials"
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
     as_environment(monkeypatch, "s3", {"endpoint_url": f"http://127.0.0.1:{busy_s3.port}"})
@@ -329,7 +330,7 @@ def test_keys_that_are_replaced_in_their_file_are_taken_by_a_running_ingest(
 def test_more_than_a_thousand_keys_of_a_prefix_hide_nothing(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of one feed, gateways, and markers."""
+    """Batches of one feed, gateways, and markers are each more than a thousand."""
     as_environment(monkeypatch, "s3", s3.options())
     many = 1005  # a page has 1,000
     landing = Landing(f"s3://{s3.BUCKET}/many")

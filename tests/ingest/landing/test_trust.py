@@ -135,7 +135,7 @@ def test_a_gateway_without_a_key_waits_and_another_one_goes_on(
 def test_a_batch_that_was_planned_and_is_not_trusted_any_more_is_refused(
     tmp_path: Path, signer: Signer
 ) -> None:
-    """Spark requests the batch after a crash without a request for the progress."""
+    """After a crash, Spark requests the planned batch without asking for the progress."""
     land(tmp_path / "landing", "a", 1, [row("dev", 1)], signer=signer)
     url = str(tmp_path / "keys.json")
     save(url, Keys({"a": [signer.public]}))

@@ -159,7 +159,7 @@ def test_a_feed_that_cannot_be_read_is_held_by_name_and_others_go_on(
 
 @pytest.mark.parametrize("closed", ["bad", f"bad/{EPOCH}/000000000003.json"])
 def test_a_feed_that_can_be_read_no_longer_is_held_where_it_is(place: Place, closed: str) -> None:
-    """The feed keeps its offset, and the others go on. Its planned batch is handed on as
+    """The feed keeps its offset, and the others continue. Its planned batch is passed to Spark as
     unreadable.
     """
     with place.reader():
@@ -283,7 +283,7 @@ def test_a_place_that_is_down_as_a_whole_is_no_trouble_of_one_feed(place: Place)
 def test_a_busy_store_holds_a_feed_only_until_it_answers(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """503 on one gateway's prefix, and on the data of a batch."""
+    """S3 answers 503 for one gateway's prefix, and for the data of a batch."""
     place = S3Place(s3, "busy")
     with_options(monkeypatch, "s3", place.options)
     for gateway in ("a", "bad"):
@@ -320,7 +320,7 @@ once; `make soak` has all.
 def test_an_error_of_s3_that_passes_puts_nothing_into_quarantine(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, status: int
 ) -> None:
-    """The place as a whole answers, and one object fails some times."""
+    """The place as a whole answers; requests for one object fail a few times."""
     place = S3Place(s3, f"passes-{what}-{status}")
     monkeypatch.setattr(place_module, "PAUSES", (0.01, 0.01, None))
     monkeypatch.setattr(S3FileSystem, "retries", 1)  # it would hide some errors, and not all

@@ -157,7 +157,7 @@ def test_a_table_that_is_not_whole_is_red(
 
 @pytest.mark.parametrize("harm", ["missing", "cut off", "none"])
 def test_a_file_of_a_partitioned_table_counts_too(tmp_path: Path, harm: str) -> None:
-    """The public writer takes such tables. The log quotes the names of their folders."""
+    """The public writer accepts partitioned tables. The log quotes the names of their folders."""
     table = tmp_path / "publications"
     rows = pa.table({"device": ["a b", "x:y", "p%q"], "sequence": [1, 2, 3]})
     write_deltalake(table, rows, partition_by=["device"])

@@ -271,7 +271,7 @@ def test_a_disk_that_is_full_stops_the_job_and_loses_nothing(
 def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A bucket may be writable and refuse to delete."""
+    """A bucket may be writable and still refuse to delete."""
     if lake.writer == "public":
         pytest.skip("it deletes no files: it writes none but by Delta")
 
@@ -288,7 +288,7 @@ def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
 
 
 def test_times_are_found_to_the_microsecond(lake: Lake) -> None:
-    """Readers skip a file whose action excludes the wanted values."""
+    """Readers skip a file if its action says that the wanted values are not in it."""
     moment = 1_760_000_000_123_456
     lake.open()(
         lake.micro_batch(
@@ -392,7 +392,7 @@ def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(
 def test_readings_of_an_older_version_are_made_again_as_this_one_has_them(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table of an old version had names with the device in them, and no origin."""
+    """The table of the old version has names with the device in them, and no origin."""
     old = Lake(spark, tmp_path / "old readings")
     newer = ("time_certainty", "gateway", "topic", "received")
     lacking = Layout(
@@ -498,7 +498,9 @@ def test_a_second_payload_of_one_key_is_kept_aside_with_an_alarm(
 def test_a_second_wording_of_one_reading_is_a_double_and_no_conflict(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A board may have learned the time between two sendings (`gateway/payload/rewording.py`)."""
+    """A board may have learned the time between two transmissions
+    (`gateway/payload/rewording.py`).
+    """
 
     def said(value: int, **time: int) -> bytes:
         return json.dumps([{"n": "a", "v": value, **time}]).encode()

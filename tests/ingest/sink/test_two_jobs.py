@@ -71,7 +71,7 @@ def test_the_table_is_the_set_of_all_keys(
     seed: int,
     writer: WriterName,
 ) -> None:
-    """The jobs have no lease: the compare-and-swap has to suffice."""
+    """The jobs have no lease, so only the compare-and-swap protects the table."""
     gaps = GAPS[writer]
     monkeypatch.setattr(lease_module, "lock_file", lambda location: None)
     random, lake, model, done = Random(seed), Lake(spark, tmp_path, writer), set[int](), set[str]()

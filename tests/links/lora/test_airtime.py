@@ -30,7 +30,7 @@ def test_airtime_at_125_khz(factor: int, length: int, milliseconds: float) -> No
 
 
 def test_airtime_follows_the_data_sheet() -> None:
-    """SX1276 data sheet, 4.1.1.7, worked out by hand: ⌈(8·10 − 4·8 + 28 + 0 − 20)/(4·8)⌉·8 + 8."""
+    """SX1276 data sheet, 4.1.1.7, calculated by hand: ⌈(8·10 − 4·8 + 28 + 0 − 20)/(4·8)⌉·8 + 8."""
     bare = Modulation(8, 250_000, coding=4, preamble=12, header=False, crc=False)
     assert bare.symbols(10) == 8 + 2 * 8
     assert bare.airtime(10) == pytest.approx((12 + 4.25 + 24) * 256 / 250_000)

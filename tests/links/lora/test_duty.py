@@ -69,7 +69,7 @@ def test_earliest_sending_by_the_ledger_keeps_the_law(
 def test_a_radio_that_sends_a_little_later_than_ordered_keeps_the_law(
     late: float, kept: bool
 ) -> None:
-    """The first burst leaves late, the next one at once."""
+    """The radio sends the first burst late, and the next burst at once."""
     told = greedy(Ledger(0.1, margin=late), [20.0] * 40, [0.0] * 40)
     delays = [0.9 if start < HOUR / 2 else 0.0 for start, _ in told]
     sent = [(start + by, end + by) for (start, end), by in zip(told, delays, strict=True)]
@@ -78,7 +78,7 @@ def test_a_radio_that_sends_a_little_later_than_ordered_keeps_the_law(
 
 
 def test_ledger_allows_99_percent_of_the_legal_airtime() -> None:
-    """Three hours of answers without a pause between them."""
+    """The radio answers for three hours without a pause."""
     airtime = Modulation(9).airtime(8)
     sent = greedy(Ledger(0.1), [airtime] * 9_000, [0.0] * 9_000)
     assert sent[-1][1] > 3 * HOUR
@@ -88,7 +88,7 @@ def test_ledger_allows_99_percent_of_the_legal_airtime() -> None:
 
 
 def test_the_first_hour_holds_no_more_than_any_other() -> None:
-    """A token bucket that begins full lets twice as much through."""
+    """A token bucket that is full at the start would allow twice the airtime."""
     sent = greedy(Ledger(0.1), [1.0] * 800, [0.0] * 800)
     assert sum(1 for start, _ in sent if start < HOUR) == 360
 
@@ -137,7 +137,7 @@ def test_a_board_that_keeps_silent_keeps_the_law(duty: float, factor: int, seed:
 
 
 def test_the_textbook_silence_alone_is_too_short_for_the_worst_hour() -> None:
-    """The addition by `silence_factor` is needed: with 1/d − 1 the board of this test breaks the
+    """Without the addition by `silence_factor`, with 1/d − 1, the board of this test breaks the
     law.
     """
     airtime = Modulation(12).airtime(64)
@@ -212,7 +212,7 @@ def test_frames_may_go_on_while_the_file_is_written() -> None:
 
 
 def test_kill_during_a_transmission_does_not_use_up_the_hour() -> None:
-    """A frame on the air has not ended when the file is written."""
+    """The ledger's file is written while a frame is still on the air."""
     ledgers = Ledgers(EU868, "m", None, 100.0)
     ledgers.ask("P", 1.0, 100.0)
     ledgers.grant()

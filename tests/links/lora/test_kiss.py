@@ -106,7 +106,7 @@ def test_unsent_frame_is_reported(answer: bytes) -> None:
 
 
 def test_busy_modem_may_have_sent_the_frame_nevertheless() -> None:
-    """The modem is busy, too, if it cannot report all received frames; its TX_DONE still comes."""
+    """The modem is also busy if it cannot report all received frames; its TX_DONE still comes."""
     busy = wrap(b"\x06\xf1\x07")
     modem, tnc = ready()
     modem.send(b"one", 1.0)
@@ -150,7 +150,9 @@ def test_port_without_a_modem_is_reported() -> None:
 
 @pytest.mark.parametrize("dropped", range(1, 7))
 def test_an_answer_that_a_full_queue_has_dropped_is_asked_for_again(dropped: int) -> None:
-    """Each answer of the setting up in turn, and the one to the look for the channel."""
+    """The test drops each answer of the setup in turn, and the answer to the check of the
+    channel.
+    """
     modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
     modem.open(0.0)
     events: list[Event] = []

@@ -44,7 +44,9 @@ def test_an_exchange_costs_what_the_table_in_the_readme_says() -> None:
 
 
 def test_a_site_without_collisions_needs_what_its_frames_take() -> None:
-    """One board in the band of ten percent: 6 readings an hour, no one to collide with."""
+    """One board in the band of ten percent sends 6 readings an hour, and no other board can
+    collide.
+    """
     alone = plan(replace(SITE, sensors=1))
     cost = exchange(20, 7)
     assert alone.board.used == pytest.approx(6 * cost.up, rel=1e-3)
@@ -53,7 +55,9 @@ def test_a_site_without_collisions_needs_what_its_frames_take() -> None:
 
 
 def test_collisions_are_those_of_pure_aloha() -> None:
-    """First order: an exchange meets those that begin within its airtime before and after it."""
+    """First order: an exchange collides with the exchanges that begin within its airtime before and
+    after it.
+    """
     cost, rate = exchange(20, 7), 99 / 600
     expected = 1 - exp(-rate * 2 * cost.airtime)
     assert plan(SITE).collisions == pytest.approx(expected, rel=0.1)
@@ -61,8 +65,8 @@ def test_collisions_are_those_of_pure_aloha() -> None:
 
 @pytest.mark.parametrize("factor", [7, 9, 12])
 def test_reception_on_a_full_channel_matches_the_plan(factor: int) -> None:
-    """The most sensors that a plan allows are heard just below it; it is near the 1/2e of pure
-    ALOHA, less what the gateway's answers take.
+    """The largest number of sensors that a plan allows is just below the limit. The limit is about
+    the 1/2e of pure ALOHA, less the airtime of the gateway's answers.
     """
     site = Site(1, 100_000 * exchange(20, factor).up, factor)
     most = most_heard(factor, Radio.SX127X)
@@ -77,8 +81,8 @@ def test_reception_on_a_full_channel_matches_the_plan(factor: int) -> None:
 
 
 def test_the_channel_behaves_as_the_model_says() -> None:
-    """Boards with random phases in a simulated hour of a channel: those that the first try of their
-    exchange is spoiled for, against the model.
+    """Boards with random phases send on a simulated channel. The test compares the share of spoiled
+    first attempts with the model.
     """
     site = Site(sensors=60, every=60.0, factor=8)
     cost, random = site.exchange, Random(7)

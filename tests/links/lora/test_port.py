@@ -68,7 +68,7 @@ def say(line: Pty, tnc: Tnc) -> None:
 async def test_load_near_what_the_channel_carries_is_warned_of_once(
     line: Pty, listener: LoraListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Collisions count for any sender: frames of neighbours collide, too."""
+    """Collisions count for any sender, also for frames of neighbours."""
     tnc = Tnc()
     serve(line, tnc)
     await until(lambda: listener.status.told)

@@ -149,8 +149,8 @@ async def test_each_reads_what_the_other_one_writes(oracle: Oracle) -> None:
 
 
 async def test_broken_frames_are_dropped_by_both_parsers(oracle: Oracle) -> None:
-    """Bytes of noise with many delimiters and escapes: the same frames come out. Only where an
-    escape stands before a delimiter they differ: the other one takes the next frame for lost, too.
+    """The input is noise with many delimiters and escapes. The parsers return the same frames, with
+    one exception: after an escape before a delimiter, the other parser also drops the next frame.
     """
     random = Random(17)
     noise = b"\xc0" + b"".join(contents(random, 2000, 20)).replace(b"\xdb\xc0", b"\xdb\x00\xc0")

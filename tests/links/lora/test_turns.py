@@ -133,7 +133,9 @@ def test_a_reading_takes_two_frames_of_the_promised_size() -> None:
 
 
 def test_a_welcome_that_was_held_back_tells_no_board_an_old_time() -> None:
-    """An attacker jams the air, and sends the gateway's answer when the board greets again."""
+    """An attacker jams the air, and sends the gateway's recorded answer when the board greets
+    again.
+    """
     world = World(5)
     world.lost = 1.0
     while len(greetings(world)) < 3 or not world.board.listens:
@@ -273,7 +275,9 @@ def test_each_copy_gets_the_same_answer_though_more_waits_by_then() -> None:
 
 
 def test_a_turn_that_is_owed_nothing_gets_one_answer_too() -> None:
-    """Data written between two copies of a frame wait for the next turn: no nonce is used twice."""
+    """Data written between two copies of a frame wait for the next turn, so that no nonce is used
+    twice.
+    """
     link, peer, session = opened()
     frame = peer.turn(1, b"\x40\x02\x00\x07")
     link.receive(frame, 10.0)
@@ -332,7 +336,9 @@ def test_patient_gateway_lets_other_gateways_answer_first() -> None:
 
 
 def test_an_answer_that_makes_no_sense_makes_the_board_begin_again() -> None:
-    """The ANSWER holds a form unknown to this firmware: the part behind it must not be lost."""
+    """The ANSWER contains a form that this firmware does not know, and the part behind that form
+    must not be lost.
+    """
     world = begun()
     session = world.gateway.session
     assert session is not None
@@ -370,7 +376,7 @@ def test_replayed_turn_gets_a_bounded_number_of_answers() -> None:
 
 
 def test_recorded_frames_are_refused_after_a_restart_of_the_gateway() -> None:
-    """The gateway may have been restored, too: it knows no session in either case."""
+    """The gateway restarted or was restored: in both cases, it has no session."""
     world = begun()
     for _ in range(10):
         world.board.sample()

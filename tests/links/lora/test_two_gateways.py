@@ -182,8 +182,8 @@ def test_greeting_is_left_to_the_last_gateway_of_the_board() -> None:
 
 
 def test_radio_knows_its_site_and_its_local_sessions(tmp_path: Path) -> None:
-    """Read the number of gateways from the configuration and the broker; a gateway alone never
-    waits.
+    """The radio gets the number of gateways from the configuration and the broker; a single gateway
+    never waits.
     """
     lora = {"port": "/dev/radio", "modem": "kiss", "boards": {"roof-7": 3}}
     values = {"gateway": {"name": "barn", "data": str(tmp_path)}, "lora": [lora]}

@@ -101,7 +101,7 @@ def test_a_command_comes_with_the_answer_to_the_next_turn_once() -> None:
 
 
 def test_idle_board_polls_and_receives_commands() -> None:
-    """Half of the keep-alive time of 7,200 s after the last turn."""
+    """The poll comes after half of the keep-alive time of 7,200 s."""
     site = begun()
     operator = site.world.accepted("operator", answers=True)
     operator.publish("c", b"\0\0\0\1", qos=2)
