@@ -39,7 +39,7 @@ def test_readme_is_short_and_plain() -> None:
 
 
 def test_readme_files_are_read_and_not_searched() -> None:
-    """Details for those who change a part have pages of their own."""
+    """Details for developers of a part are in pages of their own."""
     listed = subprocess.run(
         ("git", "ls-files", "*README.md"), cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -74,7 +74,7 @@ def known() -> dict[str, set[str]]:
 def test_commands_of_the_readme_exist_with_their_options(
     guide: Path, known: dict[str, set[str]]
 ) -> None:
-    """Commands of every guide exist. The tests of their part show that they work."""
+    """Commands of every guide exist. Other tests show that the commands work."""
     for line in COMMAND.findall(guide.read_text()):
         words = line.partition(" # ")[0].partition("|")[0].split()
         names = list(takewhile(lambda word: re.fullmatch("[a-z][a-z-]*", word), words))

@@ -101,8 +101,8 @@ async def test_a_gateway_stops_though_its_disk_fails(tmp_path: Path, library: Pa
 async def test_log_content_is_written_again_before_it_is_trusted(
     tmp_path: Path, recorder: Path
 ) -> None:
-    """The log can be read after a failed fsync, though the disk never got it. A restart must not
-    answer for it before it is on the disk.
+    """After a failed fsync, the log is readable, although the disk never got it. A restart must not
+    trust the log before it is on the disk.
     """
     async with gateway(tmp_path) as running, wire(running.port, Connect("c")) as publisher:
         publisher.send(Publish("t", b"x", 1, 7))

@@ -245,7 +245,9 @@ async def test_the_port_of_a_silent_board_does_not_look_like_that_of_a_good_one(
 
 
 def test_status_shows_each_port_with_a_trouble_once() -> None:
-    """A port of an unregistered board is shown, but is not a problem of the gateway."""
+    """A port with an unregistered board is shown, but does not count as a problem of the
+    gateway.
+    """
     ports = {"/dev/ttyA": None, "/dev/ttyB": "a stranger asks", "/dev/ttyC": "is busy"}
     found = {
         "problems": [{"what": "/dev/ttyC: is busy", "todo": "Stop that program"}],
@@ -263,7 +265,7 @@ def test_status_shows_each_port_with_a_trouble_once() -> None:
 
 
 async def test_second_board_of_one_name_is_a_problem_until_it_is_gone(tmp_path: Path) -> None:
-    """One has the registry's key and is fine; the other one is refused."""
+    """One board has the registry's key and works; the gateway refuses the other board."""
     data = tmp_path / "data"
     data.mkdir()
     with closing(Registry(data / "registry.db")) as registry:

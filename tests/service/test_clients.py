@@ -51,8 +51,8 @@ async def run(*arguments: str) -> tuple[int | None, str]:
 
 
 async def test_every_version_over_every_way_in_reaches_every_other(tmp_path: Path) -> None:
-    """mosquitto_sub hears mosquitto_pub, over IPv4, IPv6 and TLS, and paho over WebSocket, each in
-    each version. It was away meanwhile.
+    """mosquitto_sub receives from mosquitto_pub over IPv4, IPv6 and TLS, and from paho over
+    WebSocket, each in each version. mosquitto_sub was away during the publications.
     """
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")

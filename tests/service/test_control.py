@@ -396,7 +396,7 @@ async def test_unknown_board_has_one_exit_code_and_a_hint(tmp_path: Path) -> Non
 
 
 async def test_answers_know_the_registry_as_it_is_now(tmp_path: Path) -> None:
-    """A script asks right after it has changed the registry, and not a second later."""
+    """A script asks immediately after it has changed the registry."""
     registry = Registry(tmp_path / "registry.db")
     registry.admit("roof-1")
 
@@ -421,7 +421,7 @@ async def test_answers_know_the_registry_as_it_is_now(tmp_path: Path) -> None:
 async def test_answer_does_not_wait_for_a_disk_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last known state is shown while the registry cannot be read."""
+    """The answer contains the last known state while the registry cannot be read."""
     Registry(tmp_path / "registry.db").admit("roof-1")
     hangs = threading.Event()
     async with gateway(tmp_path):

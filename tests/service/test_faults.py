@@ -231,7 +231,9 @@ def test_an_exception_in_what_the_gateway_itself_hears_ends_that_client_alone() 
 
 
 def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection_alone() -> None:
-    """The translation of a bridge may raise an error; other clients in that turn are served."""
+    """The translation of a topic by a bridge raises an error; other clients in that turn are
+    served.
+    """
     world = World()
     first, last = world.accepted("first"), world.accepted("last")
     first.subscribe("#", qos=0)
@@ -254,7 +256,7 @@ def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection
 def test_an_exception_in_what_other_parts_say_ends_the_engine_before_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The broker may have done half of the work when a handler catches the error."""
+    """A handler catches the error, but the broker may have done only half of the work."""
     world = World()
     writer = world.accepted("writer")
     monkeypatch.setattr(type(world.broker.retained), "put", boom)

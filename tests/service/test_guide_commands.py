@@ -202,7 +202,9 @@ async def test_lines_run_as_written_and_the_board_works_on(guide: str, tmp_path:
 
 @pytest.mark.soak
 async def test_a_second_gateway_joins_by_the_lines_of_the_guide(tmp_path: Path) -> None:
-    """The lines from `site join` on are for another machine, to which scp brings the invitation."""
+    """The lines from `site join` on belong to another machine, to which scp copies the
+    invitation.
+    """
     if not allowed():
         pytest.skip("needs the right to mount: run it as root")
     guide = "gateway/docs/three-gateways.md"

@@ -130,14 +130,14 @@ async def fleet(folder: Path, clients: int, seconds: float) -> float:
 
 
 async def test_a_fleet_of_paho_clients_loses_nothing_and_does_not_storm(tmp_path: Path) -> None:
-    """Pauses of 1, 2, 4 and 8 s: four reconnections in a quarter of a minute."""
+    """Pauses of 1, 2, 4 and 8 s mean four reconnections in a quarter of a minute."""
     assert 1 < await fleet(tmp_path, 50, 14) <= 4
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 async def test_a_thousand_paho_clients_lose_nothing_and_do_not_storm(tmp_path: Path) -> None:
-    """One reconnection in 10 s at most, on average of a minute."""
+    """The average over a minute is at most one reconnection in 10 s."""
     assert 3 < await fleet(tmp_path, 1000, 60) <= 6
 
 
@@ -157,8 +157,9 @@ async def test_a_thousand_paho_clients_lose_nothing_and_do_not_storm(tmp_path: P
 async def test_aiomqtt_hears_that_a_message_was_refused(
     tmp_path: Path, version: aiomqtt.ProtocolVersion, qos: int, identifier: str | None
 ) -> None:
-    """The client reports it after its own timeout: it does not tell a publisher that the connection
-    has ended."""
+    """The client reports the refusal after its own timeout, because it does not tell a publisher
+    that the connection has ended.
+    """
     async with gateway(*configured(tmp_path, ROW + 20)) as running:
 
         async def publish(payload: str) -> None:
@@ -201,8 +202,8 @@ async def test_a_listener_or_a_client_may_ask_for_reason_codes(tmp_path: Path) -
 async def test_a_client_that_sends_on_and_on_reads_every_acknowledgement_before_the_end(
     tmp_path: Path,
 ) -> None:
-    """A connection that is closed while bytes are on their way is reset, and a reset may drop the
-    last bytes sent.
+    """If the gateway closes a connection while bytes are on their way, TCP resets it, and the last
+    sent bytes may be lost.
     """
     async with (
         gateway(*configured(tmp_path, 200 * (ROW + 1000))) as running,

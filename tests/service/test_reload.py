@@ -100,7 +100,7 @@ async def test_limits_and_access_count_at_once_for_a_session_that_stays(site: Si
 
 
 async def test_uplink_that_is_added_or_removed_counts_at_once(site: Site, tmp_path: Path) -> None:
-    """Another process reads the keys of [uplink], at its own start."""
+    """Another process reads the keys of [uplink] when it starts."""
     uplink = '[uplink]\nlanding = "file:///tmp/nowhere"\n'
 
     def spooled() -> list[str]:

@@ -27,8 +27,8 @@ def spooled(folder: Path) -> list[bytes]:
 async def test_a_new_message_with_an_identifier_from_before_the_backup_arrives(
     tmp_path: Path, way: str
 ) -> None:
-    """Saved between PUBREC and PUBREL, restored later: the identifier stands for another message
-    by then.
+    """The backup was made between PUBREC and PUBREL, and restored later, when the identifier
+    belongs to another message.
     """
     folder, copy = tmp_path / "data", tmp_path / "copy.db"
     async with gateway(folder) as running:

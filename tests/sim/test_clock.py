@@ -49,7 +49,7 @@ def readings(gateway: Gateway) -> list[Record]:
 
 @pytest.mark.parametrize("drift", [-MOST_DRIFT, MOST_DRIFT])
 async def test_a_time_is_right_within_what_it_says(tmp_path: Path, drift: float) -> None:
-    """The gateway tells the time again and again, is away for ten minutes, and comes back."""
+    """The gateway sends the time repeatedly, is away for ten minutes, and comes back."""
     gateway = Drifting()
     gateway.drift, gateway.gone, gateway.back = drift, 300, 900
     (tmp_path / "board").mkdir()

@@ -50,8 +50,8 @@ attempts = st.lists(
 def test_torn_slots_are_no_publications_and_whole_ones_always_are(
     attempts: list[tuple[int | None, int, bool]],
 ) -> None:
-    """The model: 60 slots in turn, a sequence used again while its slot never became valid; one
-    slot rewritten many times.
+    """The model has 60 slots in turn. A sequence is used again if its slot never became valid, and
+    one slot is rewritten many times.
     """
     image = bytearray(b"\xff" * EEPROM_SIZE)
     ledger, expected, sequence, slot = Ledger(), [], 1, 0
@@ -112,8 +112,8 @@ def test_a_sequence_that_becomes_another_publication_is_a_contradiction() -> Non
 
 
 def test_slot_valid_for_a_moment_counts_only_if_the_board_starts_then() -> None:
-    """The second attempt at sequence 1 passes over the first one's content before its last byte
-    makes it its own.
+    """The second attempt at sequence 1 has the content of the first one for a moment, until its
+    last byte.
     """
     first, second = writes_of(0, slot_bytes(1, source(0))), writes_of(0, slot_bytes(1, source(1)))
     torn = [*first[14:], *first[12:14], *first[5:12], Start(0, "power-on")]
@@ -132,7 +132,9 @@ def test_slot_valid_for_a_moment_counts_only_if_the_board_starts_then() -> None:
 def test_slot_repaired_at_a_start_was_begun_before_the_cut(
     mended: tuple[int, ...], begun: int
 ) -> None:
-    """A board writes a slot from its end, so a cut may leave all but its sequence."""
+    """A board writes a slot from its end, so a cut may leave the whole slot without its
+    sequence.
+    """
     whole = slot_bytes(70_000, source(5))
     torn = bytes(byte ^ 0x5A if at in mended else byte for at, byte in enumerate(whole))
     ledger = Ledger()
@@ -144,7 +146,7 @@ def test_slot_repaired_at_a_start_was_begun_before_the_cut(
 
 
 def test_a_slot_that_is_looked_at_after_each_byte_was_not_begun_by_an_older_attempt() -> None:
-    """A start may touch a torn slot long before the next publication goes into it."""
+    """A start may write a torn slot long before the next publication goes into that slot."""
     whole = slot_bytes(70_000, source(5))
     torn = bytes(byte ^ 0x5A for byte in whole)
     ledger = Ledger()

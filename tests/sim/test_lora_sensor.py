@@ -99,7 +99,7 @@ async def test_a_board_sends_as_its_identity_page_says(far: Far) -> None:
 
 async def test_a_board_listens_as_the_errata_note_wants_it(far: Far) -> None:
     """Semtech's errata note for the SX1276/77/78, 2.3: with AutomaticIFOn, as after a reset, the
-    receiver takes strong signals of other channels for its own.
+    receiver accepts strong signals of other channels.
     """
     for again in (False, True):
         if again:
@@ -180,7 +180,9 @@ async def test_a_radio_that_does_not_answer_stops_neither_the_board_nor_its_jour
 
 
 async def test_the_law_keeps_a_board_silent_after_a_start(far: Far) -> None:
-    """The last frame before the start is unknown, so the pause is that of the longest frame."""
+    """The last frame before the start is unknown, so the pause is as long as after the longest
+    frame.
+    """
     longest = Modulation(PLAN.factor).airtime(LONGEST_FRAME)
     first = await far.frame()
     assert first.cycle / HZ > longest * PLAN.silence

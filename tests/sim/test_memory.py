@@ -59,7 +59,7 @@ async def test_power_cut_at_every_write_to_the_memory(
 
 
 async def test_hours_without_a_gateway_fit(tmp_path: Path) -> None:
-    """Sixty readings are all that the chip's own EEPROM holds."""
+    """The chip's own EEPROM holds only sixty readings."""
     gateway = Gateway()
     async with board_in(tmp_path / "board", "fram") as board:
         await board.run(60 * HZ)
@@ -75,7 +75,7 @@ async def test_hours_without_a_gateway_fit(tmp_path: Path) -> None:
 async def test_damage_at_rest_is_mended_before_the_watchdog_bites(
     tmp_path: Path, kind: Kind
 ) -> None:
-    """Each damaged slot is reported under its sequence, after reads of all slots."""
+    """The board reads all slots, and reports each damaged slot under its sequence."""
     gateway = Gateway()
     async with board_in(tmp_path / "board", kind) as board:
         await board.run(5 * HZ)
@@ -95,7 +95,7 @@ async def test_damage_at_rest_is_mended_before_the_watchdog_bites(
 
 
 async def test_a_memory_that_is_missing_is_shown(tmp_path: Path) -> None:
-    """The board goes on without it, takes no samples, and says so at each connection."""
+    """The board runs without the memory, takes no samples, and reports this at each connection."""
     said: list[bytes] = []
 
     class Listening(Gateway):

@@ -105,9 +105,7 @@ async def test_avrdude_flashes_and_verifies_and_the_program_runs(
 
 
 async def test_a_flash_cut_off_by_power_can_be_repeated(tmp_path: Path) -> None:
-    """The boot loader is out of reach of any program, so a board cannot be bricked over its
-    port.
-    """
+    """No program can overwrite the boot loader, so a board cannot be bricked over its port."""
     write = ("-U", f"flash:w:{BUILD / 'uno' / 'sensor.hex'}:i")
     async with SimulatedBoard(tmp_path / "board") as board:
         events = await board.subscribe()

@@ -103,8 +103,8 @@ async def uncut(folder: Path, eeprom: bytes) -> tuple[int, int]:
 
 
 async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path, step: int) -> None:
-    """Boot counter, incarnation, journal and marks; each write cut off in its middle and after its
-    end.
+    """The board writes boot counter, incarnation, journal and marks. The power fails in the middle
+    of each write and after its end.
     """
     eeprom = fresh_eeprom()
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
@@ -117,7 +117,7 @@ async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path, 
 
 
 async def test_power_cut_at_every_eeprom_write_of_a_later_start(tmp_path: Path, step: int) -> None:
-    """The slots are reused: every written cell had other content before."""
+    """The slots are reused, so every written cell had another content before."""
     eeprom = await used_eeprom(tmp_path / "used")
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
     for number in range(1, writes + 1, step):
@@ -190,7 +190,7 @@ async def obey(folder: Path, cut: str, seed: int) -> tuple[int, int]:
 async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
     tmp_path: Path, step: int
 ) -> None:
-    """Each command takes effect once; in place of a reboot, the power cut will do."""
+    """Each command takes effect once; a power cut counts as the reboot."""
     writes, sent = await obey(tmp_path / "uncut", "eeprom 1000000", 1)
     for number in range(1, writes + 1, step):
         await obey(tmp_path / f"torn-{number}", f"eeprom {number} torn", number)
@@ -199,8 +199,8 @@ async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
 
 
 async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
-    """The build is for old boot loaders, under which a watchdog would reset the board in a loop: a
-    reboot is a jump to the beginning.
+    """The build is for old boot loaders, under which a watchdog would reset the board in a loop. A
+    reboot is a jump to address 0.
     """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
     async with board_in(
@@ -242,7 +242,9 @@ async def test_an_interval_that_leaves_less_than_a_year_must_be_forced(tmp_path:
 async def test_an_interval_may_be_minutes_or_days_long(
     tmp_path: Path, command: bytes, seconds: int, life: float
 ) -> None:
-    """The interval survives a power cut; milliseconds end at 65.5 s. A start samples at once."""
+    """The interval survives a power cut. A 16-bit count of milliseconds would end at 65.5 s. A
+    start samples at once.
+    """
     gateway = Gateway(commands=(command,))
     async with board_in(tmp_path / "board", ERASED) as board:
         await converse(board, gateway, completed=3)
@@ -290,8 +292,8 @@ async def test_a_loop_of_resets_spares_the_cells_of_the_boot_counter(tmp_path: P
 
 
 async def test_eeprom_of_the_sensor_lives_ten_years(tmp_path: Path) -> None:
-    """The rate is a reading a minute; 479 readings, and one in progress, use each slot eight times,
-    and the first use of an erased mark may take one write more.
+    """The board takes a reading a minute. 479 readings, and one in progress, use each slot eight
+    times; the first use of an erased mark may take one more write.
     """
     measurement = await measure(SENSOR, 479, fresh_eeprom())
     assert measurement.eeprom_years >= 10
@@ -301,7 +303,7 @@ async def test_eeprom_of_the_sensor_lives_ten_years(tmp_path: Path) -> None:
 async def test_a_full_journal_skips_samples_and_the_next_reading_counts_them(
     tmp_path: Path,
 ) -> None:
-    """The gateway is away for 400 samples; the count ends at 255, and nothing is overwritten."""
+    """The gateway is away for 400 samples. The count ends at 255, and no slot is overwritten."""
     gateway = Gateway()
     async with board_in(tmp_path / "board", with_interval(100)) as board:
         await board.run(40 * HZ)

@@ -30,7 +30,7 @@ async def cost(board: SimulatedBoard, seconds: int) -> float:
 
 
 async def test_six_busy_boards_fit_on_two_cores(board: SimulatedBoard) -> None:
-    """Busy: the program polls and never sleeps, and bytes flow both ways at full rate."""
+    """A busy board polls and never sleeps, and bytes flow in both directions at full rate."""
     before = processor_seconds(board)
     for _ in range(200):
         await board.send(b"R\x00\x00" * 38)
@@ -40,14 +40,14 @@ async def test_six_busy_boards_fit_on_two_cores(board: SimulatedBoard) -> None:
 
 
 async def test_clients_cannot_reach_a_board_at_speed_step(board: SimulatedBoard) -> None:
-    """A port could be opened by a program that holds the name of a port that was there before, and
-    opening it resets the board: one run in thousands was another one.
+    """A program with the name of an earlier port could open the port and reset the board. In one of
+    thousands of runs, this was a different program.
     """
     assert not board.port.is_symlink()
 
 
 async def test_forty_sleeping_boards_fit_on_two_cores(tmp_path: Path) -> None:
-    """Sleeping: the sensor between its samples."""
+    """A sleeping board is the sensor between its samples."""
     async with SimulatedBoard(
         tmp_path, firmware=BUILD / "uno" / "sensor.hex", speed="step"
     ) as board:

@@ -45,8 +45,8 @@ async def test_a_cut_ordered_ahead_counts_from_its_sample(tmp_path: Path) -> Non
 async def test_the_same_order_strikes_in_the_same_cycle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the board has it from the start or gets it a moment before. How long the board takes
-    for a key depends on the gateway's random number, so that is the same, too.
+    """The board gets the order before the start, or a moment before the strike. The gateway's nonce
+    is fixed, because the board's time for a key depends on it.
     """
     monkeypatch.setattr("gateway.links.greeter.draw_nonce", lambda: bytes(8))
     cycles = []
@@ -79,7 +79,7 @@ async def test_strikes_run_one_at_a_time_and_report_their_delay(tmp_path: Path) 
 
 
 async def test_strike_due_before_an_armed_cut_waits_for_it(tmp_path: Path) -> None:
-    """The board continues for two readings before it reaches that write."""
+    """The board takes two more readings before it reaches the write of the armed cut."""
     async with board_in(tmp_path / "board", fresh_eeprom()) as board:
         events = await board.subscribe()
         await board.at(3, "uno-1/x-1", "cut eeprom 40")

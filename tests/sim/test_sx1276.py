@@ -93,7 +93,7 @@ async def test_after_power_on_it_has_the_values_of_table_41(bus: Bus) -> None:
 
 
 async def test_radio_becomes_a_lora_modem_only_in_sleep_mode(bus: Bus) -> None:
-    """6.4, RegOpMode: LongRangeMode."""
+    """Data sheet, section 6.4, RegOpMode: LongRangeMode."""
     await bus.put(OP_MODE, STANDBY)
     assert await bus.get(OP_MODE) & LORA == 0
     await bus.put(OP_MODE, 0x00)
@@ -104,7 +104,7 @@ async def test_radio_becomes_a_lora_modem_only_in_sleep_mode(bus: Bus) -> None:
 
 
 async def test_a_reset_takes_5_ms_and_all_settings(bus: Bus) -> None:
-    """7.2.2. The bus is not driven before the reset is over."""
+    """Data sheet, section 7.2.2. The chip does not drive the bus before the reset is over."""
     await bus.to_lora()
     await bus.put(FREQUENCY, 0xD9)
     await bus.reset()
@@ -121,7 +121,7 @@ async def test_a_byte_takes_eight_bits_of_the_clock_that_is_set(bus: Bus) -> Non
 
 
 async def test_the_fifo_counts_on_and_is_closed_asleep(bus: Bus) -> None:
-    """4.1.2.3."""
+    """Data sheet, section 4.1.2.3."""
     await bus.to_lora()
     await bus.put(FIFO, 1)
     await bus.put(OP_MODE, STANDBY)

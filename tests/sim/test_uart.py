@@ -86,8 +86,8 @@ async def test_a_wrong_rate_gives_garbage_both_ways(board: SimulatedBoard, rate:
 async def test_a_level_that_stands_asks_again_and_one_that_fell_does_not(
     board: SimulatedBoard,
 ) -> None:
-    """The echo's receive handler takes one byte a call; with three waiting it must be called three
-    times, then no more.
+    """The echo's receive handler reads one byte a call. With three bytes waiting, the handler must
+    be called exactly three times.
     """
     assert await ask(board, b"T" + b"xyz\x04", 4) == b"xyz\x04"
     # the program is back in its loop: no handler runs any more

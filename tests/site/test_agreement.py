@@ -7,8 +7,8 @@ from tests.site.gateways import Gateways, end
 
 
 async def test_different_lists_of_members_are_named_everywhere(tmp_path: Path) -> None:
-    """The lists are named by status, health, log and doctor of both, and all clients are answered
-    with suspect sessions.
+    """The status, health, log and doctor of both members name the lists, and all clients get
+    suspect sessions.
     """
     found = Gateways(tmp_path, "attic", "barn", web=True)
     file = found.config("attic")

@@ -138,7 +138,9 @@ def test_an_invitation_is_used_once(site: Site) -> None:
 def test_interrupted_invitation_gives_no_second_key_a_certificate(
     site: Site, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """A kill before the invitation is spent leaves no certificate. A later kill leaves one key."""
+    """If the process is killed before the invitation is spent, no certificate exists. If it is
+    killed later, one key has a certificate.
+    """
     invitation, first = invited(site), Ed25519PrivateKey.generate()
 
     def cut(path: Path, *_: bytes) -> None:

@@ -137,7 +137,7 @@ async def invited(attic: Pi, tmp_path: Path) -> Path:
 async def test_an_invitation_belongs_to_the_person_behind_sudo(
     attic: Pi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: str, owner: int
 ) -> None:
-    """The guide copies the file with scp, as that person."""
+    """In the guide, that person copies the file with scp."""
     monkeypatch.setenv("SUDO_UID", caller)
     found = (await invited(attic, tmp_path)).stat()
     assert (found.st_uid, found.st_mode & 0o777) == (owner, 0o600)

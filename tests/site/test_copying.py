@@ -81,7 +81,7 @@ def test_member_that_confirms_unsent_rows_loses_its_link() -> None:
 
 
 def test_spool_starts_over_once_for_reports_of_members() -> None:
-    """One that is mad has always more."""
+    """A faulty member always reports more rows than the spool has."""
     owner = Owner(rows=3)
     owner.copying.joined("b", 0.0)
     owner.hear("b", 1000)
@@ -91,7 +91,7 @@ def test_spool_starts_over_once_for_reports_of_members() -> None:
 
 
 def test_rows_that_come_before_a_member_is_heard_are_not_those_that_it_has() -> None:
-    """The member's disk has lost the rows 4 to 6, and has others under their ids by then."""
+    """The member's disk has lost the rows 4 to 6, and has given their ids to other rows."""
     owner = Owner(rows=3)
     owner.commit(4, 5, 6, 7)
     owner.copying.joined("b", 0.0)
@@ -119,7 +119,7 @@ def test_late_confirmation_counts_when_the_member_is_chosen_again() -> None:
 
 
 def test_oversized_old_row_stops_no_member() -> None:
-    """Publications were allowed to be larger then."""
+    """Older versions allowed larger publications."""
     owner = Owner(rows=3)
     owner.rows[1] = row(2, bytes(FRAME_BYTES))
     owner.copying.joined("b", 0.0)

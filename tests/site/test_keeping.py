@@ -162,7 +162,7 @@ def test_a_member_that_sends_more_than_it_may_loses_its_link() -> None:
 
 @pytest.mark.parametrize("why", ["its link has ended", "it has chosen another one"])
 def test_rows_without_room_are_dropped_when_they_will_be_sent_again(why: str) -> None:
-    """An honest member would lose its link, since it sends all unconfirmed rows each time."""
+    """A correct member sends all unconfirmed rows again, so it keeps its link."""
     kept = Kept()
     kept.room = False
     size = FRAME_BYTES - 1000
@@ -249,7 +249,7 @@ def test_ended_line_is_reported_to_no_member() -> None:
 
 
 def test_landed_replicas_do_not_come_back() -> None:
-    """A member comes back, and knows of fewer landed rows."""
+    """A member comes back with a lower count of landed rows."""
     kept = Kept()
     kept.say(told())
     kept.say(Rows(LINE, [row(1), row(2)]))

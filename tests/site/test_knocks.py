@@ -127,7 +127,7 @@ async def test_a_knock_changes_nothing_about_a_link_that_is_alive(site: Site) ->
 async def test_a_knock_ends_a_link_on_which_nothing_comes(
     site: Site, log: pytest.LogCaptureFixture
 ) -> None:
-    """The power of the other machine was cut, and it is back before its silence is noticed."""
+    """The other machine lost its power, and is back before the link's timeout."""
     async with joined(*map(site.config, site.addresses)) as (attic, _):
         link = attic.net._far["barn"].link
         assert link is not None
@@ -142,7 +142,7 @@ async def test_a_knock_ends_a_link_on_which_nothing_comes(
 
 @pytest.mark.usefixtures("patient")
 async def test_a_flood_of_knocks_has_a_bound(site: Site) -> None:
-    """Each one that counts makes attic dial once."""
+    """attic dials once for each knock that counts."""
 
     async def refuse(peer: Peer) -> None:
         peer.say(Kind.BYE, b"not now")
@@ -189,7 +189,7 @@ async def test_a_knock_ends_an_attempt_that_waits_for_a_machine_that_was_off(
 async def test_a_member_of_0_2_0_refuses_a_knock_and_is_left_alone(
     site: Site, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The member attic dials when its time has come."""
+    """attic dials that member when its pause ends."""
     monkeypatch.setattr(dialling, "_FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(dialling, "MOST_WAIT_S", 0.01)
 
@@ -223,7 +223,7 @@ async def test_a_knock_at_a_member_that_does_not_know_us_tells_both(
 
 
 async def test_a_stranger_cannot_knock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stranger has no certificate, or one of another site."""
+    """The stranger has no certificate, or a certificate of another site."""
     site = Site(tmp_path / "ours", "attic", "barn")
     other = Site(tmp_path / "theirs", "attic", "barn")
     heard: list[str] = []

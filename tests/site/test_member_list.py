@@ -59,7 +59,9 @@ def test_later_list_is_newer_at_any_clock(site: Site) -> None:
 
 
 def test_two_lists_of_one_second_end_as_one_at_all_members(site: Site) -> None:
-    """Two machines with one authority, such as a restored one beside the one that it replaces."""
+    """Two machines have one authority, such as a restored machine and the machine that it
+    replaces.
+    """
     one = sign(site.of("a"), TWO)
     (site.of("a") / FILE).unlink()
     while (two := sign(site.of("a"), {**TWO, "c": "h:3"})).number != one.number:

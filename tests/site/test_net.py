@@ -271,7 +271,9 @@ async def test_a_clock_that_is_set_is_compared_again(tmp_path: Path) -> None:
 async def test_members_with_other_lists_are_silent_to_one_another(
     tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
-    """Three know a fourth one that the last of them does not, and no pair with that one decides."""
+    """Three members know a fourth one that the last of them does not know, and no pair with that
+    fourth member can decide.
+    """
     site = Site(tmp_path, "attic", "barn", "cellar", "den")
     fewer = {name: at for name, at in site.addresses.items() if name != "den"}
     full = [site.config(name) for name in ("attic", "barn", "den")]

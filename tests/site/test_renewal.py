@@ -108,7 +108,7 @@ async def test_a_certificate_of_another_member_is_not_taken(
 
 
 async def test_one_certificate_a_link(tmp_path: Path) -> None:
-    """A member with a defect asks all the time."""
+    """A faulty member asks all the time."""
     site = Site(tmp_path, "barn", "attic")
     shown = as_member(site, "attic")
     async with (

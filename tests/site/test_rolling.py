@@ -29,7 +29,7 @@ async def test_a_rolling_restart_with_clients_that_hop_loses_no_session(tmp_path
 async def test_clients_that_come_as_soon_as_a_gateway_listens_find_their_sessions(
     tmp_path: Path, name: str, how: signal.Signals
 ) -> None:
-    """Clients whose sessions are at the other gateways, which run."""
+    """The clients' sessions are at the other gateways, which run."""
     others = [other for other in NAMES if other != name]
     async with gateways(tmp_path, *NAMES) as site:
         for number in range(CLIENTS):
@@ -44,7 +44,9 @@ async def test_clients_that_come_as_soon_as_a_gateway_listens_find_their_session
 
 
 async def test_a_gateway_that_stops_gives_its_sessions_to_where_clients_go(tmp_path: Path) -> None:
-    """A stopping gateway takes no new client, and sends BYE, before its links to the others end."""
+    """A stopping gateway accepts no new client, and sends BYE before its links to the
+    others end.
+    """
     async with gateways(tmp_path, "a", "b") as site:
         client, _ = await site.connect("a")
         idle, _ = await site.connect("a", "idle")

@@ -251,7 +251,7 @@ def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
 
 
 def test_member_after_a_partition_asks_before_it_continues_a_session(site: Site) -> None:
-    """The client has been elsewhere meanwhile: its publications are new to all members."""
+    """The client was elsewhere meanwhile, and its publications are new to all members."""
     site.eager = 0.0
     site.come("b")
     site.client.publish()
@@ -272,7 +272,7 @@ def test_member_after_a_partition_asks_before_it_continues_a_session(site: Site)
 
 
 def test_client_hears_of_an_end_that_was_decided_without_it(site: Site) -> None:
-    """c decides that the session at b is over, and crashes before its client can hear that."""
+    """c decides that the session at b is over, and crashes before it can tell its client."""
     site.come("b")
     site.client.publish()
     site.run(1.0)
@@ -385,8 +385,8 @@ def slow_commit(site: Site, gateway: str, seconds: float) -> None:
 
 
 def test_reply_to_an_earlier_run_answers_no_new_query(site: Site) -> None:
-    """b asks a, begins again, and its questions have the same numbers. Meanwhile a has got the
-    session: were its first `no` heard now, b would make another one, and no one would doubt it.
+    """b asks a and restarts, and its new queries have the same numbers. Meanwhile, a gets the
+    session. If b accepted a's first `no` now, b would make a second session.
     """
     slow_commit(site, "a", 2.0)
     site.come("b", 0.1)
@@ -432,7 +432,9 @@ def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> No
 def test_a_restored_store_holds_nothing_newer_even_with_a_higher_epoch(
     site: Site, gateway: str
 ) -> None:
-    """The member's session has ended since, and the epochs of the next one begin at 0."""
+    """The member's session has ended since the backup, and the epochs of the next session begin at
+    0.
+    """
     for name in ("b", "a", "b", "a"):
         site.come(name)
     copy = dict(site.gateways["a"].disk)
@@ -496,7 +498,7 @@ def gone_behind_the_back_of(site: Site, member: str, to: str) -> None:
 
 @pytest.mark.parametrize("gateway", ["a", "b", "c"])
 def test_state_forgotten_by_a_restore_swallows_no_publish(site: Site, gateway: str) -> None:
-    """The member with the stale session, the restored one, or the third is where it comes."""
+    """The client comes to the member with the stale session, the restored one, or the third."""
     gone_behind_the_back_of(site, "a", to="b")
     forget(site, "b")
     site.hear()
@@ -519,7 +521,7 @@ def test_until_a_member_has_heard_of_a_restore_its_session_is_in_doubt(site: Sit
 
 
 def test_replies_before_a_restore_report_are_suspect(site: Site) -> None:
-    """The question goes as soon as there is a link, before the word."""
+    """The query leaves as soon as the link is up, before the report of the restore."""
     gone_behind_the_back_of(site, "a", to="b")
     site.crash("b")
     site.hear()
@@ -643,7 +645,9 @@ def assert_nothing_is_swallowed(site: Site) -> None:
 
 
 def test_remaining_session_takes_over_the_older_members_of_the_other(site: Site) -> None:
-    """The client was at b, a, and c. What c alone knows, that a is older, is not lost with c."""
+    """The client was at b, a, and c. Only c knows that a is older than c, and this knowledge must
+    outlive c.
+    """
     begin_with(
         site,
         b=Record(2, Session(1, ((1, 91),)), older=frozenset("c")),
@@ -660,7 +664,7 @@ def test_remaining_session_takes_over_the_older_members_of_the_other(site: Site)
 
 
 def test_a_session_that_was_given_to_an_older_one_does_not_make_that_one_newer(site: Site) -> None:
-    """Parts from b never arrive at a, which had a record before that looks like its own."""
+    """Parts from b never arrive at a, which has an earlier record that looks the same."""
     begin_with(
         site,
         a=Record(1, Session(1, ((1, 91),)), older=frozenset("b")),
@@ -679,8 +683,9 @@ def test_a_session_that_was_given_to_an_older_one_does_not_make_that_one_newer(s
 
 
 def test_an_older_record_takes_over_what_the_given_one_knew(site: Site) -> None:
-    """The client was at a, c, and b, each without the others. b gives its session to a, where it
-    never comes. That c is older than b is not lost with b."""
+    """The client was at a, c, and b, each without the others. b gives its session to a, and the
+    session never arrives. The knowledge that c is older than b must outlive b.
+    """
     begin_with(
         site,
         a=Record(1, Session(1, ((1, 91),)), older=frozenset("b")),
@@ -717,7 +722,7 @@ def test_suspicion_stays_if_the_client_leaves_before_the_message(site: Site) -> 
 
 
 def test_stays_reply_to_a_restore_report_does_not_end_it(site: Site) -> None:
-    """One that is mad: c has not heard the word."""
+    """The replying member is faulty: c has not received the report."""
     site.silence("b")
     forget(site, "b")
     send = site.send
@@ -771,7 +776,9 @@ def test_concurrent_recalls_end(site: Site) -> None:
 
 
 def test_departed_session_is_not_ended(site: Site) -> None:
-    """a has got it from c, and was silent when b began: the doubt at c would not come to a."""
+    """a has the session from c, and was silent when b began, so doubt about the record at c would
+    not reach a.
+    """
     begin_with(
         site,
         a=Record(4, Session(1, ((1, 91),)), older=frozenset("c")),
@@ -821,8 +828,9 @@ def move_slowly(site: Site, giver: str, to: str) -> None:
 
 
 def test_decision_by_forgotten_state_is_suspect(site: Site) -> None:
-    """The session comes to b from c, so slowly that a, which had said no, gets another one of the
-    client and loses it meanwhile."""
+    """The session moves from c to b, so slowly that a, which had said no, gets a second session of
+    the client and loses it meanwhile.
+    """
     move_slowly(site, "c", to="b")
     for other in "bc":
         site.cut("a", other, notice=0.1)
@@ -849,7 +857,7 @@ def test_the_word_of_a_restore_comes_before_all_others(site: Site) -> None:
 
 
 def test_an_answer_about_the_record_of_before_does_not_end_the_one_of_now(site: Site) -> None:
-    """a puts its own into doubt, which takes so long that b decides without it meanwhile."""
+    """a doubts its own record, which takes so long that b decides without a meanwhile."""
     there_and_back_in_silence(site)
     slow_commit(site, "a", 3.0)
     site.said.clear()
@@ -875,7 +883,7 @@ def test_an_answer_about_the_record_of_before_does_not_end_the_one_of_now(site: 
 
 
 def test_no_from_a_link_that_is_gone_does_not_count(site: Site) -> None:
-    """b says no, and is cut off. The client goes there and comes back while a still waits for c."""
+    """b says no, and is cut off. The client goes to b and comes back while a still waits for c."""
     site.eager = 0.0
     site.cut("a", "c", notice=60)
     member = site.gateways["a"].member
@@ -904,7 +912,7 @@ def test_no_from_a_link_that_is_gone_does_not_count(site: Site) -> None:
 
 
 def test_replies_before_a_slow_commit_are_requested_again(site: Site) -> None:
-    """The client has been elsewhere while the end of its record was on its way to the disk."""
+    """The client was elsewhere while the commit that ends its record was in progress."""
     begin_with(
         site,
         a=Record(1, Session(1)),
@@ -926,7 +934,9 @@ def test_replies_before_a_slow_commit_are_requested_again(site: Site) -> None:
 
 
 def test_client_during_a_session_move_starts_its_own_search(site: Site) -> None:
-    """c gives slowly. The client goes to b, which has said no and is cut off, and comes back."""
+    """c gives the session slowly. The client goes to b, which has said no and is cut off, and comes
+    back.
+    """
     move_slowly(site, "c", to="a")
     site.cut("a", "b", notice=0.1)
     site.client.leave()
@@ -956,8 +966,8 @@ def test_messages_of_a_member_are_checked(site: Site) -> None:
 
 
 def test_lease_begins_only_after_the_list_of_ended_sessions(site: Site) -> None:
-    """b's session is newer than a's and c's, and b is at a commit about it when a is heard again:
-    a must not trust its own session because of a lease that came before the word.
+    """b's session is newer than a's and c's, and b commits an end of sessions when a is reachable
+    again. a must not trust its own session because of a lease that arrived before b's list.
     """
     name, b = site.client.name, site.gateways["b"]
     site.silence("a", "b", "c")

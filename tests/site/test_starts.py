@@ -43,7 +43,7 @@ def reach(site: Site, name: str) -> None:
 def test_a_client_of_a_member_that_starts_keeps_its_session(
     site: Site, holder: str, reached_after: float
 ) -> None:
-    """holder: where its session is, at another member or at the one that starts."""
+    """holder: the member that has the session, another one or the starting one."""
     site.come(holder)
     site.client.leave()
     start_without_links(site, "b")
@@ -59,7 +59,7 @@ def test_a_client_of_a_member_that_starts_keeps_its_session(
 
 @pytest.mark.parametrize("comes_after", [0.0, 1.0, START_S - 0.1])
 def test_unreachable_member_waits_for_its_bound(site: Site, comes_after: float) -> None:
-    """The bound counts from the start."""
+    """The bound counts from the start of the member."""
     site.come("a")
     site.client.leave()
     start_without_links(site, "b")
@@ -74,7 +74,7 @@ def test_unreachable_member_waits_for_its_bound(site: Site, comes_after: float) 
 
 
 def test_the_bound_counts_from_the_end_of_a_start(site: Site) -> None:
-    """A start may keep a machine busy for longer than that."""
+    """A start may keep a machine busy for longer than the bound."""
     start_without_links(site, "b")
     site.run(START_S + 1.0)
     member = site.gateways["b"].member
@@ -219,8 +219,8 @@ def test_a_pubrel_over_a_link_that_breaks_is_asked_again(site: Site) -> None:
 def test_client_during_a_member_restart_keeps_its_session(
     site: Site, to: str, away_s: float
 ) -> None:
-    """The client's session is at the restarting gateway, and the client comes to that one or to
-    another.
+    """The client's session is at the restarting gateway, and the client comes to that gateway or to
+    another one.
     """
     site.patience = 45.0
     site.come("b")
@@ -271,7 +271,7 @@ def test_a_stop_keeps_no_client_waiting_longer_than_it_can(site: Site, patience:
 @pytest.mark.parametrize("line_s", [0.2, 0.5, 1.0])
 @pytest.mark.parametrize("to", ["a", "c"])
 def test_a_session_moves_over_a_slow_line(site: Site, to: str, line_s: float) -> None:
-    """line_s: delay of a frame, such as 500 ms over LTE."""
+    """line_s: delay of each frame, such as 500 ms over LTE."""
     site.line_s = line_s
     site.run(3.0)
     site.come("b", 6.0)
@@ -288,7 +288,9 @@ def test_a_session_moves_over_a_slow_line(site: Site, to: str, line_s: float) ->
 
 
 def test_a_wait_over_a_slow_line_has_a_bound(site: Site) -> None:
-    """No answer can come within the bound. A fast line has a short one again."""
+    """No answer can arrive within the bound. When the line is fast again, the bound is
+    short again.
+    """
     site.line_s = 4.0
     site.run(12.0)
     outcomes = wants(site, "b", 60.0)
@@ -321,7 +323,9 @@ def hop(world: World, client: Client, random: Random) -> None:
 
 @pytest.mark.parametrize("away_s", AWAY_S)
 def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float) -> None:
-    """30 clients, each of which goes elsewhere when its gateway stops, and now and then besides."""
+    """Each of 30 clients goes elsewhere when its gateway stops, and sometimes also without a
+    reason.
+    """
     random = Random(f"rolling {away_s}")
     world = World(random, members=3, clients=30)
     world.patience = 45.0
@@ -357,8 +361,8 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
 def test_a_member_that_is_back_is_busy_and_not_silent(
     site: Site, to: str, away_s: float, stopped: bool
 ) -> None:
-    """The session is at a member with a slow disk, many clients and steady keep-alives. Its time
-    away makes no difference, nor does a BYE.
+    """The session is at a member with a slow disk, many clients and steady keep-alives. The result
+    does not depend on its time away, or on a BYE.
     """
     site.come("b")
     site.client.leave()

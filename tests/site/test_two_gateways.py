@@ -151,8 +151,7 @@ async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_with_a_new_card_puts_all_into_doubt(tmp_path: Path) -> None:
-    """The gateway with the new card was the only one to know that the session of the other one is
-    over."""
+    """Only the gateway with the new card knew that the session of the other gateway is over."""
     async with gateways(tmp_path, "a", "b") as site:
         await leave_a_stale_session(site)
         await site.kill("b")
@@ -267,7 +266,7 @@ async def test_a_member_that_was_removed_gets_no_session(tmp_path: Path) -> None
 
 
 async def test_status_and_log_of_two_gateways(tmp_path: Path) -> None:
-    """`site status`, `session list`, /healthz and /metrics."""
+    """The test reads `site status`, `session list`, /healthz and /metrics."""
     async with gateways(tmp_path, "a", "b", web=True) as site:
         (await site.connect("a"))[0].writer.close()
         await site.connect("b")

@@ -300,7 +300,7 @@ SHOWN: dict[tuple[str, str], Callable[[Path], object]] = {
 def test_command_that_shows_a_damaged_store_names_the_row(
     image: bytes, tmp_path: Path, table: str, column: str, value: str
 ) -> None:
-    """No gateway runs."""
+    """The gateway does not run."""
     (tmp_path / FILE).write_bytes(damaged(image, table, column, value) or image)
     said = ""
     try:

@@ -90,7 +90,7 @@ def test_downgraded_store_is_upgraded_unchanged(tmp_path: Path, version: int) ->
 
 
 def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path: Path) -> None:
-    """The older version knows no record of a move."""
+    """The older version does not know the record of a move."""
     session = record(SESSION, ("c", 100, 0, 0, "alice"))
     journey, end = record(MOVE, (7, 1, "attic", 1)), record(END, ())
     rows = [(1, "c", 0, session + journey + end), (2, "without", 0, session + end)]
@@ -111,7 +111,7 @@ def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path
 
 
 def test_knowledge_of_other_members_is_suspect_when_the_site_comes_back(tmp_path: Path) -> None:
-    """Places are left out: who may hold an older session is known no more."""
+    """The downgrade drops the places, so the holders of older sessions are unknown."""
     fill(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO meta VALUES ('members', '[\"b\"]')")

@@ -132,7 +132,7 @@ def test_log_that_an_older_version_left_is_cut_with_the_first_commit(tmp_path: P
 
 
 def test_log_is_copied_before_the_writer_has_to_wait(store: Store) -> None:
-    """Checkpoints beside the commits are enough for a writer that is not faster than they are."""
+    """A writer that is not faster than the checkpoints never has to wait."""
     for _ in range(3 * WAL_BYTES // LARGE):
         store.commit(LARGE)
         store.writer._checkpointer.idle.wait(DONE_S)
@@ -144,7 +144,7 @@ def test_log_is_copied_before_the_writer_has_to_wait(store: Store) -> None:
 def test_reader_that_keeps_the_log_open_is_logged_once_and_loses_nothing(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A backup or a person's sqlite3 with an open transaction stops every checkpoint."""
+    """A backup, or a person's sqlite3 with an open transaction, stops every checkpoint."""
     caplog.set_level(logging.INFO)
     with closing(connect_to_read(store.folder / FILE)) as reader:
         store.commit(SMALL)
@@ -204,7 +204,7 @@ def test_program_that_holds_the_log_is_named(store: Store) -> None:
 def test_checkpoint_that_fails_is_a_problem_and_is_tried_again_without_commits(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The gateway's commits go well, and only the copy into the database fails."""
+    """The gateway's commits succeed; only the copy into the database fails."""
 
     def fails(_: sqlite3.Connection) -> int:
         error = sqlite3.OperationalError("disk I/O error")
@@ -238,8 +238,8 @@ def test_short_readers_do_not_make_the_log_grow(store: Store) -> None:
 
 
 def test_other_connections_copy_the_log_as_seldom_as_the_writer(tmp_path: Path) -> None:
-    """The uplink and the shelf of copies have no thread for it: SQLite's own checkpoint, by bytes
-    as well.
+    """The uplink and the shelf of copies have no checkpoint thread. They use SQLite's own
+    checkpoint, also by a number of bytes.
     """
     make_folder(tmp_path)
     open_store(tmp_path, "test").close()

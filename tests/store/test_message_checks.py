@@ -183,7 +183,7 @@ def test_changed_cell_leaves_its_row_out_and_is_reported(
 
 @pytest.mark.parametrize("key", ["kept/18", "willing"])
 def test_changed_bit_of_a_key_lets_no_wrong_message_be_served(world: World, key: str) -> None:
-    """A row whose key has changed stands where a search by that key does not look."""
+    """A row with a changed key is at a position where a search by that key does not look."""
     image = world.database.serialize()
     starts = [found.start() for found in re.finditer(key.encode(), image)]
     told = 0
@@ -330,7 +330,9 @@ def taught(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, list[tuple[str,
 def test_no_function_of_the_conditions_fails_at_a_cell_of_any_type(
     taught: tuple[sqlite3.Connection, list[tuple[str, int]]], data: st.DataObject
 ) -> None:
-    """SQLite may call it for cells that another condition of the same statement refuses."""
+    """SQLite may call the function for cells that another condition of the same statement
+    refuses.
+    """
     store, functions = taught
     assert len(functions) >= 10, functions
     for name, width in functions:

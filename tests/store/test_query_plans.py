@@ -228,7 +228,7 @@ def test_each_reason_belongs_to_a_statement(databases: list[sqlite3.Connection])
 
 
 def test_statements_are_found() -> None:
-    """The search in the sources misses no file that prepares a statement."""
+    """The search finds every file that prepares a statement."""
     files = {call.file for call in CALLS}
     for path in (ROOT / "gateway").rglob("*.py"):
         name = str(path.relative_to(ROOT))

@@ -308,7 +308,9 @@ def test_a_start_logs_some_of_many_findings_and_how_many_more_there_are(
 
 
 def test_a_start_deletes_messages_that_no_queue_refers_to(world: World) -> None:
-    """A power cut leaves them; a message of two queues stays as long as one has it."""
+    """A power cut leaves such messages. A message of two queues stays as long as one queue refers
+    to it.
+    """
     (both,) = world.database.execute("SELECT max(message) FROM queue").fetchone()
     harm(world.database, "INSERT INTO message VALUES (99999, 't', 0, 1, x'', NULL, x'00')")
     harm(world.database, f"UPDATE queue SET message = {both}, size = 1 WHERE first = 599")
@@ -379,7 +381,7 @@ def test_salvage_ends_the_session_of_which_something_is_missing(
 def test_client_identifier_that_differs_in_the_index_is_reported(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One bit of it changes, in the row, in the index or in the copy."""
+    """One bit of the identifier changes, in the row, in the index or in the copy."""
     image = world.database.serialize()
     places = [found.start() for found in re.finditer(b"waiting", image)]
     for place in places:
@@ -419,7 +421,7 @@ RUNNING = [case for case in CASES if case.startswith(("message", "queue")) and "
 def test_loss_in_the_store_of_a_running_gateway_is_reported(
     world: World, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    """The gateway reads a page of the queue when the client takes more."""
+    """The gateway reads a page of the queue when the client accepts more messages."""
     client, statement, _ = CASES[case]
     harm(world.database, statement)
     found = world.connect(str(client), clean=False, properties=FOREVER, answers=True)
@@ -457,7 +459,7 @@ def test_damaged_place_in_the_store_of_a_running_gateway_is_reported(
 def test_last_message_of_a_queue_that_is_gone_is_reported_while_the_gateway_runs(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No row behind it shows the gap."""
+    """No later row shows the gap."""
     harm(world.database, "DELETE FROM queue WHERE first >= ({place}) AND " + of("waiting"))
     found = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
     world.sleep(1)
@@ -491,7 +493,7 @@ def test_queue_that_is_not_committed_yet_is_no_loss(
 def test_messages_of_an_ended_session_that_are_gone_are_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The messages were for the other members of its shared subscription."""
+    """The messages were for the other members of the shared subscription."""
     harm(world.database, CASES["message of a shared subscription"][1])
     other = world.durable("other")
     other.subscribe("$share/g/shared/#", qos=1)

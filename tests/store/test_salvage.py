@@ -104,7 +104,7 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
 
 
 def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path: Path) -> None:
-    """The client of a damaged store may have got it already."""
+    """The client of the damaged store may have received the messages already."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         commit = Commit(2)
@@ -190,7 +190,7 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
 
 @pytest.mark.parametrize("members", ['["b"]', "damaged"])
 def test_salvaged_knowledge_of_other_members_is_suspect(tmp_path: Path, members: str) -> None:
-    """The place that said who may hold an older session may be among the rows that are lost."""
+    """The lost rows may include the place that named the holder of an older session."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO meta VALUES ('members', ?)", (members,))

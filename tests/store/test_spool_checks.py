@@ -165,7 +165,7 @@ def test_flipped_bit_anywhere_in_a_page_lets_no_wrong_row_leave(
 def test_changed_row_number_lets_no_row_leave_as_another(
     folder: Path, tmp_path: Path, state: str, start: bool, step: int
 ) -> None:
-    """Rows that have no check yet after a kill included. start: the gateway starts first."""
+    """After a kill, some rows have no check yet. start: the gateway starts first."""
     data = killed(folder) if state == "killed" else (folder / FILE).read_bytes()
     hits = [(at, bit) for at in number_bytes(data) for bit in range(8)]
     assert len(hits) > 8 * ROWS
@@ -236,7 +236,7 @@ def test_changed_row_is_named_and_held(folder: Path, column: str) -> None:
 
 
 def test_lost_check_holds_its_rows(folder: Path) -> None:
-    """One hit can reach a row and the check beside it."""
+    """One hit may damage a row and the check next to it."""
     with closing(sqlite3.connect(folder / FILE)) as database, database:
         last = database.execute("SELECT min(last) FROM spool_check").fetchone()[0]
         database.execute("DELETE FROM spool_check WHERE last = ?", (last,))
@@ -338,7 +338,7 @@ def test_checks_are_written_once_for_many_rows(tmp_path: Path) -> None:
 
 
 def test_reader_that_knows_a_check_sees_the_one_that_follows_the_time(tmp_path: Path) -> None:
-    """An uplink cuts a part of a chunk without a time; then the clock becomes known."""
+    """An uplink cuts a part of a chunk without a time, and then the clock becomes known."""
     with closing(open_store(tmp_path, "site-7")) as database:
         recover(database, None, 16)
         checks = SpoolChecks(each=8)

@@ -94,7 +94,7 @@ def test_lost_copy_is_reported(world: World, tmp_path: Path, row: str) -> None:
 def test_version_that_does_not_know_the_copies_keeps_them_right(
     world: World, tmp_path: Path
 ) -> None:
-    """Statements of version 0.2.0."""
+    """The test runs statements of version 0.2.0."""
     database = world.database
     run = database.execute
     run("INSERT OR REPLACE INTO session SELECT id, client, 7, 9, 5, user FROM session")
@@ -188,7 +188,7 @@ def test_salvage_tells_changed_rows_and_ends_their_sessions(world: World, tmp_pa
 
 
 def test_salvage_believes_the_rows_whose_copies_are_unreadable(tmp_path: Path) -> None:
-    """Only the copies are damaged: no session ends, and no batch gets its number again."""
+    """Only the copies are damaged: no session ends, and no batch number is given again."""
     with closing(open_store(tmp_path, "site-7")) as database:
         commit = Commit(1)
         commit.sessions = [(n, f"c-{n}", 1 << 31, None, 0, None) for n in range(1, 41)]
@@ -225,7 +225,7 @@ MARK = ("board", 1, 77, 5000, -5, b"")
 def test_changed_mark_is_left_out_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A mark that says more than was received would lose the board's next readings."""
+    """A mark that is too high would drop the board's next readings."""
     with closing(open_store(tmp_path, "test")) as database:
         recover(database, None, 16)
         apply(database, Commit(1, marks=[MARK]))

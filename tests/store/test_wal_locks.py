@@ -39,8 +39,9 @@ def test_a_look_at_the_log_keeps_the_locks(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_next_round_was_not_written_yet_is_whole(tmp_path: Path) -> None:
-    """kill -9 between the two steps with which SQLite begins the log again: the index, which the
-    uplink has open too, speaks of the next round already, and the file holds the one before.
+    """kill -9 strikes between the two steps with which SQLite restarts the log. The index, which
+    the uplink also has open, already names the next round, and the file still contains the previous
+    one.
     """
     path = tmp_path / "gateway.db"
     with closing(sqlite3.connect(path)) as gateway, closing(sqlite3.connect(path)) as uplink:

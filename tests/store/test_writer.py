@@ -136,7 +136,7 @@ def test_commits_after_a_dropped_one_are_not_written(
     acknowledged: "queue.Queue[int]",
     failures: "queue.Queue[Exception]",
 ) -> None:
-    """Commit 2 may say that a packet identifier is kept whose message was in commit 1."""
+    """Commit 2 may refer to a message that was in commit 1."""
     disk.broken = {1}
     writer.submit(Commit(1))
     writer.submit(Commit(2))
@@ -170,7 +170,7 @@ def test_read_is_tried_again_only_when_the_error_can_pass(
     code: int,
     tries: int,
 ) -> None:
-    """The read that fails for good is answered with its error, and commits go on."""
+    """A read that fails permanently is answered with its error, and commits continue."""
     assert disk.written == []
     monkeypatch.setattr(module, "READS", 3)
     error, tried = _error(code), list[float]()

@@ -200,7 +200,7 @@ def test_each_place_exists() -> None:
 
 
 def test_each_job_of_the_source_is_shown() -> None:
-    """A job outside the list of the status would fail unseen."""
+    """A job that is not in the status would fail unnoticed."""
     missing = []
     for path in sources():
         text = path.read_text()

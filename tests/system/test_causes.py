@@ -139,7 +139,7 @@ def test_refusal_and_health_say_the_cause(
 def test_write_error_of_sqlite_is_distinguished_by_the_folder(
     name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite has one code for a full quota, a read-only disk and a broken one."""
+    """SQLite has one error code for a full quota, a read-only disk and a broken disk."""
     error = of_sqlite(code)
     assert cause(error, tmp_path) == cause(error), "the folder takes a file"
 

@@ -97,7 +97,7 @@ def test_all_silent_is_a_timeout(monkeypatch: pytest.MonkeyPatch, count: int) ->
 
 
 def test_families_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five silent addresses of one family do not stand before the other family."""
+    """Five silent addresses of one family do not delay the other family."""
     with silent("::1") as dead, listening() as good:
         named(monkeypatch, *[dead] * 40, good)
         begin = time.monotonic()
@@ -126,7 +126,7 @@ def test_last_address_is_tried_if_no_other_one_answers(monkeypatch: pytest.Monke
 async def test_silent_name_server_delays_no_other_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The event loop and the thread pool do not wait, and one lookup serves all attempts."""
+    """The event loop and the thread pool do not wait, and all attempts share one lookup."""
     goes_on, asked = threading.Event(), []
 
     def hang(*args: object, **more: object) -> list[object]:

@@ -84,7 +84,7 @@ def test_a_name_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    """A text as Python reads a folder's name whose bytes are not UTF-8."""
+    """Python reads a folder's name that is not UTF-8 as such a text."""
     assert "UTF-8" in str(gateway_name.problem("caf\udce9"))
     assert gateway_name.shown("caf\udce9") == "caf\\udce9"
 
@@ -123,7 +123,7 @@ POOR = {
 
 @pytest.mark.parametrize("name", POOR)
 def test_a_poor_name_is_taken_with_a_warning(name: str, tmp_path: Path) -> None:
-    """A gateway that has it continues."""
+    """A gateway that already has the name continues."""
     file = config(tmp_path, name.replace('"', ""))
     plain = load(file)
     assert plain.gateway.name == name.replace('"', "")

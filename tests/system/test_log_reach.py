@@ -139,7 +139,7 @@ def test_each_logger_call_is_throttled_or_cannot_be_repeated_by_a_stranger() -> 
 
 
 def test_all_output_of_the_process_goes_through_the_loggers() -> None:
-    """The writers to standard error, which no throttle limits, are `logs.py` and commands only."""
+    """Only `logs.py` and commands write to standard error directly, which no throttle limits."""
     for path in ROOT.rglob("*.py"):
         if path.relative_to(ROOT).parts[0] in ELSEWHERE or path.name.endswith("cli.py"):
             continue

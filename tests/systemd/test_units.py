@@ -161,7 +161,7 @@ def test_a_backup_reads_the_files_of_all_accounts_and_does_nothing_else_of_root(
 
 
 def test_a_backup_knows_the_servers_that_the_uplink_knows() -> None:
-    """Root's own home is closed to it."""
+    """Root's own home, with the known hosts, is closed to the backup."""
     accounts = (SYSTEMD / "onceway.sysusers").read_text()
     (home,) = re.findall(rf'^u {UPLINK} \S+ ".*" (\S+)', accounts, re.MULTILINE)
     assert listed(BACKUP, "Environment") == [f"HOME={home}"]
@@ -193,7 +193,7 @@ def test_a_reload_with_a_wrong_file_fails_before_the_gateway_hears_of_it(tmp_pat
 
 
 def test_a_stop_may_take_as_long_as_sessions_move_to_other_gateways() -> None:
-    """A gateway that systemd kills before that loses the sessions that have not moved."""
+    """If systemd kills the gateway too early, the sessions that have not moved are lost."""
     (stop,) = re.findall(
         r"^TimeoutStopSec=(\d+)$", (SYSTEMD / "onceway-gateway.service").read_text(), re.M
     )

@@ -129,7 +129,7 @@ def test_each_goes_on_with_what_the_other_has_made(site: Path) -> None:
 
 
 def test_without_a_log_the_uplink_waits_for_the_gateway(site: Path) -> None:
-    """Root has opened the store while both programs were stopped."""
+    """Root opened the store while both programs were stopped."""
     with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
         publish(said)
     for name in ("gateway.db-wal", "gateway.db-shm"):

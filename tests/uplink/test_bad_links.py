@@ -190,7 +190,7 @@ def test_a_long_outage_is_two_lines_and_nothing_is_lost(bench, data, caplog):
 
 
 def test_a_slow_link_is_no_outage(bench, data, monkeypatch, caplog):
-    """A batch takes longer than an operation may take that carries nothing."""
+    """A batch takes longer than the timeout of an operation that carries nothing."""
     data.add(50)
     with bench:
         bench.wait_until_landed()

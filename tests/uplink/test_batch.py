@@ -104,8 +104,8 @@ def test_manifest_names_and_content():
 
 
 def test_bytes_per_reading_keep_their_promise():
-    """≤ 20 at 500 readings, ≤ 45 at 50; with payloads of pure noise, which nothing can compress, ≤
-    12 beside the 24 bytes themselves.
+    """≤ 20 bytes a reading at 500 readings, ≤ 45 at 50. A payload of 24 random bytes, which cannot
+    be compressed, takes ≤ 12 bytes in addition to these 24.
     """
     assert len(encode(sensor_rows(500), ORIGIN, 1)) / 500 <= 20
     assert len(encode(sensor_rows(50, devices=5), ORIGIN, 1)) / 50 <= 45

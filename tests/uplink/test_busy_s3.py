@@ -178,7 +178,7 @@ def test_keys_that_are_replaced_in_their_file_count_at_the_next_connection(
 def test_keys_that_are_replaced_under_a_running_uplink_are_taken_by_itself(
     s3, proxy, data, onceway, tmp_path
 ):
-    """The keys are in uplink.env beside the configuration, as without systemd."""
+    """Without systemd, the keys are in uplink.env next to the configuration."""
     config, env = tmp_path / "gateway.toml", tmp_path / "uplink.env"
     config.write_text(
         f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n'

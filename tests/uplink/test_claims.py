@@ -116,8 +116,8 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("way", [Way.CLAIM_FILE, Way.CLAIM_FOLDER])
 @pytest.mark.parametrize("left", range(MOST))
 def test_a_name_has_one_winner(folder, way, tidies, left):
-    """left: the step after which our gateway was cut before; 0 for none. The other one comes after
-    each step of the next try, and is cut after each of its own.
+    """left: the step after which our gateway was cut before, or 0 for none. The other gateway
+    starts after each step of our next try, and is cut after each of its own steps.
     """
     for number, (stopped, theirs) in enumerate(itertools.product(range(1, MOST), range(MOST))):
         table = Table(folder / str(number), way)

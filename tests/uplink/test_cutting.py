@@ -74,7 +74,7 @@ def keys_of(cutter: Cutter, cut: Cut) -> list[tuple[str, int, int]]:
 
 
 def test_rows_without_identity_have_a_counter_of_their_own(data, make):
-    """A gap in it is a missing row, whatever clients with an identity send in between."""
+    """A gap in the counter is a missing row, whatever clients with an identity send in between."""
     cutter, spool = make(batch_count=4)
     for device in (None, "sensor-1", "sensor-1", None, "sensor-1", None):
         data.add(1, device)

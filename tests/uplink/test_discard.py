@@ -158,8 +158,9 @@ class Cut(Exception):
 def test_discard_that_is_interrupted_can_be_run_again_or_left(
     data: GatewayData, drain, landed, tmp_path: Path, cut: bool, steps: int, monkeypatch
 ) -> None:
-    """The interruption is after each transaction. The rest then lands, or is removed by another
-    discard."""
+    """The interruption is after each transaction. The remaining rows then land, or a second discard
+    removes them.
+    """
     monkeypatch.setattr("gateway.uplink.discard._PIECE", 4)
     data.add(10, None)
     data.add(5)

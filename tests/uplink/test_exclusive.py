@@ -216,7 +216,7 @@ CLAIMS = {name: SFTP[name] for name in ONE_OF_EACH}
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("server", "way"), CLAIMS.values(), ids=CLAIMS, indirect=["server"])
 def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, step):
-    """Under the same name, with the same bytes; and another gateway finds it taken."""
+    """The name and the bytes are the same, and another gateway finds the name taken."""
     reached, count = True, 1 - step
     while reached:
         count += step
@@ -247,7 +247,7 @@ def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("server", [NO_LINKS, ONLY_FOLDERS], ids=["file", "folder"], indirect=True)
 def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when, step):
-    """The other gateway gives the name up, or has it for good: never both."""
+    """The other gateway gives the name up, or keeps it permanently."""
     reached, count = True, 1 - step
     while reached:
         count += step
@@ -280,7 +280,9 @@ def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when, step):
 
 @pytest.mark.parametrize("server", [NO_LINKS, LINKS], ids=["claim", "link"], indirect=True)
 def test_cut_at_each_request_of_a_batch_it_lands_under_its_number(server, data):
-    """The whole uplink, one store: each try is cut one request later than the previous try."""
+    """The whole uplink runs on one store; each try is cut one request later than the
+    previous try.
+    """
 
     def connect() -> Landing:
         return open_landing(server.url(), server.options)
@@ -814,7 +816,7 @@ def test_a_try_makes_nothing_in_the_place_of_a_folder_that_is_not_mounted(data, 
     ],
 )
 def test_shared_false_is_about_the_place_in_the_file_only(file, typed, same, options):
-    """options: whether those of the file are kept, which are of one kind of place."""
+    """options: whether the options of the file are kept, which belong to one kind of place."""
     section = {"landing": file, "shared": False, "options": {"key": "a"}}
     settings = landing_settings(parse({"uplink": section}, "test").uplink, typed)
     assert settings is not None

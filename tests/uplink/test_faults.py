@@ -75,8 +75,8 @@ def read_back():
 
 
 def test_each_operation_fails_once_before_and_once_after_it_took_effect(data, drain, faults):
-    """Every write, move and read of two batches, one after another: the try fails, the next one
-    finds the content.
+    """The test covers every write, move and read of two batches, one after another. The try fails,
+    and the next try finds the content.
     """
     data.add(20)
     done: set[tuple[str, str, int]] = set()
@@ -148,8 +148,8 @@ def test_a_full_landing_place_is_an_outage_that_heals(data, drain, faults, caplo
 
 
 def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
-    """A connection that worked dies once without a word; a place that answers but takes nothing is
-    an outage with pauses.
+    """A working connection dies once without a message; a place that answers but accepts no files
+    is an outage with pauses.
     """
     caplog.set_level(logging.INFO)
     tries = 0

@@ -84,8 +84,8 @@ def test_killed_at_a_step_and_started_again(data, drain, landed, tmp_path, when,
 
 @pytest.mark.parametrize("kind", ["sftp", "s3"])
 def test_killed_on_a_real_server_once_more_at_each_start(request, data, tmp_path, kind):
-    """The kills are after the file is put, after the manifest is put, and before the rows are
-    deleted. Each start continues from the state of the last one.
+    """The kills are after the upload of the file, after that of the manifest, and before the
+    deletion of the rows. Each start continues from the state of the last kill.
     """
     server = request.getfixturevalue(kind)
     url, options = f"{server.url()}/killed", server.options if kind == "sftp" else server.options()

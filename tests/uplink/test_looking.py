@@ -181,7 +181,7 @@ def test_where_looks_into_the_table(onceway, tmp_path):
 
 
 def test_where_shows_what_came_with_another_payload(onceway, tmp_path):
-    """A table of conflicts as the ingest keeps it: its columns are in gateway/ingest/sink."""
+    """The table of conflicts has the columns of the ingest's (gateway/ingest/sink)."""
     key = {"device": ["roof-1"], "incarnation": [77], "sequence": [12]}
     source = {"gateway": ["site-1"], "epoch": ["00c0ffee"]}
     table = tmp_path / "publications"
@@ -203,7 +203,7 @@ def test_where_shows_what_came_with_another_payload(onceway, tmp_path):
 def test_where_says_that_a_batch_that_landed_is_in_quarantine(
     data, drain, onceway, tmp_path, config
 ):
-    """A table of ranges as the ingest keeps it: its columns are in gateway/ingest/sink."""
+    """The table of ranges has the columns of the ingest's (gateway/ingest/sink)."""
     data.add(20)
     drain(data, tmp_path / "landing")
     table = tmp_path / "publications"
@@ -296,7 +296,7 @@ def test_batch_of_a_row_is_found_among_many_with_holes(data):
 
 
 def test_status_takes_the_size_from_a_running_gateway(data, monkeypatch):
-    """Rows and bytes come from the gateway's memory, without a read of all rows."""
+    """Rows and bytes come from the gateway's memory; the status does not read all rows."""
     data.add(10)
     told = {"spool": {"used": True, "messages": 7, "bytes": 99}}
     monkeypatch.setattr("gateway.uplink.status.ask", lambda *_, **__: [told])
@@ -405,7 +405,7 @@ def test_reader_sees_one_moment(data):
 
 
 def test_reader_changes_nothing(data, onceway, tmp_path):
-    """The state after a kill: the log holds commits, and no process has the database open."""
+    """After the kill, the log contains commits, and no process has the database open."""
     with data.db() as other:
         other.execute("SELECT count(*) FROM meta").fetchone()
         data.add(5)

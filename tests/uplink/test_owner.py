@@ -108,8 +108,8 @@ def test_claim_at_a_new_place_numbers_from_one_and_keeps_keys(data, drain, place
 def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothing(
     data, drain, make_data, place, tmp_path, landed, device, before, unlanded, after
 ):
-    """before: landed before the backup; unlanded: in the backup's spool, landed by the old life;
-    after: new ones of the old life.
+    """before: readings landed before the backup; unlanded: readings in the backup's spool, which
+    the old store landed; after: readings that the old store received after the backup.
     """
     data.add(before, device)
     drain(data, place)
@@ -181,7 +181,7 @@ def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(
 def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(
     data, drain, place, landed, monkeypatch
 ):
-    """pyarrow of another version writes other bytes, so the batch cannot be made again."""
+    """Another version of pyarrow writes other bytes, so the batch cannot be made again."""
     data.add(10)
     spool = Spool(data.path)
     Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=10)).cut()
@@ -203,8 +203,8 @@ def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(
 def test_a_batch_that_was_damaged_after_it_was_published_is_sent_under_a_new_epoch(
     data, drain, place, landed, monkeypatch, name, damage
 ):
-    """The power failed before the rows left the spool; the next start finds other bytes than it had
-    put there.
+    """The power failed before the rows left the spool. The next start finds other bytes than the
+    published ones.
     """
     data.add(30)
     with monkeypatch.context() as patch:

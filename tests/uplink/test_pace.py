@@ -65,7 +65,7 @@ def test_rate_is_kept_on_average(monkeypatch):
 
 
 def test_a_try_that_failed_on_its_way_has_used_the_link_too(data, monkeypatch):
-    """The batch is on its way when the connection dies, again and again."""
+    """The connection dies repeatedly while the batch is on its way."""
     now, tries = 50.0, 0
 
     class Dying(LocalLanding):

@@ -72,7 +72,7 @@ def test_holds_tells_a_short_file_from_a_whole_one(place):
 
 
 def test_one_of_the_concurrent_creators_of_a_name_wins(request, sftp, s3, tmp_path):
-    """The generic place cannot promise this; the three that batches are meant for do."""
+    """The generic place cannot promise this; the three places in this test can."""
     places = {
         "file": lambda: open_landing(f"file://{tmp_path}/landing"),
         "sftp": lambda: open_landing(sftp.url() + "/race", sftp.options),
@@ -171,9 +171,7 @@ def test_passwords_in_a_url_reach_no_message():
 
 
 def test_bytes_altered_on_the_way_to_s3_are_refused_by_the_store(s3):
-    """A proxy that alters one byte of the body: the store's check of the signature and the SHA-256
-    catches it.
-    """
+    """A proxy alters one byte of the body. The store checks the signature and the SHA-256."""
     proxy = FaultProxy(s3.port)
     original = proxy._pump
 

@@ -46,7 +46,7 @@ def test_once_lands_everything_and_empties_the_spool(data, onceway, landed, tmp_
 
 @pytest.mark.parametrize("place", ["file", "s3"])
 def test_uplink_loads_no_large_unneeded_module(data, onceway, s3, tmp_path, place):
-    """pyarrow is 50 MB of memory, and takes numpy and pandas along wherever they are installed."""
+    """pyarrow takes 50 MB of memory, and imports numpy and pandas if they are installed."""
     data.add(10)
     url, options = (s3.url(), s3.options()) if place == "s3" else (f"file://{tmp_path}/landing", {})
     config = tmp_path / "gateway.toml"

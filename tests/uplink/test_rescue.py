@@ -123,7 +123,7 @@ def test_a_card_that_is_mounted_read_only_lands(dead, onceway, landed, tmp_path)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_card_lands_in_a_bucket_by_the_line_of_the_guide(dead, s3, tmp_path):
-    """The dead gateway had landed before, so the line needs no --new-place."""
+    """The dead gateway had landed before, so the command needs no --new-place."""
     guide = (ROOT / "gateway/uplink/README.md").read_text()
     (line,) = re.findall(r"^ {4}(onceway spool land .*)$", guide, re.MULTILINE)
     _, _, _, card, _, place = line.split()
@@ -171,7 +171,7 @@ def test_twice_is_once(dead, landed, tmp_path):
 
 
 def test_the_gateway_comes_back_later(dead, drain, landed, tmp_path):
-    """The gateway cuts its rows otherwise, and readings have come meanwhile."""
+    """The gateway cuts its rows differently, and has received more readings meanwhile."""
     bring(dead.path, tmp_path / "landing")
     dead.add(10)
     dead.add(10, device=None)
@@ -183,7 +183,7 @@ def test_the_gateway_comes_back_later(dead, drain, landed, tmp_path):
 
 
 def test_a_card_of_which_the_gateway_has_landed_more_since(dead, drain, landed, tmp_path):
-    """A copy was taken; the gateway lived on, with rows of its own, and died then."""
+    """After the copy was made, the gateway received and landed more rows, and then died."""
     shutil.copytree(dead.path, tmp_path / "copy")
     drain(dead, tmp_path / "landing", count=7)
     dead.add(10, device=None)
@@ -231,7 +231,7 @@ def test_a_gateway_that_was_renamed_before_it_died(dead, drain, landed, tmp_path
 
 @pytest.mark.parametrize("step", ["after Signer.publish", "before Spool.landed"])
 async def test_a_real_gateway_and_its_uplink_are_killed(onceway, landed, tmp_path, step):
-    """Acknowledged readings land once. The uplink dies in the second of its batches."""
+    """Acknowledged readings land once. The uplink dies in its second batch."""
     port, data, landing = free_port(), tmp_path / "data", tmp_path / "landing"
     config = tmp_path / "gateway.toml"
     config.write_text(
@@ -320,7 +320,7 @@ def test_rescue_of_a_directory_without_a_spool_is_refused(onceway, dead, tmp_pat
 
 
 def test_a_log_that_lost_commits_is_not_taken_for_whole(dead, tmp_path):
-    """SQLite would leave out all frames behind a bad one, and the readings in it."""
+    """SQLite would ignore all frames after a bad one, with the readings in them."""
     card = tmp_path / "card"
     with dead.db() as db:
         db.execute("SELECT * FROM spool").fetchall()  # so another connection keeps the log

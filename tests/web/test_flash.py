@@ -93,7 +93,9 @@ async def test_a_board_is_added_updated_and_replaced(
 async def test_failed_write_is_answered_with_a_sentence(
     tmp_path: Path, uno: SimulatedBoard
 ) -> None:
-    """Nonsense, a path that is not a port of ours, a second job, a board that does not answer."""
+    """The failures: invalid input, a path that is not a port of the gateway, a second job, a board
+    that does not answer.
+    """
     async with page(tmp_path, [], serial(uno)) as there, browser(there.url) as client:
 
         async def flash(deed: str, device: str, **more: object) -> tuple[int, object]:

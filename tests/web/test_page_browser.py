@@ -165,7 +165,7 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
 
 async def test_working_gateway_is_shown_as_all_right(tmp_path: Path, chromium: Browser) -> None:
     """Pictures from build/page are copied to `gateway/web/pictures`. They show no version, which
-    would be old with the next release.
+    would be outdated after the next release.
     """
     boards = ["roof-1", "cellar-2", "greenhouse-3"]
     uplink = UPLINK.format(tmp_path) + "batch_age_s = 1\n"
@@ -196,7 +196,7 @@ async def test_working_gateway_is_shown_as_all_right(tmp_path: Path, chromium: B
 
 @pytest.mark.soak  # a busy machine is slower
 async def test_first_view_is_shown_within_200_ms(tmp_path: Path, chromium: Browser) -> None:
-    """Within 200 ms; with other work beside it one of twenty loads is."""
+    """On a busy machine, one of twenty loads must be as fast."""
     async with page(tmp_path, ["roof-1"]) as there, window(chromium, there.url) as shown:
         await log_in(shown)
         await shown.add_init_script(FIRST_VIEW)

@@ -210,7 +210,7 @@ async def test_operators_stay_logged_in_when_viewers_have_all_sessions(users: Us
 async def test_known_user_logs_in_despite_wrong_guesses_from_the_same_address(
     users: Users, logins: PageLogins
 ) -> None:
-    """A proxy gives a legitimate user and an attacker one address."""
+    """A user and an attacker behind a proxy share one address."""
     assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
     for number in range(40):
         await logins.login(f"nobody-{number}", "wrong", "10.0.0.1")

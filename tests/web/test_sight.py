@@ -43,7 +43,7 @@ OTHERS = '[[acl]]\nusers = ["bob", "otto"]\nread = ["#"]\nwrite = ["#"]\n'
 
 
 def test_each_request_of_the_page_has_a_role() -> None:
-    """A new request is added here, and to the walk below if a viewer may make it."""
+    """A new request has to be added here, and to the walk below if a viewer may make it."""
     routes = PageServer._ROUTES
     assert {route for route, (needs, _) in routes.items() if needs is Needs.VIEWER} == LOOKS
     assert set(PageServer._OPEN) == OPEN

@@ -111,7 +111,7 @@ def _state(number: int, **more: Any) -> dict[str, Any]:
 
 
 def test_identifier_of_a_problem_stays_while_its_words_change(tmp_path: Path) -> None:
-    """A person gets one message at the begin and one at the end, whatever the words become."""
+    """A person gets one message at the beginning and one at the end, even if the words change."""
     config = parse(UPLINK | {"serial": [{"port": "/dev/ttyA"}]}, "here")
     LastBackup(1).begin(tmp_path)
     found: list[dict[str, str]] = []

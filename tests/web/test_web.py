@@ -381,8 +381,9 @@ def test_lent_port_is_not_a_problem(tmp_path: Path) -> None:
 
 
 def test_pattern_without_a_port_is_not_a_problem(tmp_path: Path) -> None:
-    """The pattern is not a problem before or after a board is plugged in; an expected board is
-    one."""
+    """The pattern is not a problem before or after a board is plugged in; a missing expected board
+    is.
+    """
     config = parse({"serial": [{"port": "/dev/ttyACM*"}, {"port": "/dev/ttyS1"}]}, "here")
     ports = [
         a_port("/dev/ttyACM0", False),
@@ -396,8 +397,8 @@ def test_pattern_without_a_port_is_not_a_problem(tmp_path: Path) -> None:
 
 
 def test_pattern_with_an_existing_port_that_does_not_open_is_a_problem(tmp_path: Path) -> None:
-    """/dev/null stands for a port that another program has; a file does not count as a port, nor
-    does a second name of an open port.
+    """/dev/null stands for a port that another program has open. A file does not count as a port,
+    nor does a second name of an open port.
     """
     (tmp_path / "ttyACM1").symlink_to("/dev/null")
     (tmp_path / "ttyACM2").touch()

@@ -87,7 +87,7 @@ def test_a_promise_that_the_gateway_breaks_is_noticed(promise: str) -> None:
 
 @pytest.mark.parametrize("name", sabotages.QUICK)
 def test_a_program_that_breaks_a_promise_is_noticed(name: str) -> None:
-    """The others of `sabotages.MUST` are for `make soak`."""
+    """`make soak` tries the other sabotages of `sabotages.MUST`."""
     assert sabotages.noticed(name, sabotages.MUST[name])
 
 

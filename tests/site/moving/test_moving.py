@@ -328,7 +328,7 @@ def test_parts_that_are_wrong_leave_nothing(
     ],
 )
 def test_size_of_a_moved_session_is_bounded(more: bytes, why: str) -> None:
-    """A few bytes that mean very much."""
+    """A few bytes could otherwise expand to a very large session."""
     site = Site()
     site.worlds["a"].absent("c")
     parts = site.give("a", "b")
@@ -362,7 +362,7 @@ def test_members_that_are_in_the_site_no_longer_are_forgotten_at_the_start() -> 
 
 
 def test_sessions_known_to_a_departed_member_are_suspect_once() -> None:
-    """The silent member may have decided about any client, so records here may be outdated."""
+    """The silent member may have decided about any client, so the records here may be outdated."""
     site = Site()
     a = site.worlds["a"]
     a.absent("c")
@@ -470,7 +470,7 @@ STEPS = st.lists(
 def test_every_flow_in_progress_moves_with_the_session(
     steps: list[str], version: Version, window: int
 ) -> None:
-    """Export, bytes, import: the same session."""
+    """The session is exported to bytes and imported, and is equal afterwards."""
     site = Site(inflight=window)
     a, b = site.worlds.values()
 

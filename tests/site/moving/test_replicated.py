@@ -95,7 +95,7 @@ def test_client_that_waits_for_the_second_disk_gets_messages(copied: Copied) -> 
 
 
 def test_refusals_that_wait_count_as_in_flight(copied: Copied) -> None:
-    """Clients therefore cannot fill memory with them."""
+    """Clients therefore cannot fill the memory with refused messages."""
     client = copied.world.accepted()
     client.publish("spool/x", "1", 1)
     copied.replicated.refusing = True

@@ -190,9 +190,9 @@ def without_a(sites: Sites) -> None:
 def test_end_with_a_removed_member_is_that_of_one_broker_but_for_what_it_alone_has(
     connected: bool, source: str
 ) -> None:
-    """The row "member removed": a goes with the client's session. Shared messages that wait for a
-    go to the other subscriber, once. The client gets a new session, and later messages. Its will
-    and its queue went with a.
+    """Row "member removed": a leaves the site with the client's session. Each shared message that
+    waits for a goes once to the other subscriber. The client gets a new session, and later
+    messages. Its will and its queue are lost with a.
     """
     scene = Scene("a", "b", "c", source, delay=0, connected=connected)
     sites = scene.sites

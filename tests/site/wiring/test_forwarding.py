@@ -184,7 +184,9 @@ def test_user_properties_and_expiry_and_retain_go_along(sites: Sites) -> None:
 def test_a_cut_at_any_frame_loses_nothing_and_doubles_nothing(
     sites: Sites, qos: int, victim: str
 ) -> None:
-    """The link breaks after each frame in turn, and with it, every other time, a gateway."""
+    """The link breaks after each frame in turn; in every other run, a gateway fails at the same
+    time.
+    """
     client = reader(sites, "b", "t", client="c")
     source = publisher(sites, "a")
     got: list[bytes] = []

@@ -69,7 +69,7 @@ def test_session_that_goes_on_in_doubt_may_get_a_message_again(sites: Sites) -> 
 
 
 def test_session_in_doubt_may_use_an_identifier_again(sites: Sites) -> None:
-    """The identifiers that the client has received are known where the silent member is."""
+    """Only the silent member knows the identifiers that the client has received."""
     client = sites.connect("a", wait=1)
     sites.say(client, Subscribe(1, [Subscription("t", 2)]))
     publisher(sites, "a").publish("t", "one", 2)

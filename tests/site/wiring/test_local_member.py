@@ -309,7 +309,7 @@ def test_a_silent_member_costs_a_second_at_most_and_is_marked(
 
 
 def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:
-    """The client moved while its holder was silent, and comes back to it."""
+    """The client moved while its session's member was silent, and comes back to that member."""
     client = sites.connect("a")
     client.take(Connack)
     sites.say(client, Publish("x", b"old", 2, 7))
@@ -351,7 +351,7 @@ def leave_an_identifier(sites: Sites, at: str) -> None:
 def test_state_forgotten_by_a_restore_swallows_no_publish(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """b alone knew that the session of a is over, and gets its backup of before that."""
+    """Only b knew that the session of a is over, and b is restored from an earlier backup."""
     backup = copy_of(sites["b"])
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
@@ -372,7 +372,7 @@ def test_state_forgotten_by_a_restore_swallows_no_publish(
 
 @pytest.mark.parametrize("way", ["it joins again", "its file is gone"])
 def test_state_of_a_lost_store_swallows_no_publish(sites: Sites, way: str) -> None:
-    """b alone knew that the session of a is over, and begins with an empty store."""
+    """Only b knew that the session of a is over, and b begins with an empty store."""
     empty = copy_of(sites["b"])
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
@@ -393,7 +393,7 @@ def test_state_of_a_lost_store_swallows_no_publish(sites: Sites, way: str) -> No
 
 
 def test_state_of_a_departed_member_swallows_no_publish(sites: Sites) -> None:
-    """b alone knew that the session of a is over, and is taken out of the site."""
+    """Only b knew that the session of a is over, and b leaves the site."""
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
         sites.part("a", other)
@@ -459,7 +459,9 @@ def comes_back_unknown(sites: Sites, at: str) -> None:
 
 
 def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) -> None:
-    """c has it, and is cut off from a. It comes to b, whose disk is slow, when a says the word."""
+    """c has the session, and is cut off from a. The session moves to b, whose disk is slow, when a
+    reports a restore.
+    """
     backup = copy_of(sites["a"])
     leave_an_identifier(sites, "c3")
     sites.settle()
@@ -489,7 +491,7 @@ def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) 
 def test_a_restored_store_starts_although_sessions_have_expired_since(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Enough of them that places which no one needs are forgotten meanwhile."""
+    """The store has enough sessions that it forgets unneeded places."""
     member = sites["a"]
     policy = replace(member.policy, never_moves=True)
     short = dict.fromkeys(FOREVER, 5)
@@ -560,7 +562,7 @@ def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites
 
 
 def test_departed_client_gets_no_decision(sites: Sites) -> None:
-    """A newer session may be at the silent member."""
+    """The silent member may have a newer session."""
     sites.connect("a").break_line()
     sites.pass_time(1)
     sites.part_silently("a", "b")
@@ -589,8 +591,8 @@ def test_pubrel_is_answered_by_the_member_that_knows_it(sites: Sites) -> None:
 
 @pytest.mark.parametrize("version", [Version.V3_1, Version.V3_1_1, Version.V5])
 def test_no_success_is_forged_while_a_member_is_silent(sites: Sites, version: Version) -> None:
-    """Every PUBCOMP before MQTT 5 says success, so the connection ends. When all members say no,
-    MQTT 3.1.1 allows it.
+    """Before MQTT 5, every PUBCOMP means success, so the connection ends. When all members say no,
+    MQTT 3.1.1 allows PUBCOMP.
     """
     client = sites.connect("b", version=version, wait=2)
     client.take(Connack)
@@ -681,7 +683,7 @@ def test_a_power_cut_at_any_commit_of_a_move_leaves_the_session_in_one_place(
 def test_one_identifier_at_two_gateways_is_answered_and_causes_no_doubt(
     sites: Sites, caplog: pytest.LogCaptureFixture, every: float, order: str, least: int
 ) -> None:
-    """least: CONNECTs that are answered, of those of five seconds."""
+    """least: number of CONNECTs in five seconds that must get an answer."""
     clients = []
     for number in range(round(5 / every)):
         client = sites[order[number % len(order)]].open()
@@ -702,7 +704,7 @@ def test_one_identifier_at_two_gateways_is_answered_and_causes_no_doubt(
 def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A session holds three messages, its member is cut off, and its client goes elsewhere."""
+    """A session has three messages, its member is cut off, and its client goes elsewhere."""
     client = sites.connect("a")
     sites.say(client, Subscribe(1, [Subscription("t", 1)]))
     client.break_line()

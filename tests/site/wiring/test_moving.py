@@ -121,7 +121,7 @@ def test_publication_at_any_member_and_step_comes_once(path: str) -> None:
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("path", ["b", "bc", "ba", "bcb"])
 def test_a_link_that_is_cut_meanwhile_delays_it(path: str, pair: tuple[str, str]) -> None:
-    """The client moves on before the gateway without a link has said that it knows."""
+    """The client moves again before the gateway without a link has confirmed the first move."""
     ride = Ride()
     for name, before in zip(path, "a" + path, strict=False):
         ride.join()
@@ -207,7 +207,7 @@ def test_a_power_cut_while_it_is_called_back_loses_nothing(victim: str) -> None:
 def test_session_may_move_again_before_its_first_forwarder_is_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """a reads the pages of a queue slowly."""
+    """a reads the pages of the queue slowly."""
     ride = Ride()
     ride.move("b")
     ride.until(ride.has_left)
@@ -236,7 +236,9 @@ def open_moves(sites: Sites, names: tuple[str, ...] = NAMES) -> list[SessionMove
 
 
 def test_later_subscriptions_of_a_moved_session_are_not_held_back() -> None:
-    """No member forwards that message. The query of b waits for its disk; c has not answered it."""
+    """No member forwards a message for the later subscription. The query of b waits for its disk; c
+    has not answered the query.
+    """
     sites = Sites(*NAMES)
     sources = [publisher(sites, name) for name in NAMES]
     client = reader(sites, "a", "t", client="c")
@@ -332,7 +334,7 @@ def test_shared_messages_before_the_move_is_known_are_forwarded(dies: bool) -> N
 
 
 def test_late_message_for_an_ended_session_is_dropped() -> None:
-    """The client begins a new session elsewhere, which does not get messages for the old one."""
+    """The client begins a new session elsewhere, which gets no messages for the old session."""
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     source = publisher(sites, "c")
@@ -374,7 +376,7 @@ def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
 
 @pytest.mark.parametrize("gone", ["a", "c"])
 def test_a_gateway_that_is_no_member_any_more_is_not_waited_for(gone: str) -> None:
-    """The session waits for c's cut, and for what a's forwarder sends on."""
+    """The session waits for c's cut, and for the messages of a's forwarder."""
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     for other in ("a", "b"):
@@ -433,7 +435,7 @@ def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
-    """The cut of c waits for b, before more messages than there is room for."""
+    """The cut of c waits for b, behind more messages than there is room for."""
     sites = Sites(*NAMES, queue_messages=20, inflight=2)
     client = reader(sites, "a", "t", client="c")
     reader(sites, "b", "before")
@@ -537,7 +539,9 @@ def test_few_of_many_waiting_moves_ask_at_once(
 
 
 def test_only_a_mad_member_asks_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start, and two minutes of its own within one of ours: each asks for all its sessions."""
+    """A correct member may ask for all its sessions after a start, and twice within a minute if its
+    clock is fast.
+    """
     monkeypatch.setattr(notices, "_FEWEST_ASKS", 0)
     sites = Sites(*NAMES, sessions=AT_ONCE)
     sites.pass_time(notices.AGAIN_S + 1)  # each link began with a question

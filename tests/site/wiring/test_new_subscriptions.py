@@ -129,7 +129,7 @@ def test_session_that_moves_on_gets_no_message_from_before(sites: Sites, back: b
 
 
 def test_message_published_right_after_the_subscription_arrives(sites: Sites) -> None:
-    """The exchange with the other gateway has begun, and brings what waited."""
+    """The exchange with the other gateway has begun, and delivers the waiting message."""
     known, source = part(sites)
     sites.join("a", "b")
     for number in range(10):
@@ -234,7 +234,7 @@ def test_client_with_two_sessions_learns_it_before_a_message_arrives_again(
 def test_client_of_a_session_that_gives_way_gets_nothing_more(
     sites: Sites, back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer that its session has to end comes late."""
+    """The member learns late that its session has to end."""
     last, got = both_go_on(sites, back)
     monkeypatch.setattr(Ending, "_on_ended", lambda *_: None)
     sites.join("a", "b")

@@ -181,7 +181,9 @@ def test_without_another_member_new_ones_are_refused(pair: Sites) -> None:
 def test_client_without_a_replica_is_disconnected_with_the_reason(
     pair: Sites, qos: int, bound_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A suspect session forgets the identifiers of QoS 2, so such a client has more time."""
+    """A suspect session forgets the identifiers of QoS 2, so a client with such a session has more
+    time.
+    """
     client, idle = publisher(pair, "a"), publisher(pair, "a", "idle")
     pair.part("a", "b")
     pair.say(client, Publish("spool/x", b"1", qos, 1), Publish("other", b"2", 1, 2))
@@ -226,7 +228,7 @@ def test_waiting_client_is_kept_until_each_member_was_tried(sites: Sites) -> Non
 
 
 def test_a_board_waits_for_a_copy_as_long_as_it_takes(pair: Sites) -> None:
-    """The journal of a board keeps the reading, and commands still come."""
+    """The board's journal keeps the reading, and commands still arrive."""
     board = pair.connect("a", "uno-1", wait=1.5, device=DeviceIdentity("uno-1", 1, 1))
     board.received.clear()
     pair.part("a", "b")
@@ -318,7 +320,7 @@ def test_replica_that_the_disk_has_changed_is_a_problem_and_does_not_land(pair: 
 def test_member_without_uplink_keeps_what_another_one_leaves(
     pair: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A member without an uplink would never land it from its spool."""
+    """A member without an uplink would never land the rows from its own spool."""
     with_uplink = pair["b"].broker.config
     pair["b"].broker.reconfigure(with_uplink.model_copy(update={"uplink": None}))
     client, table = publisher(pair, "a"), Table()
@@ -439,7 +441,7 @@ def test_a_repeated_publish_is_not_answered_after_a_power_cut_before_it_is_safe(
 
 
 def test_restored_store_reuses_no_key(pair: Sites) -> None:
-    """The copies of its other life are landed at once."""
+    """The copies from before the restore are landed at once."""
     client, table = publisher(pair, "a"), Table()
     pair.say(client, Publish("spool/x", b"before", 1, 1))
     backup = sqlite3.connect(":memory:", isolation_level=None)
@@ -461,7 +463,9 @@ def test_restored_store_reuses_no_key(pair: Sites) -> None:
 
 
 def test_a_disk_that_has_lost_rows_loses_no_reading(pair: Sites) -> None:
-    """The member has confirmed the rows. The other member has more, and lands them."""
+    """The owner loses rows that the other member has confirmed. The other member still has its
+    copies, and lands them.
+    """
     client, table = publisher(pair, "a"), Table()
     for number in range(1, 4):
         pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
@@ -475,7 +479,7 @@ def test_a_disk_that_has_lost_rows_loses_no_reading(pair: Sites) -> None:
 
 
 def test_a_disk_that_has_lost_rows_and_has_others_by_then_loses_no_reading(pair: Sites) -> None:
-    """The other member is heard when the new rows have the ids of the lost ones."""
+    """The other member is reachable again when the new rows have the ids of the lost rows."""
     client, table = publisher(pair, "a"), Table()
     for number in range(1, 4):
         pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
@@ -505,7 +509,7 @@ def test_a_member_without_room_confirms_nothing(pair: Sites) -> None:
 
 
 def test_a_session_moves_when_what_it_has_received_is_safe(pair: Sites) -> None:
-    """Over there its identifiers are answered."""
+    """The client's identifiers are answered at the other gateway."""
     pair.members["b"].disk.stuck = True
     client = pair.connect("a", "c")
     client.received.clear()
@@ -524,7 +528,7 @@ def test_a_session_moves_when_what_it_has_received_is_safe(pair: Sites) -> None:
 
 
 def test_a_long_backlog_goes_from_the_disk_with_the_keys_that_it_has_here(pair: Sites) -> None:
-    """More than memory has for it, and more rows than one page."""
+    """The backlog is larger than its memory, and longer than one page."""
     clients, table = [publisher(pair, "a", f"p-{number}") for number in range(3)], Table()
     pair.part("a", "b")
     for begin in range(1, 3001, 500):
@@ -557,7 +561,7 @@ def test_a_long_backlog_goes_from_the_disk_with_the_keys_that_it_has_here(pair: 
 def test_landing_during_a_backlog_changes_no_key(
     pair: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The uplink takes rows out of the spool between two pages."""
+    """The uplink removes rows from the spool between two pages."""
     clients, table = [publisher(pair, "a", f"p-{number}") for number in range(3)], Table()
     pair.part("a", "b")
     for begin in range(1, 3001, 500):
@@ -595,7 +599,7 @@ def test_landing_during_a_backlog_changes_no_key(
 def test_invalid_messages_of_a_member_stop_no_rows(
     pair: Sites, epochs: tuple[tuple[int, int], ...], clock: int | None, monotonic: int
 ) -> None:
-    """Copies from there could not be landed, or would stop the store."""
+    """Copies of such messages could not be landed, or would stop the store."""
     line = "f" * 16
     told = Told(line=line, keep=True, first=1, name="a", epochs=((0, 7),), boot=1, clock=None)
     nameless = (1, None, None, 1, "c", "spool/x", b"mad", 1, monotonic, None)

@@ -191,7 +191,7 @@ def test_lost_changes_of_gateways_that_ran_in_turn_are_reported(sites: Sites) ->
 
 
 def test_only_other_clients_and_messages_can_lose(sites: Sites) -> None:
-    """A client that has gone to another gateway, and a message that expired, lose nothing."""
+    """A client that has gone to another gateway, and a message that expired, lose no change."""
     know_the_time(sites, *sites.names)
     retain(sites, "a", "short", "m", properties={PropertyId.MESSAGE_EXPIRY_INTERVAL: 30})
     apart(sites, "a")
@@ -215,7 +215,7 @@ def test_replacement_wins_with_any_clock(sites: Sites) -> None:
 
 
 def test_a_version_at_its_end_costs_no_link_and_all_agree(sites: Sites) -> None:
-    """A member that is mad has said the highest one."""
+    """A faulty member has sent the highest version."""
     mad = Retained("t", "c", 0, b"mad", version=MOST_VERSION)
     sites["c"].broker.changes.urgent = take(sites["c"].broker, mad)
     sites.pass_time(1)
@@ -359,7 +359,7 @@ def test_a_full_disk_makes_the_others_wait(sites: Sites) -> None:
 
 
 def test_entries_that_wait_for_the_disk_are_dropped_with_the_link(sites: Sites) -> None:
-    """The member says it again: else memory would fill with each link that ends."""
+    """The member sends the entries again; otherwise, memory would grow with each link that ends."""
     sites["b"].disk_full(True)
     retain(sites, "a", "t", "m")
     sites.pass_time(1)

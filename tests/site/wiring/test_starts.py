@@ -59,7 +59,7 @@ def test_a_client_that_comes_in_the_first_seconds_finds_its_session(
 
 
 def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> None:
-    """The client has an exchange in flight, which it would have to begin again."""
+    """The client has a QoS 2 exchange in flight, which doubt would restart."""
     client = begin(sites, "b")
     sites.say(client, Publish("x", b"m", 2, 9))
     client.take_all(Pubrec)
@@ -80,7 +80,7 @@ def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> 
 def test_client_waits_no_longer_than_its_keep_alive_allows(
     sites: Sites, keep_alive: int, waits_s: float
 ) -> None:
-    """Afterwards the usual rules for a silent member hold."""
+    """Afterwards, the usual rules for a silent member hold."""
     restart(sites, "b")
     client = come(sites, "b", keep_alive=keep_alive)
     sites.pass_time(waits_s - 0.1)
@@ -111,8 +111,8 @@ def test_a_member_that_stops_is_expected_and_one_that_is_lost_is_not(
 
 
 def test_pubrel_in_the_first_seconds_waits_for_other_members(sites: Sites) -> None:
-    """The client's session begins here, and the gateway releases an identifier that no other one
-    knows.
+    """The client's session begins here, and the client sends PUBREL for an identifier that only
+    another member may know.
     """
     restart(sites, "b")
     client = sites["b"].open()

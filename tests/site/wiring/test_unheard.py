@@ -64,7 +64,7 @@ def test_client_that_sends_something_has_heard_it(sites: Sites, power: bool, oth
 @pytest.mark.parametrize("other", ["a", "b", "c"])
 @pytest.mark.parametrize("later", [0.0, 4.0])
 def test_missed_end_of_a_session_is_repeated(power: bool, other: str, later: float) -> None:
-    """c decides that the session at b is over; its client does not hear that."""
+    """c decides that the session at b is over, and the answer does not reach the client."""
     sites = Sites("a", "b", "c")
     client = sites.connect("b")
     client.take(Connack)
@@ -141,7 +141,7 @@ def test_closed_connection_is_forgotten_and_its_session_stays_unheard(sites: Sit
 def test_many_silent_clients_are_looked_at_seldom(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A CONNECT and a frame cost no look at each client that has sent nothing yet."""
+    """A CONNECT and a frame do not check each client that has sent nothing yet."""
     client = sites.connect("a", wait=4)
     client.take(Connack)
     holder = sites.members["a"].site.holder
