@@ -34,6 +34,7 @@ LONG = [
     ["bridge", "service/test_refused_publishers.py"],
     ["service"],
     ["uplink"],
+    ["publisher", "runtime", "sim", "store"],
     ["web"],
     ["firmware", "links"],
     ["provisioning/test_device.py"],
@@ -45,7 +46,7 @@ LONG = [
 """The longest groups, which come first. The two with Spark have a JVM each. A folder is without
 what another group has of it.
 """
-PARTS = 6
+PARTS = 5
 """Groups of all tests that are not named here: short, so that no core is idle for long at the end.
 """
 

@@ -492,6 +492,8 @@ class Connection:
         """The gateway has accepted it."""
         self.waits = False
         """Whether it waits to learn where its session is."""
+        self._arrival = dict.fromkeys(("client", "gateway"), 0.0)
+        """Time at which the newest packet arrives at each end: TCP keeps their order."""
 
     def lost(self) -> None:
         self.open = False
@@ -502,11 +504,15 @@ class Connection:
             self.client.on_connack(present, number)
 
     def to_client(self, kind: str, identifier: int, message: int) -> None:
-        arrive = partial(self.client.on_packet, self, kind, identifier, message)
-        self.world.after(self.world.delay(), arrive)
+        self._to("client", partial(self.client.on_packet, self, kind, identifier, message))
 
     def to_gateway(self, act: Event) -> None:
-        self.world.after(self.world.delay(), partial(self.gateway.run, act))
+        self._to("gateway", partial(self.gateway.run, act))
+
+    def _to(self, end: str, arrive: Event) -> None:
+        at = max(self._arrival[end], self.world.now + self.world.delay())
+        self._arrival[end] = at
+        self.world.at(at, arrive)
 
 
 class Client:
