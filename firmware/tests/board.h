@@ -48,13 +48,13 @@ struct board {
 
 extern struct board board;
 
-/* An erased EEPROM, an identity page for `name`, nothing on the line. */
+/* Erases the EEPROM, writes an identity page for `name`, and empties the line. */
 void board_new(const char *name);
 
-/* Another identity page. */
+/* Replaces the identity page. */
 void board_identity(const uint8_t *page, uint8_t length);
 
-/* What a start brings: counters of writes and bytes at 0, an empty UART. */
+/* Starts the board: sets the counters of writes and bytes to 0, and empties the UART. */
 void board_power_on(void);
 
 uint32_t board_random(void);

@@ -93,7 +93,8 @@ class AuthHook:
             timer.cancel()
             connection.close()
         if status not in (*_YES, *_NO):
-            raise OddAnswer(f"HTTP status {status}, where 200 is yes and 403 is no")
+            text = f"HTTP status {status} is not an answer: 200 or 204 accepts, 401 or 403 refuses"
+            raise OddAnswer(text)
         return status in _YES
 
     def _complain(self, error: Exception) -> None:

@@ -16,6 +16,7 @@ from gateway.config import BRIDGE, BridgeSection
 from gateway.errors import OncewayError
 from gateway.runtime.administration import end_session
 from gateway.runtime.engine import Engine
+from gateway.system.amounts import amount
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +51,9 @@ class Bridges:
                 for number in numbers:
                     aside.forget(name, number)
             log.warning(
-                "bridge %s is gone from the configuration, and with it %d messages that were set"
-                " aside",
+                "bridge %s was removed from the configuration: deleted %s that it had set aside",
                 name,
-                len(numbers),
+                amount(len(numbers), "message"),
             )
 
     async def close(self) -> None:

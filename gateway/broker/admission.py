@@ -1,13 +1,14 @@
-"""Bounds on the number and the rate of clients. In: a CONNECT's address. Out: a reason to refuse,
-or None.
+"""Bounds on the number and the rate of clients. In: a CONNECT with its address, listener and user.
+Out: a reason to refuse, or none.
 
 Rules: the number of clients has a total bound and a bound per listener; the number of sessions has
 a bound, too (0x97). CONNECTs from one address have a rate, with bursts of ten seconds' worth
-(0x9F). A client that takes over its own session counts once. A device on a serial line is never
-refused by these bounds: it has no other connection.
+(0x9F). A client that takes over its own session counts once. A board, on a serial line or by radio,
+is never refused by these bounds: it has no other way in.
 
-When there are too many sessions, in total or of one origin, one is ended to make room: the oldest
-that holds nothing and has had no connection for an hour.
+When all connections are taken, one connection of an origin that has more than its share is ended,
+if the new client is of another origin. When there are too many sessions, in total or of one origin,
+one is ended to make room: the oldest that holds nothing and had no connection for an hour.
 """
 
 from __future__ import annotations

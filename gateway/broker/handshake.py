@@ -221,7 +221,7 @@ def _session(
         and device is None
         and (session.incarnation or session.user not in (None, connection.user))
     ):
-        owner = "a device on a serial line" if session.incarnation else "another user"
+        owner = "a board" if session.incarnation else "another user"
         raise refusal(
             connection,
             f"client identifier {quote(client)} belongs to {owner}",

@@ -28,6 +28,7 @@ from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.amounts import are
 from gateway.system.logs import about, printable
 
 log = logging.getLogger(__name__)
@@ -167,12 +168,12 @@ def _tell(core: Core, session: Session, missing: int) -> None:
     core.statistics.vanished += missing
     goes_on = session.user == INSIDE
     log.error(
-        "%s: %d messages of its queue are gone from the store. %s. See: onceway store check",
+        "%s: %s gone from its queue in the store. %s. See: onceway store check",
         printable(session.client),
-        missing,
+        are(missing),
         "Its other messages are kept"
         if goes_on
-        else "The session ends, and its client learns it by Session Present 0",
+        else "The session ends, and its client gets Session Present 0 at its next CONNECT",
         extra=about(client=session.client, reason="store_damaged"),
     )
 
@@ -186,7 +187,7 @@ def unreadable(core: Core, session: Session, error: Exception) -> None:
         printable(session.client),
         type(error).__name__,
         error,
-        "a new one begins" if own else "its client learns it by Session Present 0",
+        "a new one begins" if own else "its client gets Session Present 0",
         extra=about(client=session.client, reason="store_damaged"),
     )
     text = "its queue cannot be read from the store"

@@ -236,7 +236,7 @@ def decode_properties(
         identifier, name = rule.identifier, rule.name
         if identifier not in allowed:
             if identifier in theirs:
-                raise ProtocolError(f"{block.name}: property {name} is not this side's to send")
+                raise ProtocolError(f"{block.name}: only the other side may send property {name}")
             raise MalformedPacket(f"{block.name}: property {name} is not allowed here")
         value = rule.read(block, name)
         if rule.number and not rule.low <= value <= rule.high:

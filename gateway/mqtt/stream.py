@@ -276,9 +276,10 @@ class PacketStream:
 
 
 def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: int) -> int:
-    """Return the end of the PUBLISH packets that follow the one at `start` and are similar to it.
-    named: end of its topic. inner: offset of its payload if there are properties before it, else 0.
-    end: its end.
+    """Return the end of the run that begins with the PUBLISH at `start`: packets of one size that
+    differ only in packet identifier and payload. named: end of the topic. inner: in MQTT 5 the
+    offset of the payload, behind an empty property block; before MQTT 5, 0. end: end of the first
+    packet. most: largest number of packets in the run.
     """
     alike, stride, after, size = buffer[start:named], end - start, end, len(buffer)
     marker, wanted = (inner - 1 - start, 0) if inner else (0, buffer[start])

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gateway.system.amounts import amount
 from gateway.system.logs import printable
 
 log = logging.getLogger(__name__)
@@ -25,8 +26,9 @@ _MOST_BYTES = 8_000_000
 
 
 class Doubt(NamedTuple):
-    """One entry. at: µs since 1970, None while the clock was not known. silent: members; empty
-    after the restore of a store, or if two members claimed the newest session.
+    """One answer to a client whose session was suspect. at: µs since 1970, None if the clock was
+    not set. silent: members; empty after the restore of a store, or if two members claimed the
+    newest session.
     """
 
     client: str
@@ -52,11 +54,12 @@ def read(folder: Path) -> list[Doubt]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        log.error("%s: clients that had suspect sessions cannot be read (%s)", folder / FILE, error)
+        text = "%s: the record of suspect sessions cannot be read (%s)"
+        log.error(text, folder / FILE, error)
         return []
     if len(kept) < len(found):
-        text = "%s: %d entries of clients with suspect sessions make no sense, and are left out"
-        log.error(text, folder / FILE, len(found) - len(kept))
+        text = "%s: %s of the record of suspect sessions skipped: not valid"
+        log.error(text, folder / FILE, amount(len(found) - len(kept), "entry", "entries"))
     return kept
 
 

@@ -23,6 +23,7 @@ from gateway.store.move_rows import SessionExport, name_of
 from gateway.store.queue_reads import UNSOUND
 from gateway.store.references import name
 from gateway.store.row_checks import BITS, MARK_FITS, is_whole, put_checks, unsealed
+from gateway.system.amounts import amount
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +52,13 @@ def give(database: sqlite3.Connection, order: SessionExport) -> None:
     ).fetchone()
     if found is None or unsound:
         log.error(
-            "session of %s: %s, so it does not move to %s. The session ends, and its client"
-            " learns it by Session Present 0",
+            "session of %s does not move to %s: %s. The session ends; its client gets Session"
+            " Present 0 at its next CONNECT",
             name(name_of(order.key)),
-            f"{unsound:,} places of its queue are damaged or gone"
+            order.member,
+            f"{amount(unsound, 'entry', 'entries')} of its queue cannot be read"
             if found
             else "it is gone from the store",
-            order.member,
         )
         database.execute("DELETE FROM given WHERE key = ?", (order.key,))
         _delete(database, order.session)

@@ -118,7 +118,8 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
         except (error, UnicodeDecodeError, IndexError) as problem:
             raise Unfit(f"a record of kind {kind} cannot be read") from problem
         if len(checks) != len(values):
-            raise Unfit(f"a record of kind {kind} has not {len(checks)} values")
+            more = "more" if len(values) > len(checks) else "fewer"
+            raise Unfit(f"a record of kind {kind} has {more} than {len(checks)} values")
         for number, (check, value) in enumerate(zip(checks, values, strict=True)):
             if not check(value):
                 raise Unfit(f"value {number} of a record of kind {kind} is invalid")
@@ -144,7 +145,7 @@ def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
             yield kind, bytes(buffer[begin : begin + length])
             at = begin + length
     if at != len(buffer):
-        raise Unfit("it is cut off")
+        raise Unfit("it is incomplete")
 
 
 def _values(body: bytes, most: int) -> Values:

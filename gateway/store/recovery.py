@@ -230,7 +230,7 @@ def _delete_unsound(database: sqlite3.Connection, table: str) -> None:
 
 
 _CONSEQUENCE = {
-    "session": ". The session ends, and its client learns it by Session Present 0",
+    "session": ". The session ends, and its client gets Session Present 0 at its next CONNECT",
     "own": ". Its remaining part is used",
     "anew": ". The session ends, and a new one begins",
     "stray": ". They are deleted, and the client begins a new session",

@@ -18,6 +18,7 @@ from gateway.store.check import CELLS, LEFT_BEHIND, RULES, check
 from gateway.store.reading import Gap, read
 from gateway.store.references import GONE, missing, spool_holes
 from gateway.store.schema import FILE, connect, existing, prepare, refuse_orphaned, salvaged
+from gateway.system.amounts import amount
 from gateway.system.sync import sync
 
 _FAR = 1_000_000_000
@@ -118,7 +119,7 @@ def _copy_all(
         if table == "twin":  # sorted last: until now the triggers have copied damaged cells
             target.execute("DELETE FROM twin")
         gaps[table], senseless = _copy(source, target, table)
-        lost += [f"{table}: {senseless} rows that make no sense"] if senseless else []
+        lost += [f"{table}: {amount(senseless, 'invalid row')}"] if senseless else []
     for gap in gaps.get("twin", ()):
         twins.accept(target, gap.first, gap.after)
     for key, problem in meta.damage(target).items():
@@ -150,7 +151,7 @@ def _copy_all(
     for rule in (*CELLS, *RULES, LEFT_BEHIND):
         count = target.execute(f"DELETE FROM {rule.table} WHERE {rule.broken}").rowcount  # noqa: S608 - names of ours
         lost += [f"{rule.text}: {count}"] if count else []
-    lost += _end_what_is_not_whole(target)  # rows that make no sense are gone now, too
+    lost += _end_what_is_not_whole(target)  # invalid rows are gone now, too
     _note_holes(target)
     twins.fill(target)
     target.execute("COMMIT")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
+from gateway.system.amounts import amount
 from gateway.system.causes import UNKNOWN, cause
 from gateway.uplink import epoch, owner
 from gateway.uplink.cutter import Cutter
@@ -168,7 +169,8 @@ class Uplink:
         self._proven = True
         self._renumbered = False
         self._succeeded()
-        log.info("batch %d landed: %d messages, %d bytes", cut.number, cut.rows, cut.size)
+        rows, size = amount(cut.rows, "message"), amount(cut.size, "byte")
+        log.info("batch %d landed: %s, %s", cut.number, rows, size)
         return True
 
     def _check_owner(self, landing: Landing) -> None:

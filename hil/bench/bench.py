@@ -285,7 +285,8 @@ class Bench(BaseModel):
             )
         if self.air and DIES in [kind.kind for kind in self.fault]:
             raise ValueError(
-                f"what died with a card is known of boards on lines; leave out {DIES}, or [air]"
+                "the rig can tell which publications died with a gateway only for boards on lines;"
+                f" leave out {DIES}, or [air]"
             )
         if alone := [kind.kind for kind in self.fault if kind.gateways == "one"]:
             raise ValueError(f"{alone[0]} is for one gateway; leave it out, or [[gateway]]")
@@ -350,8 +351,9 @@ class Bench(BaseModel):
         ours = [kind for kind in self.fault if kind.part == "board" and not kind.sensors]
         if blind := [kind.kind for kind in ours if not kind.on_real]:
             raise ValueError(
-                f"{blind[0]} needs a simulated board with the sensor; one with a sketch knows"
-                " board-reset and board-switched-off, a real one the second with a switch"
+                f"{blind[0]} is only for simulated boards with the project's sensor firmware; a"
+                " [[board]] takes board-reset and board-switched-off, a real one the latter only"
+                " with a power switch"
             )
         without = [name for name, table in self.real.items() if table.power is None]
         if without and any(kind.kind == "board-switched-off" for kind in self.fault):

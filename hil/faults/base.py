@@ -142,8 +142,8 @@ class Kind(BaseModel, ABC):
         return self
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
-        """Yield the faults of this table, drawn from the seed. readings: planned, by device; for a
-        part of the site also the messages of the clients.
+        """Yield the faults of this table, drawn from the seed. readings: planned
+        number of readings, by device. For a fault of no device, also the messages of each client.
         """
         if self.of_device:
             for device, total in readings.items():

@@ -1,8 +1,8 @@
-"""Checks a run in which nothing is broken: then the gateway refuses nothing and ends no connection,
-and nothing is sent again. A program that repairs its own mistakes passes all other checks.
+"""Judge a calm run: one whose bench gives the gateway no cause to refuse, disconnect or be late.
+Each refusal, ended connection, repeated PUBLISH or late row in such a run is a finding. All other
+checks would pass a program that repairs its own mistakes.
 
-In: a history. Out: a sentence for each of these events without a cause. A cause is a fault, another
-broker, several gateways, or a spool that may be full.
+In: a history. Out: a sentence for each finding. `is_calm` lists the causes.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +20,7 @@ LANDS_WITHIN = 20.0
 
 
 def is_calm(run: dict[str, Any]) -> bool:
-    """Whether nothing in a run is a cause. run: the event at its beginning."""
+    """Whether a run's bench gives no cause for a finding. run: the event at its beginning."""
     bench, faults = run["bench"], run["plan"].get("faults", ())
     air = bench.get("air") or {}
     busy = bench.get("gateway") or bench.get("bridge") or bench.get("commands") or "hops" in run
@@ -31,7 +31,7 @@ def is_calm(run: dict[str, Any]) -> bool:
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """Return the sentences; none for a run with a cause, or for an interrupted one."""
+    """Return the findings; none for a run that is not calm, or that was interrupted."""
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
     over = any((one.hop, one.event) == ("rig", "end") for one in events)
     planned = any(one.event == "planned" for one in events)

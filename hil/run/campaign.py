@@ -72,7 +72,7 @@ class Item:
 
     @property
     def row(self) -> str:
-        """Return the row of the bench's sums."""
+        """Return the label of the table row in which the campaign adds up this item's runs."""
         return self.label + (f" on {Path(self.trace).name.partition('.')[0]}" if self.trace else "")
 
 

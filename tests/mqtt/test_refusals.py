@@ -186,7 +186,7 @@ def test_a_client_sends_no_subscription_identifier() -> None:
         V5,
         CLIENT,
         "30 00 01 'a' 02 0B 05",
-        "property subscription identifier is not this side's to send",
+        "only the other side may send property subscription identifier",
     )
 
 
@@ -226,13 +226,13 @@ def test_a_subscription_identifier_is_not_0() -> None:
         shows("MQTT-3.15.2-1")(V5, CLIENT, "F0 00 00", "AUTH: reason code 0x00"),
         shows("MQTT-3.15.2-1")(V5, SERVER, "F0 19 04 15 00 01 'm'", "AUTH: reason code 0x19"),
         shows("MQTT-3.14.2-2")(
-            V5, SERVER, "E0 00 05 11 00 00 00 00", "session expiry interval is not"
+            V5, SERVER, "E0 00 05 11 00 00 00 00", "may send property session expiry interval"
         ),
         (
             V5,
             CLIENT,
             "E0 00 04 1C 00 01 'x'",
-            "DISCONNECT: property server reference is not this side's to send",
+            "DISCONNECT: only the other side may send property server reference",
         ),
         (V5, CLIENT, "F0", "AUTH: reason code 0x00 is not allowed here"),
         (V5, CLIENT, "F0 18 00", "AUTH: no authentication method"),

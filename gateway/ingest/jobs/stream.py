@@ -49,8 +49,8 @@ from gateway.ingest.sink.row_batch import RowBatch
 from gateway.system.durations import seconds
 
 DAMAGED_HELP = (
-    "a damaged batch: put it into quarantine and continue with its gateway, or wait there until"
-    " it is repaired (default skip)"
+    "skip: put a damaged batch into quarantine and continue with its feed; wait: hold the feed"
+    " until the batch is repaired (default skip)"
 )
 
 SETTLE_HELP = (
@@ -180,8 +180,8 @@ def _begin(
 
 
 def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dict[str, str]]:
-    """Return tables that exist, with their progress, and the options of the source
-    (`source.py`).
+    """Open the tables (missing ones are created), take in the commits of other writers, and try
+    unreadable batches again. Return the sink and the options of the source (`source.py`).
     """
     sink = open_sink(spark, options.landing, options.table, options.writer)
     refuse_emptied(Landing(options.landing), sink)

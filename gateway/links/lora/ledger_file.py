@@ -78,9 +78,12 @@ class Ledgers:
         granted, or the legal limit does not allow the transmission now.
         """
         if airtime > self._granted[band]:
-            raise ValueError(f"{airtime} s, and {self._granted[band]} s are granted")
+            granted = f"the {self._granted[band]:.3f} s that the file grants"
+            raise ValueError(f"a transmission of {airtime:.3f} s is more than {granted}")
         if wait := self._ledgers[band].wait(airtime, start):
-            raise ValueError(f"{airtime} s, which the law allows only in {wait} s")
+            raise ValueError(
+                f"the law allows a transmission of {airtime:.3f} s only in {wait:.3f} s"
+            )
         self._granted[band] -= airtime
         self._ledgers[band].add(airtime, start)
 
@@ -141,7 +144,10 @@ class Ledgers:
     def _check_count(self, count: int) -> None:
         """Raise ValueError if this is not the newest file. Files of 0.2 have no count."""
         if self._newest is not None and (count < self._newest or (count and not self._newest)):
-            raise ValueError(f"an older copy: write {count}, and {self._newest} was the newest")
+            text = (
+                f"the file is an older copy: its number is {count}, the newest was {self._newest}"
+            )
+            raise ValueError(text)
         self._count = max(self._count, count)
 
 

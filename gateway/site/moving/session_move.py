@@ -1,12 +1,12 @@
 """The state of a session's move: which messages are for the session at its new place, and which are
 for it at its old one. This is also the state of the forwarder (`Forwarder`) of a session that has
-left.
+moved.
 
 In: cuts. A cut is a position in the stream from one gateway to another: messages before it are for
 the session at its old place, messages after it for the session at its new one. Each gateway sends
 its cuts to all others at one instant. Out: whether a message is for this session.
 
-A forwarder has the subscriptions of a session that has left. It queues the messages that the
+A forwarder has the subscriptions of a session that has moved. It queues the messages that the
 session would have received at this gateway until the new place is known, and then sends them there.
 It is a session of this broker without a client: `Core.sessions` does not contain it.
 """
@@ -26,7 +26,7 @@ NEW = ""
 
 
 class Forwarder:
-    """The queue that stands in for a session that has left, and forwards its messages."""
+    """The queue that stands in for a moved session, and sends the session's messages after it."""
 
     __slots__ = ("absent", "awaited", "done", "groups", "key", "member", "user")
 
@@ -46,10 +46,10 @@ class Forwarder:
         self.absent: set[str] | None = None
         """Gateways that do not have the session, once all are asked; None before."""
         self.groups: dict[int, str] = {}
-        """Shared subscriptions that the session has left, by number."""
+        """Shared subscriptions that the session no longer takes part in here, by number."""
         self.awaited: set[str] | None = None
-        """Gateways that may not know yet that the session has left its shared subscriptions. None:
-        it has not left them.
+        """Gateways that may not know yet that the session takes part in no shared subscription
+        here. None: the session still takes part.
         """
 
     @property

@@ -85,7 +85,7 @@ class Membership:
         return self.has_signed(removal.signature, _signed(removal.name, removal.until))
 
     def has_signed(self, signature: bytes, data: bytes) -> bool:
-        """Whether a signature of the authority is that of these bytes."""
+        """Whether `signature` is the authority's signature of `data`."""
         key = self.authority.public_key()
         if not isinstance(key, Ed25519PublicKey):
             return False

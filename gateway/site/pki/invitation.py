@@ -266,7 +266,7 @@ def _requested(text: str, name: str) -> Ed25519PublicKey:
         key = csr.public_key()
         proved = csr.is_signature_valid
     except (ValueError, UnsupportedAlgorithm):
-        raise SiteError("the request contains no signing request") from None
+        raise SiteError("the join request contains no certificate signing request (CSR)") from None
     if not proved or not isinstance(key, Ed25519PublicKey):
         raise SiteError("the request does not prove its key")
     if name_in(csr) != name:
@@ -294,7 +294,8 @@ def _tidy(place: Path, name: str) -> bool:
             path.unlink()
     if remaining >= _MOST_OPEN:
         raise OncewayError(
-            f"{remaining} invitations are open", hint="Use them, or wait until they expire"
+            f"no more invitations can be made: {remaining} are open",
+            hint="Use them, or wait until they expire",
         )
     return withdrawn
 

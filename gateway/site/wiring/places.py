@@ -28,6 +28,11 @@ version that does not know it forgets it as a member that is gone."""
 
 
 class Place:
+    """The site's facts about one client's session: its epoch, whether the session is suspect, and
+    the members that may hold an older session. copied: the facts are from a copy of the store.
+    unheard: the client may not know that its session is new, or has ended.
+    """
+
     __slots__ = ("copied", "epoch", "older", "suspect", "unheard")
 
     def __init__(
@@ -58,8 +63,8 @@ class Place:
 
 
 class Places(dict[str, Place]):
-    """The places by key. `save` writes a changed place with the open changes. rows: the store's
-    rows. is_needed: returns whether the session of a key is here, or on its way.
+    """The places by session key. `save` writes a changed place with the open changes. rows: rows of
+    the store. is_needed: returns whether the session of a key is here, or on its way.
     """
 
     def __init__(
@@ -73,7 +78,9 @@ class Places(dict[str, Place]):
 
     @property
     def in_doubt(self) -> int:
-        """Number of suspect sessions, and of those that have ended and are older elsewhere."""
+        """Number of suspect sessions. An ended session does not count if its place is kept only for
+        its client, which may not know of the end.
+        """
         return sum(
             place.suspect and (not place.unheard or self._is_needed(key))
             for key, place in self.items()

@@ -216,7 +216,7 @@ def test_a_real_board_by_radio_has_a_number_in_the_network() -> None:
         ({"board": [REAL | {"kind": "uno"}]}, "no kind of radio board 'uno'"),
         ({"board": [REAL | {"link": "serial"}]}, "no kind of board 'uno-lora'"),
         ({"air": {"modem": "/dev/m", "foreign": "forge"}}, "foreign has no meaning"),
-        ({"fault": [{"kind": "board-power-cut"}]}, "needs a simulated board"),
+        ({"fault": [{"kind": "board-power-cut"}]}, "is only for simulated boards"),
         ({"fault": [{"kind": "board-reset"}]}, "is for boards on lines"),
     ],
 )
@@ -291,7 +291,7 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[[board]]\nsketch = "b.hex"\n[[fault]]\nkind = "board-watchdog"',
-            "board-watchdog needs a simulated board with the sensor; one with a sketch knows",
+            "board-watchdog is only for simulated boards with the project's sensor firmware; a",
         ),
         (
             'title = "t"\n[[board]]\nsketch = "b.hex"\n[commands]',
@@ -308,8 +308,9 @@ def test_all_shipped_benches_load() -> None:
         (
             'title = "t"\n[[board]]\nport = "/dev/a"\n[[fault]]\nkind = "board-power-cut"',
             (
-                "board-power-cut needs a simulated board with the sensor; one with a sketch knows"
-                " board-reset and board-switched-off, a real one the second with a switch"
+                "board-power-cut is only for simulated boards with the project's sensor firmware; a"
+                " [[board]] takes board-reset and board-switched-off, a real one the latter only"
+                " with a power switch"
             ),
         ),
         (
@@ -667,7 +668,10 @@ def test_gateway_fault_strikes_a_used_or_named_gateway() -> None:
             {"air": {"modem": "/dev/m"}, "board": [REAL]},
             "leave out \\[\\[board\\]\\] or \\[\\[gateway\\]\\]",
         ),
-        ({"air": {}, "fault": [{"kind": "gateway-dies"}]}, "what died with a card"),
+        (
+            {"air": {}, "fault": [{"kind": "gateway-dies"}]},
+            "died with a gateway only for boards on lines",
+        ),
         ({"fault": [{"kind": "board-roams"}]}, "there is no table \\[air\\]"),
         (
             {"air": {}, "fault": [{"kind": "board-roams", "on": ["uno-1"]}]},

@@ -315,7 +315,7 @@ def test_parts_that_are_wrong_leave_nothing(
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (record(move_records.END, [None] * 500_000), "has not 0 values"),
+        (record(move_records.END, [None] * 500_000), "has more than 0 values"),
         (record(99, [None]), "kind 99 is not known"),
         (record(move_records.MOVE, (1, 1, "a", 1)) * 2, "two session moves"),
         (record(move_records.MOVE, (0, 1, "a", 1)), "value 0 of a record of kind 9"),
