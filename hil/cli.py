@@ -53,7 +53,8 @@ Seed = Annotated[int, typer.Option(help="The same seed plans the same faults.")]
 Keep = Annotated[
     bool,
     typer.Option(
-        "--keep", help="Keep the folder of a run that holds. That of any other run is always kept."
+        "--keep",
+        help="Keep the folder even if the run holds. The folder of any other run is always kept.",
     ),
 ]
 Directory = Annotated[

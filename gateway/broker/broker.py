@@ -376,7 +376,7 @@ class Broker(Core):
 
     @property
     def idle_work(self) -> bool:
-        """Whether there are changes or deletions that no client waits for."""
+        """Whether anything is unwritten. Called when no client waits for a commit."""
         return not self.changes.empty or self.needed_rows.unwritten_deletions > 0
 
     def seal(self, sweep: bool = False) -> Commit:

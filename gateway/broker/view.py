@@ -43,7 +43,7 @@ IN_DOUBT = "in doubt"
 
 
 def moved_view(client: str, member: str) -> dict[str, Any]:
-    """Return the view of a session that has left for a peer gateway and has not arrived yet."""
+    """Return the view of a session that departed to a peer gateway and has not arrived yet."""
     nothing = SessionView(client, False, None, None, None, False, None, None, 0, 0, 0, 0, 0)
     return asdict(nothing) | {"place": f"given to {member}"}
 

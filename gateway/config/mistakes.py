@@ -14,7 +14,7 @@ from gateway.errors import NotAllowed, OncewayError
 
 
 class Mistake(NamedTuple):
-    """One mistake. place: the place of the value. line: its line in the file, if known."""
+    """One mistake. place: the value's key path. line: its line in the file, if known."""
 
     place: Place
     what: str  # prose: JSON key

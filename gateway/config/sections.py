@@ -934,7 +934,7 @@ class Config(Section):
         return alone or user in ("", client) or client.startswith(f"{user}:")
 
     def quota_of(self, user: str) -> QuotaSection | None:
-        """The section for a user; None when there is none."""
+        """Return the first [[quota]] section that matches a user, or None."""
         return next(
             (
                 section

@@ -423,7 +423,7 @@ def clean(
         elif table is None:
             raise UsageError("name the table that has the batches", hint="Use --table PATH")
         elif until:
-            raise UsageError("name the feed whose last batch this is", "--until", "Use --feed")
+            raise UsageError("--until needs a feed", hint="Give --feed GATEWAY/EPOCH")
         else:
             done = []
             try:

@@ -40,7 +40,10 @@ def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
         _practise(memory)
     jars = downloaded_jars()
     if jars is None:
-        raise OncewayError("Delta's jars were not downloaded", hint="Try it once more")
+        raise OncewayError(
+            "Delta's jars are missing after the practice run",
+            hint="Run the command again, and read Spark's lines about the download",
+        )
     say("Running the ingest on one batch, and storing Java's classes")
     folder = jars[0].parent
     with closing(ProcessLock(folder / LOCK)):

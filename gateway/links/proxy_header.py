@@ -38,7 +38,7 @@ async def read_header(connection: socket.socket) -> tuple[str, int] | None:
         raise ProxyHeaderError(
             "version 1 of the PROXY protocol: let the proxy send version 2 (send-proxy-v2)"
             if version_1
-            else "no PROXY header, version 2, though the address is in proxy_protocol"
+            else "no PROXY header of version 2, although the address is in proxy_protocol"
         )
     command, family = fixed[12:14]
     size = int.from_bytes(fixed[14:], "big")

@@ -44,7 +44,7 @@ def pack_number(kind: Kind, number: int) -> bytes:
 
 def unpack_number(body: bytes) -> int:
     if len(body) != _NUMBER.size:
-        raise SiteError(f"a keep-alive of {len(body)} bytes")
+        raise SiteError(f"a keep-alive of {len(body)} bytes instead of {_NUMBER.size}")
     (number,) = _NUMBER.unpack(body)
     return int(number)
 

@@ -66,7 +66,7 @@ class Missing:
     kind: `session`: a row of a client's session, which cannot continue. `own`: a row of the session
     of a bridge or of another gateway; its other messages continue. `anew`: a row of the session of
     a bridge or of another gateway, which cannot continue. `stray`: the session of existing rows.
-    `given`: a part of a session that has left. `row`: a row that no other row needs is damaged.
+    `given`: a part of a departed session. `row`: a row that no other row needs is damaged.
     `refused`: a row without which no start is possible. session: its number, 0 for none.
     """
 

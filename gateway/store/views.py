@@ -107,7 +107,7 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
 @contextmanager
 def changing(folder: Path) -> Iterator[sqlite3.Connection]:
     """Yield the database of a store, while no gateway runs. Raises StoreError if there is none or
-    it is damaged, and Locked.
+    it is damaged, and Locked if a gateway runs.
     """
     path = existing(folder)
     try:

@@ -40,7 +40,7 @@ class Strikes:
             await board.at(max(place, ahead + 1) - self._shift, name, command)
 
     async def samples(self) -> int:
-        """Return the number of conversions so far, as places count them."""
+        """Return the number of conversions so far, by the count in which places are given."""
         return (await self._simulated.stats()).samples + self._shift
 
     async def order(self, name: str, place: int, command: str) -> None:

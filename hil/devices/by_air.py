@@ -134,9 +134,9 @@ class DeviceByAir(SimulatedDevice):
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications that the gateway has not acknowledged. (The PUBREL of
-        the last publication would be sent with the next reading, which does not come; see
-        gateway/links/lora/FORMAT.md.)
+        """Return the number of publications that the gateway has not acknowledged. One that waits
+        only for its PUBCOMP does not count: its PUBREL would be sent with the next reading, which
+        does not come (gateway/links/lora/FORMAT.md).
         """
         states = map(self.ledger.state, self.ledger.waiting())
         return sum(not released for released, _ in states)

@@ -226,7 +226,7 @@ class RealBoard(WiredDevice):
         return True
 
     async def stop_sampling(self) -> None:
-        """Order the board to stop sampling, and restart it. Returns when it has sent all
+        """Order the board to stop sampling, and restart it. Return when the board has sent all
         publications, including the status of that start.
         """
         command = f"interval {SAMPLING_OFF}"

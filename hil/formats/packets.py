@@ -12,7 +12,7 @@ from typing import Any
 VERSION = 5
 LONGEST = 1 << 20  # longest packet to read, in bytes
 FAILURE = 0x80
-"""Lowest reason code of a refusal (2.4)."""
+"""Lowest reason code of a refusal (MQTT 5.0, 2.4)."""
 
 
 class PacketError(ValueError):
@@ -20,7 +20,7 @@ class PacketError(ValueError):
 
 
 class Kind(IntEnum):
-    """Kind of a packet (2.1.2)."""
+    """MQTT Control Packet type (MQTT 5.0, 2.1.2)."""
 
     CONNECT = 1
     CONNACK = 2

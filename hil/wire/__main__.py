@@ -32,7 +32,10 @@ def main(
     ] = None,
     noise_table: Annotated[
         list[int] | None,
-        typer.Option(help="For each --noise: number of the table that counts its harms."),
+        typer.Option(
+            help="For each --noise, in the same order: number of the bench's table that counts its"
+            " damaged bytes."
+        ),
     ] = None,
     burst_gap: Annotated[
         float,

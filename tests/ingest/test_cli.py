@@ -63,7 +63,7 @@ def test_a_micro_batch_has_room_for_a_row(tmp_path: Path) -> None:
     ("words", "what"),
     [
         (["--table", "/t"], "no gateway has landed a batch"),
-        (["--table", "/t", "--until", "5"], "name the feed"),
+        (["--table", "/t", "--until", "5"], "--until needs a feed"),
         ([], "name the table"),
     ],
 )

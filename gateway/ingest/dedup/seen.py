@@ -82,7 +82,7 @@ class Seen:
             raise another_table(self._table.name)
 
     def catch_up(self) -> None:
-        """Add the commits of other writers. Raises OncewayError like `refuse_another`."""
+        """Add the keys of other writers' commits. Raises OncewayError for another table."""
         self.refuse_another()
         try:
             commits = list(self._commits.after(self.covers))

@@ -124,7 +124,7 @@ class Writer(Protocol):
 
 
 class DeltaWriter:
-    """The compare-and-swap on the table at `location`."""
+    """Writer that commits to the table at `location` only if nothing was committed since."""
 
     def __init__(self, spark: SparkSession, location: str, commits: CommitLog) -> None:
         jvm: Any = spark._jvm

@@ -48,6 +48,6 @@ def say_unexpected(error: Exception) -> None:
 
 
 def _is_not_py4j_noise(record: logging.LogRecord) -> bool:
-    """Whether a line is shown: after the end of Java, each of its threads would add a traceback."""
+    """Whether to log a record. Those about a dead JVM are dropped: each thread would log one."""
     error = record.exc_info[1] if record.exc_info else None
     return error is None or not is_java_gone(error)

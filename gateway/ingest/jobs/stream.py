@@ -59,8 +59,8 @@ SETTLE_HELP = (
 )
 
 WRITER_HELP = (
-    "write by Delta's own classes (fast), by its public API (public), or as the table allows"
-    " (auto, the default)"
+    "fast: write by Delta's own classes; public: by its public API; auto: as the table allows"
+    " (default auto)"
 )
 TRUSTED_HELP = "file of the gateways' keys (default: beside the table, TABLE_trusted.json)"
 

@@ -76,7 +76,8 @@ def load(files: Readable, table: str | None = None) -> Counters | None:
         feeds = {feed: FeedTotal(**total) for feed, total in kept["feeds"].items()}
         found = Counters(kept["table"], kept["saved"], feeds, kept["spark"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("the counts in %s/%s are not used: %s", files, FILE, error)
+        text = "the counts in %s/%s cannot be read, and are left out: %r"
+        log.warning(text, files, FILE, error)
         return None
     return found if table in (None, found.table) else None
 

@@ -46,7 +46,9 @@ def seconds_of(text: str) -> int:
 
 
 def plan(
-    sensors: Annotated[int, typer.Option(min=1, max=100_000, help="Boards at this gateway.")],
+    sensors: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Number of boards at this gateway.")
+    ],
     every: Annotated[
         str, typer.Option(help="Interval between two readings of a board: 30s, 10m, 1h.")
     ],

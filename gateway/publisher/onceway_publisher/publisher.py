@@ -208,7 +208,7 @@ class Publisher:
         if not isinstance(retain, bool):
             raise Unreadable(f"retain is True or False, not {retain!r}")
         if not self._open:
-            raise PublisherError("this publisher has not begun, or has ended")
+            raise PublisherError("this publisher is not open: use it inside `async with`")
         if self._refused is not None:
             raise self._refused
         await self._wait_for_room(topic, content)

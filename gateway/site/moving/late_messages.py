@@ -86,7 +86,7 @@ def receive_for_share(
     core: Core, member: str, run: PublishRun, number: int, share: str, commit: int
 ) -> None:
     """Handle messages that another gateway has sent for a shared subscription: they go to a
-    subscriber at this gateway, or else to one that has left.
+    subscriber at this gateway, or else to one that has departed.
     """
     if core.router.share(share) is not None:
         forward(core, run, member, share, commit)

@@ -1,4 +1,4 @@
-"""Sessions at this gateway with an unfinished move, and forwarders of sessions that have left
+"""Sessions at this gateway with an unfinished move, and forwarders of departed sessions
 (`session_move.py`).
 
 In: sessions, as they arrive and leave. Out: the session that a stage stands for, and the
@@ -40,7 +40,7 @@ class SessionMoves:
         """Start of that minute, on the time axis."""
         self.forwarders = 0
         self.refused = 0
-        """Sessions that left without a forwarder, because there were too many."""
+        """Sessions that moved without a forwarder, because there were too many."""
         self._moving_ids: dict[int, dict[Session, SessionMove]] = {}
         self._round = iter(self)
         self._groups: dict[int, dict[SessionMove, None]] = {}

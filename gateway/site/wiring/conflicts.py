@@ -1,6 +1,6 @@
-"""Changes that were lost because another member had made a newer one that did not know of them.
+"""Lost changes: another member overwrote them with a newer change, made without knowing them.
 
-In: a sentence about each. Out: one line in the log, and the last sentences for people.
+In: a sentence about each. Out: one line in the log, and the last sentences, to show.
 """
 
 import logging

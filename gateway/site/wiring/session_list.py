@@ -36,8 +36,8 @@ _Count = Annotated[int, Field(ge=0, le=1 << 53)]
 @dataclass(frozen=True, slots=True)
 class Counts:
     """Counts of a member's sessions. sessions, connected: all sessions, and those with a
-    connection. given: sessions that have left and have not arrived yet. in_doubt: sessions of which
-    another member may have a newer one.
+    connection. given: sessions that have departed and have not arrived yet. in_doubt: sessions of
+    which another member may have a newer one.
     """
 
     sessions: _Count
