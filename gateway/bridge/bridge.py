@@ -103,7 +103,7 @@ class Bridge:
         try:
             if self._queue.session is None:
                 self._pairing.draw()
-            if packets := self._subscribe_packets():
+            if packets := self._subscription_changes():
                 await self._say(packets)
         except OncewayError as error:
             self._fail(str(error))
@@ -272,7 +272,7 @@ class Bridge:
             near = self._queue.near = NearClient(self._engine, self.section, far, hello)
             self._established = True
             exchange.begin(far, answer, near, self._mark(pair), crossings)
-            near.take(self._subscribe_packets())
+            near.take(self._subscription_changes())
             for request in requests:
                 if (packet := self._filters.request(request, far)) is not None:
                     far.send(packet)
@@ -377,7 +377,7 @@ class Bridge:
 
     # -- subscriptions
 
-    def _subscribe_packets(self) -> list[Packet]:
+    def _subscription_changes(self) -> list[Packet]:
         """Return SUBSCRIBE and UNSUBSCRIBE packets for the filters that our session lacks, and for
         those that it should not have.
         """

@@ -207,17 +207,17 @@ def _blob(value: Any) -> bool:
     return isinstance(value, bytes)
 
 
-def _ids(value: Any) -> bool:
+def _is_ids(value: Any) -> bool:
     """Return whether the value is a list of ids as `unpack_ids` reads it."""
     if not isinstance(value, bytes) or len(value) % 2 or len(value) > 2 * 0xFFFF:
         return False
     return all(value[at] or value[at + 1] for at in range(0, len(value), 2))
 
 
-def _set(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     """Return whether the value is a set that `unpack_set` can read."""
     if not isinstance(value, bytes) or value[:2] != b"\0\0":
-        return _ids(value)
+        return _is_ids(value)
     if len(value) < 4 or len(value) % 2:
         return False
     first = value[2] << 8 | value[3]
@@ -246,7 +246,7 @@ _CHECKS: dict[int, tuple[Check, ...]] = {
     # the columns of the tables; `session` without its number
     SESSION: (_text, _whole(1, MAX_U32), _TIME, _whole(0, MAX_U32), _or_none(_text)),
     SUBSCRIPTION: (_filter, _whole(0, 31), _whole(0, MAX_VARINT)),
-    FLOW: (_set, _whole(1, _NUMBERS), _ids, _ids),
+    FLOW: (_is_set, _whole(1, _NUMBERS), _is_ids, _is_ids),
     WILL: (
         _or_none(_TIME),
         _whole(0, MAX_U32),
@@ -262,7 +262,7 @@ _CHECKS: dict[int, tuple[Check, ...]] = {
         _whole(1, MAX_U32),
         _whole(0, MAX_U32),
         _whole(-(1 << 63), (1 << 63) - 1),
-        _set,
+        _is_set,
     ),
     # topic, retain, count, properties, expires, body
     MESSAGE: (_topic, _whole(0, 1), _whole(1, 1 << 24), _properties, _or_none(_TIME), _blob),

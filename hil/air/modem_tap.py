@@ -62,10 +62,10 @@ class Tap:
                 case "down", kind, _ if kind == bytes((DATA,)):
                     self._pending = frame[1:]
                 case "up", kind, _ if kind == bytes((DATA,)):
-                    self._over(self._of(frame[1:]), GATEWAY, frame[1:])
+                    self._record_frame(self._of(frame[1:]), GATEWAY, frame[1:])
                 case "up", kind, what if (kind, what) == (bytes((HARDWARE,)), bytes((TX_DONE,))):
                     if frame[2:3] == b"\x01" and self._pending:
-                        self._over(GATEWAY, self._of(self._pending), self._pending)
+                        self._record_frame(GATEWAY, self._of(self._pending), self._pending)
                     self._pending = b""
 
     def report(self) -> None:
@@ -79,7 +79,7 @@ class Tap:
     def _of(self, frame: bytes) -> str:
         return self._boards.get(int.from_bytes(frame[1:2], "big"), "nobody")
 
-    def _over(self, sender: str, to: str, frame: bytes) -> None:
+    def _record_frame(self, sender: str, to: str, frame: bytes) -> None:
         now = time.monotonic_ns()
         fields = {"t": now, "from": sender, "to": [to], "frame": frame.hex()}
         self._tell("frame", fields)

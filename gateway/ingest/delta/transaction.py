@@ -124,7 +124,7 @@ class Writer(Protocol):
 
 
 class DeltaWriter:
-    """Writer that commits to the table at `location` only if nothing was committed since."""
+    """Writer that commits to the table at `location` only if no other commit came first."""
 
     def __init__(self, spark: SparkSession, location: str, commits: CommitLog) -> None:
         jvm: Any = spark._jvm

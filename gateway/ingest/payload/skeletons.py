@@ -118,7 +118,7 @@ def scan(payload: bytes) -> Skeleton | None:
             return None
         position = 2
         for _ in range(payload[1] & 0x1F):
-            if (foreign := _foreign(payload, position)) is not None:
+            if (foreign := _skipped_number(payload, position)) is not None:
                 found.fixed[foreign] = False
                 position = foreign.stop
                 continue
@@ -140,7 +140,7 @@ def scan(payload: bytes) -> Skeleton | None:
     return found if position == len(payload) and VALUE in found.numbers else None
 
 
-def _foreign(payload: bytes, position: int) -> slice | None:
+def _skipped_number(payload: bytes, position: int) -> slice | None:
     """Return the place of the number of a non-standard label, such as a board's "tu", which is
     skipped. None if there is no such label, or one that must be understood.
     """

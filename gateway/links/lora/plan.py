@@ -181,7 +181,7 @@ def _settle(others: float, cost: Exchange, loss: float = 0.0) -> tuple[float, fl
     return tries, answers
 
 
-def what_works(site: Site) -> list[str]:
+def remedies(site: Site) -> list[str]:
     """Return changes that make a plan work; each alone is enough."""
     return [words for words, changed in _changes(site) if changed is not None]
 

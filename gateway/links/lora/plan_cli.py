@@ -12,7 +12,7 @@ from gateway.commands.options import JsonOption
 from gateway.errors import OncewayError
 from gateway.links.lora.airtime import FACTORS
 from gateway.links.lora.exchange import Radio
-from gateway.links.lora.plan import Budget, Plan, Site, say, what_works
+from gateway.links.lora.plan import Budget, Plan, Site, remedies, say
 from gateway.links.lora.plan import plan as work_out
 from gateway.system.regions import EU868, REGIONS
 
@@ -103,7 +103,7 @@ def plan(
         worked_out = work_out(site)
     except ValueError as error:
         raise PlanNotAllowed(str(error), hint="Use a smaller --sf or --payload") from error
-    instead = [] if worked_out.works else what_works(site)
+    instead = [] if worked_out.works else remedies(site)
     typer.echo(json.dumps(_fields(worked_out, instead)) if as_json else _text(worked_out))
     if not worked_out.works:
         hint = f"What would work: {'; or '.join(instead)}" if instead else None

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from gateway.links.lora.exchange import Radio, exchange
-from gateway.links.lora.plan import MOST_TRIES, Site, most_heard, plan, what_works
+from gateway.links.lora.plan import MOST_TRIES, Site, most_heard, plan, remedies
 
 ONCEWAY = Path(sys.executable).with_name("onceway")
 HOUR = 3600.0
@@ -132,12 +132,12 @@ def test_a_site_that_cannot_work_hears_why_and_what_would(site: Site, problem: s
     worked_out = plan(site)
     assert not worked_out.works
     assert problem in " ".join(worked_out.problems)
-    assert what_works(site)
+    assert remedies(site)
 
 
 def test_plan_holds_for_its_boards_and_fails_for_one_more() -> None:
     site = replace(SITE, factor=9, frequency=868_100_000)
-    (sensors, every, *_) = what_works(site)
+    (sensors, every, *_) = remedies(site)
     most = int(sensors.split()[0])
     assert plan(replace(site, sensors=most)).works
     assert not plan(replace(site, sensors=most + 1)).works
