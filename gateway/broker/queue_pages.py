@@ -28,7 +28,6 @@ from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
-from gateway.system.amounts import are
 from gateway.system.logs import about, printable
 
 log = logging.getLogger(__name__)
@@ -168,9 +167,9 @@ def _tell(core: Core, session: Session, missing: int) -> None:
     core.statistics.vanished += missing
     goes_on = session.user == INSIDE
     log.error(
-        "%s: %s gone from its queue in the store. %s. See: onceway store check",
+        "%s: %d messages of its queue are gone from the store. %s. See: onceway store check",
         printable(session.client),
-        are(missing),
+        missing,
         "Its other messages are kept"
         if goes_on
         else "The session ends, and its client gets Session Present 0 at its next CONNECT",
