@@ -798,7 +798,7 @@ async def test_set_aside_messages_of_a_removed_bridge_are_deleted(tmp_path: Path
     file = tmp_path / "gateway.toml"
     file.write_text(file.read_text().partition("[[bridge]]")[0])
     async with gateway(tmp_path, "--config", str(file)) as near:
-        await near.logged("with it 1 messages that were set aside")
+        await near.logged("deleted 1 message that it had set aside")
         await until_aside(tmp_path, 0)
 
 
