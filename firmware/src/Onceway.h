@@ -271,7 +271,7 @@ struct ow_health {
     uint16_t repeats; /* times that frames were sent again */
     uint16_t pending; /* publications in the journal that the gateway has not taken over */
     uint8_t worn;     /* failed writes to EEPROM cells */
-    /* publications that the gateway refused for good: set aside in the journal, or dropped */
+    /* publications that the gateway refused for good, both kept and dropped */
     uint8_t aside;
     bool memory_missing; /* OW_JOURNAL_MEMORY: the memory does not answer; no publication is taken */
 };
