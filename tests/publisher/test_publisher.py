@@ -80,7 +80,7 @@ async def test_a_value_arrives_as_senml_under_its_identity(tmp_path: Path) -> No
 async def test_publish_outside_of_the_block_is_an_error(tmp_path: Path) -> None:
     async with server() as own:
         p = to(own, tmp_path)
-        with pytest.raises(PublisherError, match="has ended"):
+        with pytest.raises(PublisherError, match="is not open"):
             await p.publish("t", 1)
         async with p:
             pass
