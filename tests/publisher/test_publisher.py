@@ -84,7 +84,7 @@ async def test_publish_outside_of_the_block_is_an_error(tmp_path: Path) -> None:
             await p.publish("t", 1)
         async with p:
             pass
-        with pytest.raises(PublisherError, match="has ended"):
+        with pytest.raises(PublisherError, match="is not open"):
             await p.publish("t", 1)
     assert kept(tmp_path) == 0
 
