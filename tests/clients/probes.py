@@ -199,7 +199,7 @@ async def until(done: Callable[[], bool], within: float) -> None:
 
 @asynccontextmanager
 async def hearing(at: Where, came: list[int]) -> AsyncIterator[None]:
-    """Subscribe with a connection that stays."""
+    """Subscribe over a connection that stays open."""
 
     async def hear(client: aiomqtt.Client) -> None:
         async for message in client.messages:
@@ -214,7 +214,7 @@ async def hearing(at: Where, came: list[int]) -> AsyncIterator[None]:
 
 
 async def give(at: Where, numbers: range) -> None:
-    """Publish with a connection that stays."""
+    """Publish over a connection that stays open."""
     async with aiomqtt.Client("127.0.0.1", at.own.ports["tcp"]) as client:
         for number in numbers:
             await client.publish(at.topic, str(number), 2)

@@ -306,7 +306,7 @@ def test_calls_for_sessions_that_are_not_worked_off_end_the_link(
 
 def test_a_session_that_ends_while_its_parts_wait_for_their_turn_is_gone(site: Site) -> None:
     class Gone(list[bytes]):
-        """A `StoredParts` whose rows have gone."""
+        """Stored parts whose rows are gone."""
 
         def __getitem__(self, index: object) -> bytes:
             raise IndexError(index)
