@@ -1,4 +1,4 @@
-"""`onceway device command`: what a board answers."""
+"""`onceway device command`: the answers of a board."""
 
 import asyncio
 import json

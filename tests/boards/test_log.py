@@ -1,4 +1,4 @@
-"""`onceway device log`: what a board says of itself when it is asked."""
+"""`onceway device log`: the log that a board sends on request."""
 
 import asyncio
 import json

@@ -183,7 +183,9 @@ def count(found: list[int], wanted: int, ordered: bool = True) -> str:
 
 
 async def progress(came: list[int], wanted: int) -> None:
-    """Wait until all have come, and half a second more; or until none comes any more."""
+    """Wait until all messages have arrived, and half a second more; or until no message arrives any
+    more.
+    """
     size, since = -1, time.monotonic()
     while time.monotonic() - since < (QUIET_S if len(came) < wanted else 0.5):
         if len(came) != size:

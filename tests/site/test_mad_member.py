@@ -1,4 +1,6 @@
-"""A member that is authenticated, and mad: it costs its link, and memory within bounds."""
+"""A member that is authenticated, and faulty: it loses its link, and needs memory within bounds
+only.
+"""
 
 from collections.abc import Callable, Sequence
 
