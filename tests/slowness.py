@@ -13,7 +13,7 @@ _REFERENCE_S = 0.025
 
 @cache
 def slowness() -> float:
-    """The best of some tries: what runs beside this one shall not count."""
+    """Return the best of some attempts, so that other processes on the machine do not count."""
     return max(1.0, min(_work() for _ in range(5)) / _REFERENCE_S)
 
 

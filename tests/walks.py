@@ -189,7 +189,7 @@ class _Board:
         self.link.write(self.link.session, packet, self.world.loop.now)
 
     def exchange(self) -> None:
-        """Bytes go to and fro until no one has any."""
+        """Carry bytes in both directions until no end has any."""
         while True:
             self.tty.came = self.link.take()
             if self.tty.came:

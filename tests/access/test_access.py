@@ -59,7 +59,7 @@ def configured(folder: Path, text: str) -> tuple[Path, str, str]:
 
 
 async def answer(port: int, connect: Connect) -> int:
-    """The reason in CONNACK."""
+    """Return the reason code in CONNACK."""
     client = Wire(*await asyncio.open_connection("127.0.0.1", port), connect.version)
     client.send(connect)
     reason = (await client.take(Connack)).reason

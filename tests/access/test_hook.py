@@ -271,7 +271,7 @@ async def test_missing_http_server_refuses_all_clients(tmp_path: Path) -> None:
 
 
 def ask(url: str, timeout_s: float) -> int:
-    """The reason that the hook gives, 0 for a yes."""
+    """Return the reason code that the hook gives, 0 for success."""
     hook = AuthHook(AccessSection(url=url, hook_timeout_s=timeout_s))
     refusal = hook.refuses("carol", b"right", "c", "127.0.0.1", "l")
     return 0 if refusal is None else refusal[0]

@@ -104,8 +104,8 @@ def test_malformed_hook_answer_refuses_the_login(answer: bytes) -> None:
 
 @contextmanager
 def saying(answer: bytes, *, resets: bool = False, stays: bool = False) -> Iterator[str]:
-    """A server that says these bytes to its first client. resets: it ends with RST. stays: it does
-    not close.
+    """A server that sends these bytes to its first client. resets: the server ends with RST. stays:
+    the server does not close.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         kept = []
@@ -132,7 +132,7 @@ def saying(answer: bytes, *, resets: bool = False, stays: bool = False) -> Itera
 
 
 def ask(url: str, timeout_s: float = 20) -> int:
-    """The reason that the hook gives, 0 for a yes."""
+    """Return the reason code that the hook gives, 0 for success."""
     hook = AuthHook(AccessSection(url=url, hook_timeout_s=timeout_s))
     refusal = hook.refuses("carol", b"right", "c", "127.0.0.1", "l")
     return 0 if refusal is None else refusal[0]

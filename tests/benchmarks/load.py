@@ -28,7 +28,7 @@ _numbers = itertools.count()
 
 
 class Stalled(Exception):
-    """The broker did not go on for a while."""
+    """The broker made no progress for a while."""
 
 
 def connect_packet(

@@ -1,4 +1,4 @@
-"""`onceway device command`: what a board answers."""
+"""`onceway device command`: the answers of a board."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ def saying(kind: int, number: int = 0) -> Say:
 
 @asynccontextmanager
 async def board(port: int, *says: Say) -> AsyncIterator[list[bytes]]:
-    """Connected as a board that says these things to each command. Yields its commands."""
+    """Connect as a board that gives these answers to each command. Yield the received commands."""
     commands: list[bytes] = []
     async with aiomqtt.Client(
         "127.0.0.1", port, identifier=NAME, protocol=aiomqtt.ProtocolVersion.V5

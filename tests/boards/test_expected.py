@@ -49,7 +49,7 @@ class Site:
         return word
 
     def words(self, seconds: int, seen: Seen) -> set[str]:
-        """Let time pass, with a look each second; return all that was shown."""
+        """Let time pass, with a look each second; return all texts that were shown."""
         found = set()
         for _ in range(seconds):
             self.now += 1

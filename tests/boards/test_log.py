@@ -1,4 +1,4 @@
-"""`onceway device log`: what a board says of itself when it is asked."""
+"""`onceway device log`: the log that a board sends on request."""
 
 import asyncio
 import json
@@ -30,7 +30,9 @@ LINES = ("1767225600 start, cause 0", "+7 odd \x1b[2J text", "nonsense", "12")
 async def board(
     port: int, lines: tuple[str, ...], late: float = 0.0
 ) -> AsyncIterator[aiomqtt.Client]:
-    """Connected as a board; it answers each command with these lines, late by this many seconds."""
+    """Connect as a board that answers each command with these lines, after this delay in
+    seconds.
+    """
     async with aiomqtt.Client(
         "127.0.0.1", port, identifier=NAME, protocol=aiomqtt.ProtocolVersion.V5
     ) as client:

@@ -8,7 +8,7 @@ from gateway.boards.nowhere import ASK_S, SELDOM_S, Nowhere
 
 
 class Others:
-    """Two other gateways. held: clients of the first; None while it is silent. more: those of the
+    """Two other gateways. held: clients of the first, None while it is silent. more: clients of the
     second.
     """
 

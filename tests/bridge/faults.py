@@ -64,7 +64,7 @@ class Proxy:
         self.packets: int | None = None
         self.stopped = asyncio.Event()
         self.used = asyncio.Event()
-        """Event: something has come back from there."""
+        """Event: the other end has sent bytes."""
         self.there = port
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -184,7 +184,7 @@ class Pair:
                 self.published.append(payload)
 
     async def states(self, there: bool, text: bytes, *numbers: int) -> None:
-        """Change retained topics at one end, at QoS 0. text: empty deletes."""
+        """Change retained topics at one end, at QoS 0. An empty text deletes."""
         port, prefix = (self.far.port, self.prefix) if there else (self.near.port, "")
         async with wire(port, Connect("states")) as client:
             for number in numbers:

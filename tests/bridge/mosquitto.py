@@ -33,7 +33,7 @@ class Mosquitto:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Returns when it takes connections."""
+        """Start mosquitto, and return when it accepts connections."""
         self._process = await asyncio.create_subprocess_exec(
             *self._before, PROGRAM, "-c", str(self._config), stderr=asyncio.subprocess.DEVNULL
         )

@@ -181,7 +181,7 @@ class Picky:
         return [packet for packet in self.came if isinstance(packet, Publish)]
 
     async def until(self, count: int, within: float = 60) -> None:
-        """Wait until this many messages were taken."""
+        """Wait until the broker has accepted this number of messages."""
         async with asyncio.timeout(within), self._news:
             await self._news.wait_for(lambda: len(self.taken) >= count)
 

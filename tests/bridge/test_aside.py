@@ -69,7 +69,7 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 async def until(folder: Path, within: float = 60, **wanted: object) -> dict[str, Any]:
-    """Wait until the bridge's status says so."""
+    """Wait until the bridge's status has these values."""
     found: dict[str, Any] = {}
 
     def right() -> bool:
@@ -87,7 +87,7 @@ async def until_aside(folder: Path, count: int, within: float = 60) -> list[dict
 
 
 async def happens(what: Callable[[], bool], within: float = 60) -> None:
-    """Wait for something in the gateway's process."""
+    """Wait for a condition in the gateway's process."""
     async with asyncio.timeout(within):
         while not await asyncio.to_thread(what):  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0.05)
@@ -111,7 +111,7 @@ def sized(qos: int, size: int, properties: Properties | None, retain: bool) -> P
 
 
 async def say(client: Wire, packet: Publish) -> None:
-    """Publish, to the end."""
+    """Publish a message and complete the exchange."""
     client.send(packet)
     if packet.qos == 1:
         assert (await client.pick(Puback)).reason < 0x80

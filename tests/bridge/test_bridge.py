@@ -69,7 +69,7 @@ def status(folder: Path) -> dict[str, Any]:
 
 
 async def until(folder: Path, **wanted: object) -> dict[str, Any]:
-    """Wait until the bridge's status says so."""
+    """Wait until the bridge's status has these values."""
     async with asyncio.timeout(60):
         while True:
             found = await asyncio.to_thread(status, folder)
@@ -93,7 +93,7 @@ async def subscribe(client: Wire, topic_filter: str, qos: int = 2) -> None:
 
 
 async def take(client: Wire) -> Publish:
-    """The next message, acknowledged to the end."""
+    """Return the next message, and complete its exchange."""
     packet = await client.pick(Publish)
     if packet.qos == 1:
         client.send(Puback(packet.packet_id))
@@ -105,14 +105,14 @@ async def take(client: Wire) -> Publish:
 
 
 class Far:
-    """Another broker of which the test says each packet."""
+    """Another broker whose packets the test determines."""
 
     def __init__(self, server: asyncio.Server, met: "asyncio.Queue[Wire]") -> None:
         self.port = int(server.sockets[0].getsockname()[1])
         self._met = met
 
     async def meet(self, present: bool, **properties: int) -> tuple[Wire, Connect]:
-        """The next connection, accepted. present: whether its session is known."""
+        """Accept the next connection. present: whether its session is known."""
         client = await asyncio.wait_for(self._met.get(), 30)
         hello = await client.pick(Connect)
         told = {PropertyId[name.upper()]: value for name, value in properties.items()}

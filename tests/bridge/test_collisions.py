@@ -62,13 +62,13 @@ class Line:
         self.here: Digest = None
         self.there: Digest = None
         self.waiting: list[tuple[int, Digest]] = []
-        """Messages in our queue."""
+        """Messages in the queue at this end."""
         self.up: list[tuple[int, Digest]] = []
         self.down: list[tuple[int, Digest]] = []
         self.reading: tuple[Digest, Digest] | None = None
         """States of both ends when a reading began, None without a reading."""
         self.touched = False
-        """Whether our state has changed since that time."""
+        """Whether this end's state has changed since that time."""
         self.reads = 0
 
     def change(self, here: bool, state: bytes, qos: int) -> None:
@@ -109,7 +109,7 @@ class Line:
         self.agreement.confirm_mark(self.agreement.begin_mark())
 
     def begins(self) -> None:
-        """Begin a reading, as on a busy connection: everything has left that waited here."""
+        """Begin a reading, as on a busy connection: all waiting messages have left."""
         if self.reading is None and not self.collisions.left_s:
             while self.waiting:
                 self.leaves()
@@ -136,7 +136,7 @@ class Line:
         self.collisions.ended(50)
 
     def settles(self) -> None:
-        """Let everything arrive and be read, until nothing is in doubt."""
+        """Let all messages arrive and all states be read, until no topic is in doubt."""
         before = self.reads
         while self.waiting or self.up or self.down or self.reading or self.collisions.topics:
             self.ends()

@@ -56,7 +56,7 @@ async def say(port: int, prefix: str = "", **states: str) -> None:
 
 
 async def equal(here: int, there: int, **wanted: str) -> None:
-    """Wait until both brokers hold these retained messages."""
+    """Wait until both brokers have these retained messages."""
     state = {topic.replace("_", "/"): text.encode() for topic, text in wanted.items()}
     found: tuple[dict[str, bytes], dict[str, bytes]] | None = None
     try:

@@ -12,9 +12,9 @@ from gateway.bridge.suspects import SLOWEST, SOON_S, TIMES, Release, Suspects
 def connection(
     suspects: Suspects, waiting: list[int], closes: Callable[[int], bool], late: bool = False
 ) -> list[int]:
-    """One connection, as the bridge uses it: suspects alone, and the others all at once. Return
-    what still waits. closes: whether the other broker closes at a message. late: only after a long
-    time.
+    """Simulate one connection of the bridge: suspects are sent alone, other messages together.
+    Return the messages that still wait. closes: whether the other broker closes at a message. late:
+    whether it closes only after a long time.
     """
     suspects.keep(waiting)
     left = [number for number in waiting if not suspects.guilty(number)]

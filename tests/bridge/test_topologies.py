@@ -67,7 +67,9 @@ async def settles(
     what: Callable[[], object] = lambda: "",
     wanted: tuple[str, ...] = ("equal",),
 ) -> None:
-    """Wait until something is right, all bridges have compared both ends, and nothing crosses."""
+    """Wait until a condition holds, all bridges have compared both ends, and no message is in
+    flight.
+    """
     before: object = None
     try:
         async with asyncio.timeout(60):

@@ -141,7 +141,7 @@ class Loop:
         return asyncio.Future(loop=_NEVER_RUN)
 
     def pass_time(self, seconds: float) -> None:
-        """The clock continues; each timer that there is rings, a moment early if need be."""
+        """Advance the clock. Each timer that is set rings, perhaps a moment early."""
         self.now += seconds
         later, self._later = self._later, []
         self._ready += later
@@ -274,8 +274,8 @@ class Client:
     # -- towards the broker
 
     def bring(self, data: bytes) -> None:
-        """Hand over bytes; what follows from them is done when the world turns. Of a client that is
-        not read they wait in the link.
+        """Hand over bytes, and process them when the world turns. If the client is not read, the
+        bytes wait in the link.
         """
         if self.paused:
             self.waiting.append(data)
@@ -338,7 +338,7 @@ class Client:
         self.world.turn()
 
     def break_line(self) -> None:
-        """The same; what follows from it is done when the world turns."""
+        """End the connection as `drop` does, and process the end when the world turns."""
         self._link.lost("the test cut the line")
         self.closed = True
         self.world.clients.pop(self.connection, None)
@@ -418,7 +418,7 @@ class Client:
         return packet
 
     def take_all(self, kind: type[P] | None = None) -> list[Any]:
-        """Everything received, or everything of one kind."""
+        """Return all received packets, or all of one kind."""
         taken = [packet for packet in self.received if kind is None or isinstance(packet, kind)]
         self.received = [packet for packet in self.received if packet not in taken]
         return taken
@@ -513,7 +513,7 @@ class World:
         policy: Policy | None = None,
         **more: Any,
     ) -> Client:
-        """A client whose CONNECT was sent. Its CONNACK is the first packet to take."""
+        """Return a client that has sent CONNECT. Its CONNACK is the first packet to take."""
         client = self.open(version, answers=answers, device=device, policy=policy)
         client.send(Connect(client_id, version, clean, properties=properties, **more))
         return client
@@ -597,12 +597,12 @@ class World:
         self.turn()
 
     def disk_full(self, short: bool) -> None:
-        """The store has no room for messages, or has it again."""
+        """Fill the disk, so that the store has no room for messages, or make room again."""
         self.disk.short = short
         self.broker.disk_lack = FULL.reason if short else ""
 
     def sleep(self, seconds: float) -> None:
-        """Time passes; due work is done, and lazy changes come to disk, too."""
+        """Let time pass. Due work is done, and lazy changes are committed, too."""
         self.loop.pass_time(seconds)
         self.turn()
         if not self.slow_disk:

@@ -24,7 +24,7 @@ def fill(world: World, topic: str, count: int, size: int = 10, **more: object) -
 
 
 def present(world: World, client_id: str) -> bool:
-    """Whether a client finds its session again."""
+    """Return whether a client finds its session again."""
     connack = world.connect(client_id, clean=False, properties=FOREVER).take(Connack)
     return connack.session_present
 

@@ -113,7 +113,9 @@ def modules() -> list[ModuleType]:
 
 
 def calls() -> Iterator[Call]:
-    """Every function and method that is written there, and the transport of this harness."""
+    """Return every function and method that is written in the source, and the transport of this
+    harness.
+    """
     classes: list[type] = [Client, harness.Anonymous, PacketStream]
     for module in modules():
         for name, item in vars(module).items():
@@ -144,7 +146,7 @@ TRANSPORT = members(Transport) & set(vars(Client))
 
 @contextmanager
 def replaced(call: Call, function: Callable[..., Any]) -> Iterator[None]:
-    """Another function stands in its place wherever the product has it."""
+    """Put another function in the place of a function wherever the product uses it."""
     undo: list[tuple[Any, str, Any]] = []
     if inspect.isclass(call.owner):
         former = vars(call.owner)[call.name]
@@ -385,7 +387,7 @@ class Scene:
         assert not self.writer.client.closed
 
     def _start_again(self) -> None:
-        """The process has ended: acknowledged messages are in the store."""
+        """Restart after the end of the process: acknowledged messages are in the store."""
         self.broke = True
         commits = len(self.world.commits)
         self.world.turn()
@@ -418,7 +420,7 @@ class Scene:
         assert all(count == 1 for payload, count in rows.items() if payload.startswith(b"v2"))
 
     def end(self) -> None:
-        """Everything is brought to its end. Memory and store tell the same."""
+        """Complete all exchanges. Memory and store must agree."""
         self.turn()
         self.world.commit()
         self.acknowledged()
@@ -584,13 +586,13 @@ class Scene:
         ]
 
     def hurry(self) -> None:
-        """The turn is over before all of its bytes are looked at."""
+        """End the turn before all of its bytes are parsed."""
         broker, calls = self.world.broker, iter([True])
         broker.turn_is_over = lambda: next(calls, False)
         self.say(Pingreq(), Pingreq())
 
     def be_the_slowest(self) -> None:
-        """All clients together hold too much, and this one the most."""
+        """Let all clients together hold too much, and this client most of that."""
         self.be_slow()
         self.acting = "all"
         self.world.turn()
@@ -605,7 +607,7 @@ class Scene:
         self.world.engine.output.bytes = 0
 
     def wait_for_another_disk(self) -> None:
-        """Acknowledgements wait until another gateway has a copy."""
+        """Let acknowledgements wait until another gateway has a copy."""
         broker = self.world.broker
         site_of(broker).second_disk = Replicated(lambda rows: None, broker.spool.next - 1)
         self.patient = True
@@ -622,7 +624,7 @@ class Scene:
         site_of(self.world.broker).second_disk = None
 
     def be_held_back(self) -> None:
-        """Much waits for the disk."""
+        """Let many packets wait for the disk."""
         self.world.slow_disk, self.world.disk.backlog = True, 0
         self.say(Publish("spool/v", b"v12", 1, 12))
         self.world.disk.backlog = sys.maxsize
@@ -639,7 +641,7 @@ class Scene:
         self.world.disk_full(False)
 
     def answer(self) -> None:
-        """Answer all packets, and answers."""
+        """Answer all packets, and the answers to these."""
         client = self.victim()
         found, client.received = client.received, []
         for packet in found:

@@ -49,7 +49,7 @@ LARGE = bytes(60)
 
 @dataclass
 class Full:
-    """A world in which nothing fits that is published to `topic` with `retain`."""
+    """A world in which no message with this `topic` and `retain` has room."""
 
     world: World
     bound: Bound

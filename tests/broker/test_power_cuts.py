@@ -39,7 +39,7 @@ class Publisher:
             )
 
     def publish(self, qos: int, count: int) -> None:
-        """Several in one piece, so that they may be one run."""
+        """Publish several messages in one piece, so that they may be one run."""
         packets = []
         for _ in range(count):
             packet_id = next(number for number in range(1, 100) if number not in self._flights)
@@ -190,7 +190,7 @@ def reconnect(*sides: Publisher | Subscriber) -> None:
 
 
 def settle(world: World, publisher: Publisher, subscriber: Subscriber) -> None:
-    """Let everything run to its end."""
+    """Run until no work remains."""
     world.slow_disk = False
     world.commit()
     reconnect(publisher, subscriber)

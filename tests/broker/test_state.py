@@ -1,4 +1,4 @@
-"""The states of a connection: what may come in each, and where each leads."""
+"""The states of a connection: the packets allowed in each state, and the next states."""
 
 import pytest
 

@@ -14,7 +14,7 @@ def bring(world: World, client: Client, packet_id: int) -> None:
 
 
 def let_go_together(world: World) -> tuple[Client, list[Client]]:
-    """A subscriber, and clients that have just got their PUBACK after one commit."""
+    """Return a subscriber, and clients that have just got their PUBACK after one commit."""
     reader = world.durable("reader")
     reader.subscribe("t", qos=1)
     first, *clients = [world.accepted(f"c{number}") for number in range(6)]

@@ -132,7 +132,7 @@ class Driver:
             self._more.notify_all()
 
     async def until(self, done: Callable[[], object], within: float) -> bool:
-        """Wait for something that its output shows; return whether it came."""
+        """Wait until the driver's output meets a condition; return whether it does."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within), self._more:
                 await self._more.wait_for(lambda: done() or self._reading.done())
@@ -147,7 +147,7 @@ class Driver:
         return self.lines[0] if self.lines else "nothing"
 
     async def kill(self) -> None:
-        """End it, and the programs that it has started."""
+        """End the driver, and the programs that it has started."""
         for number, within in ((signal.SIGTERM, 3), (signal.SIGKILL, END_S)):
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)

@@ -183,7 +183,9 @@ def count(found: list[int], wanted: int, ordered: bool = True) -> str:
 
 
 async def progress(came: list[int], wanted: int) -> None:
-    """Wait until all have come, and half a second more; or until none comes any more."""
+    """Wait until all messages have arrived, and half a second more; or until no message arrives any
+    more.
+    """
     size, since = -1, time.monotonic()
     while time.monotonic() - since < (QUIET_S if len(came) < wanted else 0.5):
         if len(came) != size:
@@ -199,7 +201,7 @@ async def until(done: Callable[[], bool], within: float) -> None:
 
 @asynccontextmanager
 async def hearing(at: Where, came: list[int]) -> AsyncIterator[None]:
-    """Subscribe with a connection that stays."""
+    """Subscribe over a connection that stays open."""
 
     async def hear(client: aiomqtt.Client) -> None:
         async for message in client.messages:
@@ -214,7 +216,7 @@ async def hearing(at: Where, came: list[int]) -> AsyncIterator[None]:
 
 
 async def give(at: Where, numbers: range) -> None:
-    """Publish with a connection that stays."""
+    """Publish over a connection that stays open."""
     async with aiomqtt.Client("127.0.0.1", at.own.ports["tcp"]) as client:
         for number in numbers:
             await client.publish(at.topic, str(number), 2)

@@ -101,7 +101,7 @@ class Client(ABC):
         await asyncio.wait_for(self._connected, 20)
 
     def drop(self) -> None:
-        """The connection is gone; later input on it is ignored."""
+        """Drop the connection; later input on it is ignored."""
         if self.line is not None:
             self.line.drop()
             self.line = None

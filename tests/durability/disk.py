@@ -15,7 +15,7 @@ class SmallDisk:
         self._ballast = self.mount / "ballast"
 
     def fill(self) -> None:
-        """Fill the rest."""
+        """Fill the remaining space."""
         with self._ballast.open("ab", buffering=0) as file:
             for chunk in (65536, 4096):
                 with contextlib.suppress(OSError):
@@ -23,7 +23,7 @@ class SmallDisk:
                         pass
 
     def free(self) -> None:
-        """Give it back."""
+        """Free the space again."""
         self._ballast.unlink()
 
     def let_write(self, may: bool) -> None:

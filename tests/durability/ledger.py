@@ -23,7 +23,7 @@ class Ledger:
         self._last: dict[str, int] = {}
 
     def arrived(self, name: str, number: int, once: bool) -> None:
-        """once: it may not come twice (QoS 2)."""
+        """Enter an arrival. once: the message may not arrive a second time (QoS 2)."""
         came = self._came.setdefault(name, Counter())
         seen = came[number] or number < self._settled[name]
         came[number] += 1
@@ -46,7 +46,7 @@ class Ledger:
         return self._last.get(name, -1)
 
     def settle(self, name: str, published: int) -> None:
-        """Everything below `published` has to be there now."""
+        """Check that every number below `published` has arrived."""
         if missing := self.missing(name, published):
             self._faults.append(
                 f"{self.place}: {len(missing)} of {name} never came, the first {missing[0]}"

@@ -1,4 +1,4 @@
-"""A gateway with a fault of our making, to see that the checker finds it: `python -m
+"""A gateway with an intended fault, to see that the checker finds the fault: `python -m
 tests.durability.sabotage FAULT gateway run …`.
 """
 

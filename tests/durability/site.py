@@ -68,7 +68,7 @@ class Site:
         self._away.drop()
 
     async def close(self) -> None:
-        """The gateway must stop cleanly after all that."""
+        """Stop the gateway, which must end cleanly after all outages."""
         assert self._gateway is not None
         for client in self._clients:
             client.drop()

@@ -57,7 +57,7 @@ def arguments(disk: SmallDisk, tmp_path: Path) -> tuple[str, str]:
 
 
 async def publish(publisher: Wire, count: int) -> tuple[list[bytes], ReasonCode]:
-    """Publish until one message is refused, or this many were taken. Returns those that were taken,
+    """Publish until one message is refused, or `count` were accepted. Return the accepted messages,
     and the last answer.
     """
     taken: list[bytes] = []
@@ -71,7 +71,7 @@ async def publish(publisher: Wire, count: int) -> tuple[list[bytes], ReasonCode]
 
 
 async def publish_until_taken(publisher: Wire, packet: Publish) -> None:
-    """Publish again and again until it is not refused."""
+    """Publish a message repeatedly until the gateway accepts it."""
     async with asyncio.timeout(60):
         reason = ReasonCode.QUOTA_EXCEEDED
         while reason == ReasonCode.QUOTA_EXCEEDED:

@@ -1,5 +1,5 @@
-"""A few power cuts and kills under load; hundreds of them: `python -m tests.durability.outages`.
-And that the checker would notice.
+"""A few power cuts and kills under load, and a proof that the checker notices losses. `python -m
+tests.durability.outages` makes hundreds.
 """
 
 from collections.abc import Iterator

@@ -202,7 +202,7 @@ class Run:
         self.world.commit()
 
     def drain(self) -> None:
-        """All messages that wait for a session have to come, once and in order."""
+        """Check that all messages that wait for a session arrive, once and in order."""
         self.world.slow_disk = False
         self.sleep(0)  # what has expired ends
         for name, session in list(self.world.broker.sessions.items()):
@@ -215,7 +215,9 @@ class Run:
 
 
 def expected(state: dict[str, Any], now: float) -> dict[str, Any]:
-    """The state at the last commit, as it is after the start: who was connected has left now."""
+    """Return the state at the last commit, as it is after the start: connected clients
+    have left.
+    """
     state = deepcopy(state)
     connected = {name for name, (_, _, left, _) in state["sessions"].items() if left is None}
     for name in connected:

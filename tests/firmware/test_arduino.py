@@ -198,7 +198,7 @@ SLEEP_S, EVERY_S = 8.192, 600
 
 
 def told_once(board: SimulatedBoard) -> Callable[[], float]:
-    """The time at the start, and none later: the board must know by itself."""
+    """Send the time at the start, and never later: the board must keep the time by itself."""
     told: list[float] = []
 
     def utc() -> float:

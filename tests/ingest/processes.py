@@ -115,7 +115,7 @@ class Site:
         return Counter(dict.fromkeys(expected.union(more), 1))
 
     def check(self, more: Iterable[Key] = ()) -> None:
-        """Each publication and each reading is there once."""
+        """Check that each publication and each reading is in the table once."""
         assert self.keys() == self.landed(more)
         assert self.keys("_readings") == self.keys()
         assert len(self.delta("_quarantine").to_pyarrow_table()) == 1

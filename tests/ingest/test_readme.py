@@ -271,7 +271,7 @@ def executors_of(work: Path) -> list[int]:
 
 @contextmanager
 def places(kind: str, folder: Path) -> Iterator[Callable[[str], str]]:
-    """Yields what puts the servers of this machine into a text of README.md."""
+    """Yield a function that puts the servers of this machine into a text of README.md."""
     with ExitStack() as stack:
         if kind == "sftp":
             (folder / "sshd").mkdir()

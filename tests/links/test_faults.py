@@ -44,7 +44,7 @@ _HARMLESS = {
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is empty before."""
+    """Empty the log before the test."""
     monkeypatch.setattr(faults, "_throttle", LogThrottle(time.monotonic))
 
 

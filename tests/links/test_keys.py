@@ -38,7 +38,7 @@ Message = Hello | Welcome | KeyedWelcome | Who
 
 
 def handshakes(data: bytes) -> list[Message]:
-    """The messages of the handshake among frames."""
+    """Return the messages of the handshake among frames."""
     found: list[Message] = []
     for body in FrameDecoder(LinkStatistics()).feed(data):
         opened = handshake_from_body(body)

@@ -1,4 +1,4 @@
-"""MQTT over WebSocket with aiohttp's client, and with one that knows no manners."""
+"""MQTT over WebSocket with aiohttp's client, and with a client that breaks the rules."""
 
 import asyncio
 import contextlib

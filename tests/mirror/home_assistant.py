@@ -49,7 +49,7 @@ def interpreter() -> str | None:
 
 
 def install(python: str) -> None:
-    """Unless it is there."""
+    """Install Home Assistant, unless it is installed."""
     if (HOME / "ready").exists():
         return
     shutil.rmtree(HOME, ignore_errors=True)
@@ -139,7 +139,7 @@ class HomeAssistant:
             return found
 
     async def until(self, entity: str, wanted: Callable[[State | None], bool]) -> State | None:
-        """Wait until an entity is so."""
+        """Wait until an entity has this state."""
         until = time.monotonic() + PATIENCE_S
         while not wanted(found := await self.state(entity)):
             assert time.monotonic() < until, f"{entity}: {found}\n{self.said()}"

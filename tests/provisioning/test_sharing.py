@@ -36,7 +36,7 @@ def meet(*registries: Registry) -> None:
 
 
 def lost(*registries: Registry) -> list[list[str]]:
-    """Let registries named by letters meet, and return what each one tells."""
+    """Exchange the entries of registries, and return the conflicts that each registry reports."""
     names = "abc"[: len(registries)]
     known = {name: entries_of(*pair) for name, *pair in zip(names, registries, names, strict=True)}
     told = []

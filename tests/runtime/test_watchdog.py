@@ -37,7 +37,7 @@ class Supervisor:
         self._channel = channel
 
     async def hears(self, wanted: bytes, within: float = 30) -> bool:
-        """Whether this comes in time."""
+        """Return whether this message arrives in time."""
         end = time.monotonic() + within
         while (left := end - time.monotonic()) > 0:
             self._channel.settimeout(left)
@@ -49,7 +49,7 @@ class Supervisor:
         return False
 
     async def would_end_it(self) -> bool:
-        """Whether nothing comes for a whole interval, some time in the next minute."""
+        """Return whether no message arrives for a whole interval, within the next minute."""
         for _ in range(60):
             if not await self.hears(b"WATCHDOG=1", INTERVAL_S):
                 return True

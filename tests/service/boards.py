@@ -43,7 +43,7 @@ class Sensor:
         await self.publish(f"sensors/{self.name}/{name}", cbor2.dumps([record]))
 
     def unplug(self) -> None:
-        """The board and its cable are gone."""
+        """Unplug the board and its cable."""
         self.board.power_off()
         self._line.unplug()
 

@@ -52,7 +52,7 @@ SHARED: dict[str, tuple[Any, str, Callable[..., bool]]] = {
 
 
 def arm(owner: Any, name: str, concerns: Callable[..., bool]) -> None:
-    """Let a function raise an exception for arguments that concern the fault, from now on."""
+    """Let a function raise an exception from now on, for arguments that concern the fault."""
     found = vars(owner)[name]
     original = found.fget if isinstance(found, property) else found
 

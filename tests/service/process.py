@@ -27,9 +27,9 @@ _given = deque[int](maxlen=_COUNT // 2)
 
 @cache
 def _ours() -> int:
-    """The first port that this process of tests may give. Two groups of tests run at a time: what
-    one has given, and no one listens on yet, the other must not give. The claim is a name in the
-    kernel, and ends with the process.
+    """Return the first port that this process of tests may use. Two groups of tests run at a time
+    and must not give the same port before it is opened. The claim is a name in the kernel, and ends
+    with the process.
     """
     for first in range(_FIRST, _END, _COUNT):
         with suppress(OSError):

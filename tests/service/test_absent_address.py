@@ -1,4 +1,6 @@
-"""Listeners whose address is not there yet, as when DHCP is late: they wait, and the rest runs."""
+"""Listeners whose address is missing at the start, as when DHCP is late: they wait, and the other
+parts run.
+"""
 
 import asyncio
 import signal

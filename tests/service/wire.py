@@ -1,4 +1,4 @@
-"""A client that sends and receives packets over TCP, and hides nothing."""
+"""A client that sends and receives packets over TCP, and returns each packet as it is."""
 
 import asyncio
 from collections.abc import AsyncIterator

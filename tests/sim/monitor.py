@@ -58,7 +58,7 @@ async def write_cell(board: SimulatedBoard, address: int, value: int, mode: int 
 async def eventually(
     board: SimulatedBoard, condition: Callable[[Stats], bool], seconds: float = 20.0
 ) -> None:
-    """Wait, in real time, until the board's counters are so."""
+    """Wait, in real time, until the board's counters have these values."""
     async with asyncio.timeout(seconds):
         while not condition(await board.stats()):  # noqa: ASYNC110
             await asyncio.sleep(0.005)

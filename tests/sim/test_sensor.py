@@ -139,8 +139,8 @@ async def test_power_cut_at_every_byte_sent(tmp_path: Path, step: int) -> None:
 
 
 class Forgetful(Gateway):
-    """Forgets the packet identifiers at each connection, though it says that the session is
-    present.
+    """A gateway that forgets the packet identifiers at each connection, but says that the session
+    is present.
     """
 
     def connected(self) -> None:
@@ -149,7 +149,7 @@ class Forgetful(Gateway):
 
 
 class Hollow(Gateway):
-    """Acknowledges the third publication and keeps nothing of it."""
+    """A gateway that acknowledges the third publication and does not store it."""
 
     def deliver(self, delivery: Delivery) -> None:
         if delivery.sequence != 3:

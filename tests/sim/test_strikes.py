@@ -1,5 +1,5 @@
-"""Commands that a board was given ahead: they come at a conversion of its own, however fast anybody
-outside of it is.
+"""Orders that a board gets in advance: they take effect at a conversion of the board, whatever the
+speed of the programs around it.
 """
 
 from pathlib import Path

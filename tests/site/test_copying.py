@@ -1,4 +1,4 @@
-"""The spool on a second disk, without I/O: what members confirm, and one that is mad."""
+"""The spool on a second disk, without I/O: the rows that members confirm, and a faulty member."""
 
 from collections.abc import Callable, Sequence
 

@@ -47,7 +47,7 @@ def row(number: int, payload: bytes = b"m", device: str | None = "d") -> Row:
 
 
 class Shelf:
-    """Writes when it is asked to."""
+    """A shelf that writes when it is asked to."""
 
     def __init__(self) -> None:
         self.orders: list[Order] = []

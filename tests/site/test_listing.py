@@ -1,5 +1,6 @@
-"""The sessions of a whole site in one list: pages between members, bounds, members that are silent
-or mad."""
+"""The sessions of a whole site in one list: pages between members, bounds, and members that are
+silent or faulty.
+"""
 
 import asyncio
 import json

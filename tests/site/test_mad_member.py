@@ -1,4 +1,6 @@
-"""A member that is authenticated, and mad: it costs its link, and memory within bounds."""
+"""A member that is authenticated, and faulty: it loses its link, and needs memory within bounds
+only.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -306,7 +308,7 @@ def test_calls_for_sessions_that_are_not_worked_off_end_the_link(
 
 def test_a_session_that_ends_while_its_parts_wait_for_their_turn_is_gone(site: Site) -> None:
     class Gone(list[bytes]):
-        """A `StoredParts` whose rows have gone."""
+        """Stored parts whose rows are gone."""
 
         def __getitem__(self, index: object) -> bytes:
             raise IndexError(index)

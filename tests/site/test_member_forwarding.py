@@ -1,4 +1,4 @@
-"""Filters and packets between two members, without a broker; and a member that is mad."""
+"""Filters and packets between two members, without a broker; and a faulty member."""
 
 from collections import deque
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Retained messages between members, without a broker; and a member that is mad."""
+"""Retained messages between members, without a broker; and a faulty member."""
 
 import random
 from collections import deque
@@ -40,7 +40,7 @@ class One:
 
 
 def meet(one: One, other: One) -> list[bytes]:
-    """Returns the frames that went."""
+    """Let two members meet. Return the frames that were sent."""
     went = []
     one.sharing.joined("other")
     other.sharing.joined("one")

@@ -378,7 +378,7 @@ def test_negative_reply_waits_for_the_disk(site: Site) -> None:
 
 
 def slow_commit(site: Site, gateway: str, seconds: float) -> None:
-    """One commit there takes this long; what changes meanwhile goes with the next one."""
+    """Let one commit take this long; later changes go with the next commit."""
     site.commit_s = lambda: seconds  # type: ignore[method-assign]
     site.gateways[gateway].holder.commit(lambda: None, lambda: None)
     site.commit_s = lambda: 0.0  # type: ignore[method-assign]
@@ -474,7 +474,7 @@ def test_a_confirmation_that_never_came_to_the_disk_ends_no_newer_session(site: 
 
 
 def forget(site: Site, gateway: str) -> None:
-    """Put its disk back to its first state."""
+    """Restore the first state of the gateway's disk."""
     site.crash(gateway)
     site.gateways[gateway].restore({}, set())
     site.client.marked = True

@@ -177,7 +177,7 @@ def _join_again(site: Gateways, name: str) -> None:
 
 
 async def until_one_place(site: Gateways, client: str = "c") -> str:
-    """Return the place of the session, if it is in one place."""
+    """Wait until the session is in one place, and return that place."""
     async with asyncio.timeout(SOON_S):
         while True:
             places = [name for name in site.names if client in await site.sessions(name)]

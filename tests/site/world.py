@@ -788,7 +788,9 @@ class World:
             self._dial(link, 0.2)
 
     def cut(self, one: str, other: str, notice: float = 2.0) -> None:
-        """Cut everything off; clients that wait long enough give the connection up."""
+        """Cut the link between two members. If the link stays cut, its connection breaks after a
+        while.
+        """
         link = self.link(one, other)
         if not link.cut:
             self.reached["cut"] += 1
@@ -867,7 +869,7 @@ class World:
             one.flight.clear()
 
     def on_ended(self, client: str, record: Record) -> None:
-        """Note an end of a session that has perhaps gone on in doubt at another member."""
+        """Note the end of a session that perhaps continued in doubt at another member."""
         one = next(one for one in self.clients if one.name == client)
         if record.session is not None and one.went_on == record.session.number:
             one.doubted = self.numbers
@@ -908,7 +910,9 @@ class World:
         ]
 
     def settle(self, seconds: float = 10.0) -> None:
-        """Heal everything, and let it become quiet. Then each client is in one place at most."""
+        """Heal all links, and let the site become quiet. Then each client's session is in one place
+        at most.
+        """
         self.crashes, self.breaks, self.commit_max = 0.0, 0.0, 0.02
         for gateway in self.gateways.values():
             if gateway.paused:

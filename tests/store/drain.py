@@ -4,7 +4,7 @@ import sqlite3
 
 
 def drain(database: sqlite3.Connection, last: int | None = None) -> None:
-    """Up to the row `last`, or all. Their numbers are never given again."""
+    """Remove the rows up to `last`, or all. Their numbers are never given again."""
     database.execute(
         "INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last"
     )

@@ -1,4 +1,4 @@
-"""`onceway store`: what people and machines are told."""
+"""`onceway store`: its texts for people, and its JSON for programs."""
 
 import json
 import os

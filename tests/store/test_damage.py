@@ -110,7 +110,7 @@ def damaged(image: bytes, table: str, column: str, value: str) -> bytes | None:
 
 
 def come(world: World, client: str) -> tuple[bool, int]:
-    """Session Present, and how many messages come."""
+    """Let all clients connect. Return Session Present, and the number of messages that arrive."""
     for _ in range(2):
         found = world.connect(client, clean=False, properties=FOREVER, answers=True)
         for _ in range(4):

@@ -28,7 +28,9 @@ Tables = dict[str, list[tuple[object, ...]]]
 
 
 def fill(folder: Path) -> None:
-    """Fifty readings, of which ten are left; a session with many identifiers."""
+    """Store fifty readings, of which ten are still in the spool, and a session with many
+    identifiers.
+    """
     bits = bytearray(1 << 13)
     bits[1] = 0b11
     with closing(open_store(folder, "site-7")) as database:

@@ -1,4 +1,6 @@
-"""A write-ahead log that is gone after a kill is said, and no number is given twice."""
+"""A write-ahead log that is missing after a kill is reported, and no number is given a
+second time.
+"""
 
 import shutil
 import sqlite3

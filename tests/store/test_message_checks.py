@@ -56,7 +56,7 @@ def opened(image: bytes) -> sqlite3.Connection:
 
 
 def come(world: World, client: str) -> tuple[bool, list[Publish]]:
-    """Return Session Present, and the messages that come."""
+    """Let the clients connect. Return Session Present, and the messages that arrive."""
     found = world.connect(client, clean=False, properties=FOREVER, answers=True)
     for _ in range(8):
         world.commit()

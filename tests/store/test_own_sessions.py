@@ -40,7 +40,7 @@ class Bridge:
         return sum(isinstance(packet, Publish) for packet in self.received)
 
     def take(self) -> "Bridge":
-        """Take all packets of some seconds."""
+        """Let some seconds pass, and receive the packets."""
         for _ in range(4):
             self._world.sleep(1)
             self._world.commit()

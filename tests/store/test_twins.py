@@ -29,7 +29,7 @@ COLUMNS = [(table, column) for table in twins.TABLES for column in (*twins.colum
 
 
 def behind(database: sqlite3.Connection, statement: str) -> None:
-    """Change rows as a card does: the triggers see nothing."""
+    """Change rows as a card does: without the triggers."""
     query = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
     triggers = database.execute(query).fetchall()
     for name, _ in triggers:

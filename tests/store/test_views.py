@@ -1,5 +1,5 @@
-"""Sessions and retained messages as people see them: the store shows what the running broker
-showed.
+"""Sessions and retained messages as people see them: the closed store shows the same as the running
+broker.
 """
 
 from pathlib import Path

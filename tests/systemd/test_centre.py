@@ -1,5 +1,5 @@
-"""The units of the centre: systemd takes them without a word, and each starts a command that there
-is, with options that it has.
+"""The units of the centre: systemd accepts them without a warning, and each starts an existing
+command with existing options.
 """
 
 import re

@@ -19,7 +19,7 @@ from tests.systemd.unit import BACKUP, SYSTEMD, UNITS, listed, service
 MOST_EXPOSED = 16
 """Tenths of what `systemd-analyze security` gives."""
 _BACK_OFF = ("RestartSteps", "RestartMaxDelaySec")
-"""Debian 13 has them (systemd 257); an older systemd says that it ignores them."""
+"""Settings of systemd 257 (Debian 13); an older systemd warns that it ignores them."""
 
 
 def test_systemd_accepts_every_unit() -> None:

@@ -18,6 +18,6 @@ def service(unit: Path) -> configparser.SectionProxy:
 
 
 def listed(unit: Path, key: str) -> list[str]:
-    """Each value of a setting that may stand there several times."""
+    """Return each value of a setting that may appear several times."""
     lines = unit.read_text().splitlines()
     return [line.partition("=")[2] for line in lines if line.startswith(f"{key}=")]

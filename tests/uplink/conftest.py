@@ -52,7 +52,7 @@ class GatewayData:
             yield database
 
     def add(self, count: int, device: str | None = "sensor-1", size: int = 24) -> None:
-        """Rows with sequences (or payloads) that go on counting over calls."""
+        """Add rows whose sequences (or payloads) continue over calls."""
         rows = []
         for _ in range(count):
             self.added += 1

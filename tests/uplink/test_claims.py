@@ -20,7 +20,7 @@ MOST = 10
 
 
 class Cut(Exception):
-    """The connection is gone: the request may have been carried out, or not."""
+    """The connection ended: the request may have been carried out, or not."""
 
 
 class Stepped(LocalLanding):
@@ -92,7 +92,7 @@ class Table:
 
 
 def at(step: int, action: Callable[[], None]) -> Callable[[int], None]:
-    """Do something after one step. Before the next step is the same moment."""
+    """Run a function after one step, which is the same moment as before the next step."""
 
     def run(number: int) -> None:
         if number == step:

@@ -26,7 +26,7 @@ from tests.uplink.conftest import GatewayData, decoded
 
 
 class PowerCut(BaseException):
-    """The process is gone."""
+    """The process is dead."""
 
 
 class Lives(RuleBasedStateMachine):

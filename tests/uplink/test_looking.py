@@ -1,5 +1,5 @@
-"""`onceway where` and `onceway uplink status`: what a person is told about a reading, and about the
-room that is left.
+"""`onceway where` and `onceway uplink status`: the report about a reading, and about the remaining
+room.
 """
 
 import json

@@ -220,7 +220,7 @@ def test_a_batch_that_was_damaged_after_it_was_published_is_sent_under_a_new_epo
 
 
 class PowerCut(BaseException):
-    """The process is gone."""
+    """The process is dead."""
 
 
 def landed_until(number: int):

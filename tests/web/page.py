@@ -100,7 +100,7 @@ async def address(running: GatewayProcess) -> str:
 
 
 class Browser:
-    """Asks as the page does."""
+    """A browser that sends requests as the page does."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
         self._url = url

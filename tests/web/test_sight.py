@@ -155,7 +155,7 @@ async def two_boards(folder: Path, rules: str, section: str = "") -> AsyncIterat
 
 
 async def said(client: Browser, shown: Any, bob: Any) -> str:
-    """Every answer of the page to a user that asks for everything, and for forbidden things."""
+    """Return every answer of the page to a user that makes each request, also forbidden ones."""
     texts = []
     queries = {
         "/api/clients": ("", "?wanted=roof", "?wanted=bob", "?wanted=127.0.0.1", "?wanted=cellar"),

@@ -1,4 +1,6 @@
-"""The streams of the page: who may have one more, and whose ends for it."""
+"""The streams of the page: the users who may open one more, and the users whose streams
+end for it.
+"""
 
 import pytest
 

@@ -36,7 +36,7 @@ def properties(block: bytes) -> bytes:
 
 
 def breaks(client: Client, data: bytes, byte_by_byte: bool) -> None:
-    """Send it between two good packets."""
+    """Send the bytes between two good packets."""
     good = encode(Publish("good", b"before", 1, 1), client.version)
     data = good + data + encode(Publish("good", b"after", 1, 2), client.version)
     if byte_by_byte:

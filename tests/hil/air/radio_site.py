@@ -71,7 +71,7 @@ class RadioSite:
         await self._python("modem", module, "--air", "--port", port)
 
     async def plug_in_another(self, name: str, x: float) -> None:
-        """A KISS modem that is not the gateway's."""
+        """Plug in a KISS modem that is not the gateway's."""
         options = ("--name", name, "--at", str(x), "0", "--port", str(self.folder / name))
         await self._python(name, "hil.air.kiss_modem", "--air", *options)
 

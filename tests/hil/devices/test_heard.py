@@ -24,7 +24,7 @@ def payload(value: float, **fields: float) -> str:
 
 
 class Board:
-    """A board that says what a test lets it say."""
+    """A board whose packets the test determines."""
 
     def __init__(self, folder: Path) -> None:
         self.history = History(folder / "history.jsonl")

@@ -1,4 +1,4 @@
-"""A real board at its port, as far as that can be seen without one; `real.py` runs a whole
+"""A real board at its port, as far as a test without hardware can check it; `real.py` runs a whole
 bench.
 """
 

@@ -46,7 +46,7 @@ def properties(theirs: dict[PropertyId, Any] | None) -> list[tuple[int, Any]]:
 
 
 def same(own: Packet, theirs: Any) -> None:
-    """Assert that both say the same."""
+    """Assert that both readers return the same."""
     if isinstance(own, Other):
         assert own.kind.name == type(theirs).__name__.upper()
         return

@@ -24,7 +24,7 @@ def happened(fault: str, since: int, until: int, kind: str = "paused") -> Event:
 
 
 def rows(hop: str, count: int) -> list[Event]:
-    """The Nth at N seconds."""
+    """Return rows: the Nth at N seconds."""
     return [
         Event(n * S, hop, "publication", {"origin": "site/1", "position": n})
         for n in range(1, count + 1)

@@ -215,7 +215,7 @@ def test_invalid_device_list_changes_nothing(job: Job) -> None:
 
 
 class Died(BaseException):
-    """The process is gone, as far as this test can see."""
+    """The process is dead, as far as this test can see."""
 
 
 def dies(real: Callable[..., Any], count: int, after: bool) -> Callable[..., Any]:

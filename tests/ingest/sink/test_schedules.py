@@ -37,7 +37,7 @@ keys = st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.integers(0, 9))
 
 
 class Died(Exception):
-    """The process is gone."""
+    """The process is dead."""
 
 
 @dataclass(frozen=True)

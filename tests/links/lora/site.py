@@ -118,7 +118,7 @@ class Site:
         self._gateway()
 
     def settle(self) -> None:
-        """No more faults: everything arrives."""
+        """End all faults, and wait until all readings have arrived."""
         self.lost = self.damaged = self.late = 0.0
         for _ in range(120):
             self.run(60.0)

@@ -22,7 +22,9 @@ from tests.links.lora.world import DEVICE, RADIO, Board, Gateway, Ledger
 
 
 class One(Gateway):
-    """One of them. heard: it is in range, and its radio works. `marks` are those of the table."""
+    """One of the two gateways. heard: the board is in range, and the gateway's radio works. `marks`
+    are those of the table.
+    """
 
     def __init__(self, random: Random, ledger: Ledger, rank: int, site: Roaming) -> None:
         super().__init__(random, ledger)

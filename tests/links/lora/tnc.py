@@ -1,5 +1,5 @@
-"""A KISS modem as its protocol's document describes it, for tests: in memory, with its own coding
-of KISS. In: bytes of the host. Out: bytes for the host, and what went on the air.
+"""A KISS modem in memory, as its protocol's document describes it, with its own coding of KISS. In:
+bytes of the host. Out: bytes for the host, and the frames on the air.
 """
 
 import re

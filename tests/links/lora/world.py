@@ -122,7 +122,7 @@ class Board:
         self._greet()
 
     def lose_memory(self) -> None:
-        """An EEPROM that was wiped: all it had was delivered before, or is lost with it."""
+        """Wipe the EEPROM: earlier data was delivered before, or is lost."""
         self.boot, self.incarnation = 0, 0
 
     def _greet(self) -> None:
@@ -362,7 +362,7 @@ class World:
         self.ledger.check()
 
     def settle(self) -> None:
-        """No more faults: everything arrives."""
+        """End all faults, and wait until all readings have arrived."""
         self.lost = self.doubled = self.late = self.damaged = self.replayed = 0.0
         for _ in range(60):
             self.run(60.0)

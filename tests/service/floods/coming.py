@@ -83,8 +83,8 @@ async def identifiers(site: Site) -> None:
 
 
 async def due(site: Site) -> None:
-    """3,000 sessions whose clients are gone expire in the same second, and their wills are said to
-    100 subscribers.
+    """3,000 sessions of departed clients expire in the same second, and their wills are sent to 100
+    subscribers.
     """
     for number in range(100):
         await site.subscriber(f"s{number}", "wills", qos=0)

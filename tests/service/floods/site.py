@@ -47,13 +47,13 @@ class Flood:
     config: str = ""
     """TOML for the file, behind the listener and `[spool]`."""
     memory: int = 30 * MEGABYTE
-    """The most by which the process may grow."""
+    """Largest growth of the process, in bytes."""
     disk: int = MEGABYTE
-    """The most by which the data directory may grow."""
+    """Largest growth of the data directory, in bytes."""
     says: str = ""
-    """Part of the line in the log that says who and what to do; empty: no one needs to know."""
+    """Part of the log line that names the cause and the remedy; empty if no line is needed."""
     lines: int = 1
-    """The most warnings about it."""
+    """Largest number of warnings about the flood."""
     counts: str = ""
     """The metric that counts it, without `onceway_`, and its labels: `refused request=connect`."""
     env: Callable[[Path], dict[str, str]] = lambda folder: {}
@@ -253,7 +253,7 @@ def bytes_of(*packets: object) -> bytes:
 
 
 async def pour(client: Wire, data: bytes, within: float = 30) -> None:
-    """Send so much that it has to be waited until the gateway takes it."""
+    """Send all bytes in pieces, as fast as the gateway reads them."""
     async with asyncio.timeout(within):
         for at in range(0, len(data), 1 << 18):
             client.writer.write(data[at : at + (1 << 18)])
@@ -280,7 +280,7 @@ async def drink(client: Wire, quiet_s: float = 0.3) -> bytes:
 
 
 async def together(calls: list[Awaitable[object]], at_once: int = 50) -> list[object]:
-    """Some at a time, all of them."""
+    """Run all coroutines, at most `at_once` at a time, and return their results."""
     room = asyncio.Semaphore(at_once)
 
     async def one(call: Awaitable[object]) -> object:

@@ -140,7 +140,7 @@ class Board:
         return not self._off_until
 
     def receive(self, data: bytes) -> None:
-        """Bytes have come on its line. What finds the port's memory full is lost."""
+        """Hand over bytes on the board's line. Bytes that do not fit the port's memory are lost."""
         outside = self.outside
         left = outside.rx_end - outside.rx_at
         ctypes.memmove(outside.rx, ctypes.addressof(outside.rx) + outside.rx_at, left)
@@ -159,7 +159,7 @@ class Board:
             self._cut()
 
     def renew(self, off_ms: int) -> None:
-        """Another chip of the same name takes its place. Its logs were read."""
+        """Replace the board by another chip with the same name. The logs were read before."""
         self.before, self._first = ERASED, 1
         ctypes.memmove(self.outside.eeprom, ERASED, len(ERASED))
         self.outside.writes_end = self.outside.conversions_end = 0

@@ -51,7 +51,7 @@ class Faults:
             self._tell(kind, since=since)
 
     def _mending(self) -> None:
-        """End the faults in progress, and drop those that wait for their moment."""
+        """End the faults in progress, and drop the faults that wait for their moment."""
         for gateway in self._world.gateways.values():
             gateway.die_at(0, None)
             gateway.start()
@@ -187,7 +187,9 @@ class Faults:
 
 
 def run(plan: Plan) -> World:
-    """Let it happen. The world's `judge` lets the system come to rest, and says how it went."""
+    """Carry out all faults. The world's `judge` lets the system come to rest, and returns the
+    verdict.
+    """
     world = World(plan)
     Faults(world, plan)
     world.run(plan.seconds)

@@ -159,7 +159,7 @@ class Gateway:
         self.committed: Callable[[Gateway], object] = lambda _: None
         self.started: Callable[[Gateway], object] = lambda _: None
         self.lines: dict[str, Line] = {}
-        """Plugged in here, by the name of the board."""
+        """Lines plugged in here, by the name of the board."""
         self._registry = registry
         self._machine = 0
         """Number of power cuts of its machine."""
@@ -222,7 +222,7 @@ class Gateway:
             self._open(name)
 
     def load(self, store: bytes) -> None:
-        """Another database takes the place of its store. It does not live."""
+        """Replace the store by another database. The gateway does not run."""
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         self.database.deserialize(store)
         prepare(self.database, self.name)
@@ -271,7 +271,7 @@ class Gateway:
         return self.random.random() * self.disk_s
 
     def fail(self, fails: bool) -> None:
-        """Whether its disk takes nothing."""
+        """Let the disk refuse all commits, or accept them again."""
         self.failing = fails
         for database in (self.database, self.shelf):
             database.execute(f"PRAGMA query_only={fails:d}")

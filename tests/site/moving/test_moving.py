@@ -86,7 +86,7 @@ class Site:
 
 
 def picture(world: World, client: str) -> dict[str, Any]:
-    """Return the stored rows of a session, with relative times and without our own numbers."""
+    """Return the stored rows of a session, with relative times and without internal numbers."""
     now = int(world.broker.now * 1000)
     ((number, *session),) = world.rows(
         f"SELECT id, expiry, {now} - left, incarnation, user FROM session WHERE client = '{client}'"

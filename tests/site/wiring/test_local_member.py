@@ -151,7 +151,7 @@ class Member:
 
 
 class Disk(Executor):
-    """Works at once, or when it is asked to: `stuck`."""
+    """A disk that works at once, or on request while it is `stuck`."""
 
     def __init__(self) -> None:
         self.stuck = False
@@ -199,7 +199,7 @@ class Sites:
                 self.members[name].link_ended(other)
 
     def part_silently(self, *pair: str) -> None:
-        """The link carries nothing any more, and no one knows."""
+        """Cut the link without telling either member."""
         self.links.discard(frozenset(pair))
 
     def settle(self) -> None:
@@ -207,7 +207,7 @@ class Sites:
             pass
 
     def step(self) -> bool:
-        """Bring one frame to where it goes. False: there was none."""
+        """Deliver one frame. Return False if there was none."""
         for member in self.members.values():
             member.world.turn(0)
         if not self.frames:
@@ -224,7 +224,7 @@ class Sites:
             self.settle()
 
     def tick(self) -> None:
-        """A moment passes; no frame arrives meanwhile."""
+        """Let a moment pass, in which no frame arrives."""
         self.now += MOMENT
         for member in self.members.values():
             loop = member.world.loop
@@ -432,7 +432,7 @@ def test_state_of_a_returning_member_swallows_no_publish(meanwhile: str) -> None
 
 
 def run_alone(member: Member) -> None:
-    """The gateway starts without a section [site]."""
+    """Start the gateway without a section [site]."""
     world = member.world
     world.power_cut()
     alone = world.config.model_copy(update={"site": None})

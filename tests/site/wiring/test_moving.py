@@ -90,7 +90,7 @@ class Ride:
             source.look()
 
     def end(self, at: str) -> None:
-        """The client comes to a gateway, and all becomes quiet."""
+        """Let the client come to a gateway, and wait until all is quiet."""
         self.join()
         self.sites.pass_time(2)
         self.move(at)

@@ -54,7 +54,7 @@ def publisher(sites: Sites, name: str, client_id: str = "p") -> Client:
 
 
 def kept(sites: Sites, name: str) -> list[bytes]:
-    """Payloads on its shelf."""
+    """Return the payloads on the member's shelf."""
     folder = sites.members[name].folder
     assert folder is not None
     if not (folder / FILE).exists():
@@ -696,7 +696,7 @@ class Schedule:
         self.sites.settle()
 
     def end(self) -> None:
-        """One of them dies for good, and its disk with it."""
+        """Let one member die for good, and its disk with it."""
         sites = self.sites
         self.collect()
         dead = self.random.choice(sites.names)
