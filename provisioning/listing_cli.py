@@ -279,7 +279,7 @@ def expect(
     as_json: Json = False,
 ) -> None:
     """Set how often a board is expected to measure. After three of these intervals without a
-    reading the board is reported as a problem: on the page, by status, doctor and metrics.
+    reading the board is a problem, as page, status, doctor and metrics show.
 
     Example: onceway device expect roof-1 5m
     """

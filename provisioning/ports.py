@@ -66,7 +66,7 @@ def find(board: Board) -> str:
         )
     names = ", ".join(entry.port for entry in fitting)
     raise OncewayError(
-        f"several ports have a board like {board.title}: {names}", hint="Say which one with --port"
+        f"several boards look like {board.title}: {names}", hint="Say which one with --port"
     )
 
 

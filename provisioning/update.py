@@ -122,8 +122,7 @@ def _restore(
             raise OncewayError(
                 f"{error.what}. Its old firmware could not be written back, either ({again.what})",
                 target.port,
-                f"Look at board and cable; `onceway device update {name}` finishes the update, or"
-                " restores the old firmware",
+                f"Look at board and cable; `onceway device update {name}` continues, or goes back",
             ) from error
     before.unlink(missing_ok=True)
     raise RolledBack(f"{error.what}. {name} has its old firmware again", target.port, error.hint)

@@ -528,7 +528,7 @@ def _parse(line: bytes) -> dict[str, str]:
     if found["interval"] not in ("", "never", "learn", "0") and parse(found["interval"]) is None:
         raise ValueError("interval: a time, such as 5m")
     if not re.fullmatch("|[0-9]{1,18}(,[0-9]{1,18})*", found["numbers"]):
-        raise ValueError("numbers: whole numbers, separated by commas")
+        raise ValueError("numbers: numbers with commas between them")
     return found
 
 

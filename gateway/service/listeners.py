@@ -301,8 +301,7 @@ class Listeners:
         for item in self._network:
             if item.access.accepts_no_client:
                 log.warning(
-                    "%s: no client can connect: there are no users, and anonymous clients are"
-                    " refused. See: onceway user add",
+                    "%s: no client can connect: no users, no anonymous ones. See: onceway user add",
                     item.access.section.name,
                 )
 

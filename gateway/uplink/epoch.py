@@ -41,15 +41,14 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
     old = spool.origin()
     first_new = _first_not_landed(spool, landing, number)
     # the gateway's next start forgets outdated state (gateway/store/generation.py)
-    why = f"the landing place already had another batch {number} of this store's epoch"
+    why = f"the landing place held batch {number} of it already"
     meta: dict[str, str | None] = {owner.SUCCESSOR: owner.new_number(), generation.MARK: why}
     spool.renumber(draw(), meta, first_new, new_key=True)
     log.warning(
-        "batch %d cannot be landed under the epoch %s: batches begin with number 1 again, under"
-        " the new epoch %s",
-        number,
-        old.epoch,
+        "batch numbers continue under the new epoch %s instead of %s (batch %d)",
         spool.origin().epoch,
+        old.epoch,
+        number,
     )
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from gateway.config import UplinkSection
 from gateway.errors import OncewayError
-from gateway.system.amounts import amount
 from gateway.system.causes import UNKNOWN, cause
 from gateway.uplink import epoch, owner
 from gateway.uplink.cutter import Cutter
@@ -169,8 +168,7 @@ class Uplink:
         self._proven = True
         self._renumbered = False
         self._succeeded()
-        rows, size = amount(cut.rows, "message"), amount(cut.size, "byte")
-        log.info("batch %d landed: %s, %s", cut.number, rows, size)
+        log.info("batch %d landed: %d messages, %d bytes", cut.number, cut.rows, cut.size)
         return True
 
     def _check_owner(self, landing: Landing) -> None:

@@ -152,7 +152,7 @@ def where(
 
 
 def doubts_of(folder: Path, device: str) -> list[Doubt]:
-    """Return the last entries about a device in the record of suspect sessions (`doubts.py`)."""
+    """Return the newest times at which the device got a suspect answer."""
     return [item for item in doubts.read(folder) if item.client == device][-_DOUBTS:]
 
 

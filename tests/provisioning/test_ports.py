@@ -135,8 +135,7 @@ def test_the_only_board_of_a_kind_is_found_by_its_stable_name(
     assert ports.find(board("uno")) == "/dev/serial/by-id/usb-ttyACM0"
     with pytest.raises(
         OncewayError,
-        match="several ports have a board like Arduino Nano, old boot loader: /dev/ttyUSB0,"
-        " /dev/ttyUSB1",
+        match="several boards look like Arduino Nano, old boot loader: /dev/ttyUSB0, /dev/ttyUSB1",
     ):
         ports.find(board("nano-old"))
     with pytest.raises(OncewayError, match="no Arduino Mega 2560 is plugged in"):
