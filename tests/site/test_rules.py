@@ -18,6 +18,7 @@ from gateway.site.rules.messages import (
     Give,
     Message,
     Names,
+    Query,
     State,
     decode,
     encode,
@@ -415,6 +416,25 @@ def test_an_identifier_that_is_being_released_is_unknown_when_that_is_on_disk(si
     assert site.reached["0x92"] == 0
     site.run(0.3)
     assert site.reached["PUBCOMP"] == 1
+
+
+def test_a_late_query_of_the_old_place_releases_no_identifier_of_the_new_one(site: Site) -> None:
+    """The identifier stands for another message by then, which would be taken twice."""
+    site.eager = 0.0
+    site.come("b")
+    site.client.publish()
+    site.run(0.2)
+    site.client.connect("a")
+    new = site.gateways["a"]
+    while "b" not in new.holder.records.get(site.client.name, Record()).older:
+        site.run(0.001)
+    site.client.leave()
+    assert new.member is not None
+    new.member.received("b", encode(Ask(99, (Query(site.client.name, 1),))), new.now)
+    site.run(2.0)
+    session = new.holder.records[site.client.name].session
+    assert session is not None
+    assert [identifier for identifier, _ in session.received] == [1]
 
 
 def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> None:

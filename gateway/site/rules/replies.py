@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.site.rules.contacts import Contacts
+from gateway.site.rules.decision import is_live
 from gateway.site.rules.holder import ALL_CLIENTS, Holder
 from gateway.site.rules.lookup import Lookup
 from gateway.site.rules.messages import Answer, Ask, Kind, Query, Reply, portions
@@ -69,7 +70,7 @@ class Replies:
 
         for place, question in enumerate(ask.questions):
             if question.identifier:
-                self._release(question, partial(put, place))
+                self._release(member, question, partial(put, place))
             else:
                 put(place, self._reply(member, question.client))
 
@@ -100,12 +101,15 @@ class Replies:
             restored,
         )
 
-    def _release(self, question: Query, put: Callable[[Reply], None]) -> None:
+    def _release(self, member: str, question: Query, put: Callable[[Reply], None]) -> None:
+        """Release an identifier for a member, unless our session has replaced the member's: by now
+        the identifier may stand for another message.
+        """
         client, identifier = question
         record = self._holder.record(client)
         if self._lookup.is_deciding(client):
             put(BUSY)
-        elif record is None or not record.session or record.given_to is not None:
+        elif record is None or not is_live(record) or member in record.older:
             put(NO)
         else:
             self._working.begin(client)
