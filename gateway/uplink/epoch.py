@@ -45,7 +45,7 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
     meta: dict[str, str | None] = {owner.SUCCESSOR: owner.new_number(), generation.MARK: why}
     spool.renumber(draw(), meta, first_new, new_key=True)
     log.warning(
-        "batch numbers continue under the new epoch %s instead of %s (batch %d)",
+        "batches begin with number 1 again, under the new epoch %s instead of %s (batch %d)",
         spool.origin().epoch,
         old.epoch,
         number,

@@ -283,7 +283,9 @@ def _must_hold_a_store(directory: Path) -> None:
 
 
 def _lock(directory: Path, stack: ExitStack) -> None:
-    """Lock the directory. Raises OncewayError if a gateway runs: it lands its store by itself."""
+    """Lock the directory; a read-only one is only checked. Raises Locked if its gateway or its
+    uplink runs: the uplink lands the store then.
+    """
     for name in _LOCKS:
         path = directory / name
         if os.access(directory, os.W_OK):
