@@ -612,7 +612,8 @@ def _execute(job: Job) -> None:
             "Spark needs Java 17 or 21, and there is no `java` here",
             hint="On Debian: apt-get install default-jre-headless",
         )
-    if (jars := downloaded_jars()) is not None and class_archive.is_stale(jars):
+    jars = downloaded_jars() if "--jars" in job.spark else None  # tables on S3 have others
+    if jars is not None and class_archive.is_stale(jars):
         print("This start takes longer, until: onceway ingest prepare", file=sys.stderr, flush=True)
     command = job.first()
     os.execve(command.arguments[0], command.arguments, {**os.environ, **command.environment})  # noqa: S606
