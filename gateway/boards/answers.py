@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.boards.commands import send
 from gateway.boards.listening import ALIVE_S, ANSWER_S, listen, message
 from gateway.boards.reports import UNKNOWN_COMMAND
 from gateway.errors import OncewayError
+from gateway.mqtt.packets import Publish
 from gateway.mqtt.properties import PropertyId
 from gateway.payload.answers import CORRELATION, Answer, Kind, read
-
-if TYPE_CHECKING:
-    from gateway.mqtt.packets import Publish
-    from gateway.runtime.engine import Engine
+from gateway.runtime.engine import Engine
 
 _UNKNOWN = 1
 """The refusal of a command that the board does not know."""

@@ -18,17 +18,15 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gateway.boards.admission import Registry
 from gateway.config import DEVICES_TOPIC, INSIDE
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connack, Packet, Puback, Publish
+from gateway.runtime.engine import Engine
 from gateway.runtime.internal_client import Client
 from gateway.system.jobs import Job, SavedFile
-
-if TYPE_CHECKING:
-    from gateway.boards.admission import Registry
-    from gateway.runtime.engine import Engine
 
 FILE = "device-list.json"
 DAY_S = 86_400

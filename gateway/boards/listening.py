@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 from gateway.config import INSIDE
 from gateway.errors import OncewayError
 from gateway.mqtt.packets import Connack, Packet, Publish, Suback, Subscribe, Subscription
+from gateway.runtime.engine import Engine
 from gateway.runtime.internal_client import Client
-
-if TYPE_CHECKING:
-    from gateway.runtime.engine import Engine
 
 PATIENCE_S = 10
 """Longest silence of a board on a serial line, in seconds."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway.boards.commands import send
 from gateway.boards.listening import ALIVE_S, ANSWER_S, MOST, PATIENCE_S, listen, message
 from gateway.boards.reports import UNKNOWN_COMMAND
 from gateway.errors import OncewayError, Unknown
-
-if TYPE_CHECKING:
-    from gateway.runtime.engine import Engine
+from gateway.runtime.engine import Engine
 
 MOST_LINES = MOST
 """Largest number of lines that a board can keep."""

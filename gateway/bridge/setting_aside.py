@@ -8,16 +8,14 @@ between stops the process before that commit (`Step`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from gateway.broker.aside import Bound, Message
+from gateway.broker.connection import Connection
+from gateway.broker.core import Core
 from gateway.broker.exchanges import recorded
 from gateway.broker.publish_run import RETAIN
-
-if TYPE_CHECKING:
-    from gateway.broker.connection import Connection
-    from gateway.broker.core import Core
-    from gateway.broker.session import Session
+from gateway.broker.session import Session
 
 
 class SetAside(NamedTuple):

@@ -7,14 +7,10 @@ The configuration decides who may publish there (`Config`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from gateway.broker.core import Core
 from gateway.broker.fan_out import publish
 from gateway.broker.publish_run import PublishRun
 from gateway.broker.retained import Retained
-
-if TYPE_CHECKING:
-    from gateway.broker.core import Core
 
 
 def announce(core: Core, name: str, payload: bytes) -> None:

@@ -15,14 +15,12 @@ from collections.abc import Callable
 from email.message import EmailMessage
 from email.utils import formatdate
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
+from gateway.config import NotifySection
+from gateway.notify.notices import Message
 from gateway.system.spawn import run
-
-if TYPE_CHECKING:
-    from gateway.config import NotifySection
-    from gateway.notify.notices import Message
 
 PATIENCE_S = 20.0
 MAIL = "mail"

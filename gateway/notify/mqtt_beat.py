@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
 
+from gateway.config import NotifySection
 from gateway.config.values import split_beat
 from gateway.errors import OncewayError
 from gateway.links.tls import client_context
@@ -31,9 +31,6 @@ from gateway.mqtt.packets import (
 )
 from gateway.mqtt.stream import PacketStream
 from gateway.notify.channels import PATIENCE_S
-
-if TYPE_CHECKING:
-    from gateway.config import NotifySection
 
 _ALIVE, _DEAD = b"online", b"offline"
 _LONGEST_PACKET = 65_536

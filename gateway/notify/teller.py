@@ -15,9 +15,9 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from smtplib import SMTPNotSupportedError, SMTPRecipientsRefused, SMTPResponseException
-from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
 
+from gateway.config import NotifySection
 from gateway.config.values import split_window
 from gateway.errors import OncewayError
 from gateway.notify.channels import PATIENCE_S, Channel, channels
@@ -27,9 +27,6 @@ from gateway.notify.outbox import Outbox
 from gateway.system.amounts import are, wait
 from gateway.system.jobs import LOOP_S, Job
 from gateway.system.patience import Patience
-
-if TYPE_CHECKING:
-    from gateway.config import NotifySection
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing, suppress
 from os import _exit, read
 from pathlib import Path
 from signal import SIGSTOP, SIGTERM, signal
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -36,10 +36,8 @@ from hil.clients.options import (
 )
 from hil.clients.payloads import Form, payload_of
 from hil.clients.telling import INCARNATION, tell, topic_of
+from hil.faults.loop_disk import LoopDisk
 from onceway_publisher import Publication, Publisher
-
-if TYPE_CHECKING:
-    from hil.faults.loop_disk import LoopDisk
 
 DOWN_S = 0.3  # from a kill to the next process
 WAIT_S = 600.0  # longest wait for room in the journal, or for the gateway at the end

@@ -19,13 +19,12 @@ import secrets
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from gateway.broker.session import NEVER
+from gateway.broker.session import NEVER, Session
 from gateway.broker.topic import Subscription
 from gateway.config import INSIDE, MEMBER
 from gateway.mqtt.errors import quote
-from gateway.mqtt.packets import Connect
+from gateway.mqtt.packets import Connect, Packet
 from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.topics import (
     SHARE_PREFIX,
@@ -34,6 +33,7 @@ from gateway.mqtt.topics import (
     split_shared,
     topic_filter_problem,
 )
+from gateway.runtime.engine import Engine
 from gateway.runtime.internal_client import Client, forget_members
 from gateway.site.forwarding.forwarding import MOST_FILTERS, MemberForwarding
 from gateway.site.forwarding.messages import GONE, MOST_QUEUE, WantedFilter
@@ -42,11 +42,6 @@ from gateway.site.moving.forwarders import begin
 from gateway.site.moving.neighbours import site_of
 from gateway.site.moving.new_subscriptions import Behind
 from gateway.site.moving.peer_gateway import PeerGateway
-
-if TYPE_CHECKING:
-    from gateway.broker.session import Session
-    from gateway.mqtt.packets import Packet
-    from gateway.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
 

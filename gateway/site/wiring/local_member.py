@@ -19,16 +19,21 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from gateway.broker.access import Refusal, WaitingCaller
+from gateway.broker.connection import Connection
 from gateway.broker.exchanges import released
 from gateway.broker.peer import State
+from gateway.broker.session import Session
 from gateway.broker.view import IN_DOUBT
-from gateway.mqtt.packets import Version
+from gateway.mqtt.packets import Connect, Version
 from gateway.mqtt.reason import ReasonCode
+from gateway.runtime.engine import Engine
 from gateway.site.errors import SiteError
 from gateway.site.moving.neighbours import site_of
 from gateway.site.rules.contact import START_S
+from gateway.site.rules.holder import Outcome
 from gateway.site.rules.member import Member
 from gateway.site.wiring.sessions import SessionHolder, end_with_loss, own_key, records_of
 from gateway.store.doubts import reason
@@ -36,14 +41,6 @@ from gateway.store.move_out import StoredParts
 from gateway.store.move_rows import key_of, name_of
 from gateway.store.schema import FILE, connect_to_read
 from gateway.system.logs import about, printable
-
-if TYPE_CHECKING:
-    from gateway.broker.access import Refusal, WaitingCaller
-    from gateway.broker.connection import Connection
-    from gateway.broker.session import Session
-    from gateway.mqtt.packets import Connect
-    from gateway.runtime.engine import Engine
-    from gateway.site.rules.holder import Outcome
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,13 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from gateway.broker.session import Session
+from gateway.config import Config, SiteSection
 from gateway.config.site_members import follow, unlike
 from gateway.errors import OncewayError
+from gateway.runtime.engine import Engine
 from gateway.runtime.session_rows import session_rows
 from gateway.site.forwarding.messages import FIRST as forwarding_frames
 from gateway.site.links.net import Net
@@ -33,11 +36,6 @@ from gateway.site.wiring.suspect_answers import Doubts
 from gateway.store.generation import last_generation
 from gateway.system.jobs import LOOP_S, Job
 from gateway.system.logs import printable
-
-if TYPE_CHECKING:
-    from gateway.broker.session import Session
-    from gateway.config import Config, SiteSection
-    from gateway.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,15 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
+from gateway.broker.session import Attached
 from gateway.broker.spool import ROW_OVERHEAD
+from gateway.broker.store_rows import SpoolRow
+from gateway.config import SiteSection
 from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.administration import dismiss
+from gateway.runtime.engine import Engine
 from gateway.site.moving.neighbours import site_of
 from gateway.site.moving.replicated import Replicated
 from gateway.site.replication.messages import PIECE_BYTES, Held, Row, Told, decode
@@ -34,12 +38,6 @@ from gateway.store.schema import FILE, connect
 from gateway.system.jobs import Job
 from gateway.system.logs import printable
 from gateway.uplink import copied
-
-if TYPE_CHECKING:
-    from gateway.broker.session import Attached
-    from gateway.broker.store_rows import SpoolRow
-    from gateway.config import SiteSection
-    from gateway.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
 

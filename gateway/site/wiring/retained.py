@@ -22,19 +22,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import DELETION_S, take
 from gateway.mqtt.errors import quote
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX
+from gateway.runtime.engine import Engine
 from gateway.site.shared_state.retained import RetainedSharing
 from gateway.site.shared_state.retained_entry import NEVER, Entry
+from gateway.site.shared_state.sharing import Link
 from gateway.system.logs import printable
-
-if TYPE_CHECKING:
-    from gateway.runtime.engine import Engine
-    from gateway.site.shared_state.sharing import Link
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from math import isinf
-from typing import TYPE_CHECKING
 
+from gateway.broker.broker import Broker
+from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
 from gateway.site.moving import forwarders, moving
@@ -24,10 +25,6 @@ from gateway.site.wiring.unheard import Unheard
 from gateway.store.move_records import Unfit, read_head
 from gateway.store.move_rows import Moved, SessionExport, SessionImport, key_of, name_of
 from gateway.system.logs import about, printable
-
-if TYPE_CHECKING:
-    from gateway.broker.broker import Broker
-    from gateway.broker.session import Session
 
 log = logging.getLogger(__name__)
 
