@@ -185,7 +185,7 @@ def run(
     Example: onceway hil run gateway-kills power-cuts --repeat 10 --jobs 2
     """
     if bench and core:
-        raise typer.BadParameter("--core is for a run without names of benches")
+        raise typer.BadParameter("--core cannot be combined with names of benches")
     named = labels(
         bench or sorted(benches.own_benches().keys() - (benches.BESIDE if core else set()))
     )
@@ -236,7 +236,7 @@ def run(
 @app.command()
 def glue(
     bench: Annotated[
-        str, typer.Argument(help="A TOML file with faults that the glue knows.")
+        str, typer.Argument(help="A bench (TOML file) with faults that the glue can make.")
     ] = "glue",
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the bench's.")] = None,
     folder: Directory = RUNS / "glue",

@@ -109,8 +109,8 @@ class Bench(BaseModel):
     def _identified(cls, first: int) -> int:
         if first != 1 and (first <= LEAST_USED or first & 0xFFFF == 0):
             raise ValueError(
-                f"a used board is beyond its {LEAST_USED}th publication, and no sequence has 0 as"
-                " its low 16 bits"
+                f"it must be 1 (a new board) or above {LEAST_USED} (a used one), and its low 16"
+                " bits must not all be 0"
             )
         return first
 
@@ -168,7 +168,7 @@ class Bench(BaseModel):
             behind := [kind.kind for kind in self.fault if kind.needs_ingest]
         ):
             raise ValueError(
-                f"a bench that ends at the landing place has no ingest, which {behind[0]} needs"
+                f'{behind[0]} needs an ingest, and a bench with until = "batch" has none'
             )
         return self
 
@@ -182,7 +182,7 @@ class Bench(BaseModel):
             raise ValueError("there is no board: boards is 0, and there is no table [[board]]")
         if self.readings < LEAST_READINGS * devices:
             raise ValueError(
-                f"{devices} boards need at least {LEAST_READINGS * devices} readings to break, not"
+                f"{devices} boards need at least {LEAST_READINGS * devices} readings, not"
                 f" {self.readings}"
             )
         by_radio = any(table.link == "lora" for table in self.board)
@@ -205,7 +205,7 @@ class Bench(BaseModel):
         if of_site := [k.kind for k in self.fault if k.gateways == "several" and not self.gateway]:
             raise ValueError(f"{of_site[0]} needs a site of several gateways: tables [[gateway]]")
         if alone := [kind.kind for kind in self.fault if kind.air == "only" and not self.air]:
-            raise ValueError(f"{alone[0]} is for radio boards, and there is no table [air]")
+            raise ValueError(f"{alone[0]} is for radio boards; add a table [air]")
         for kind in self.fault:
             if kind.sensors and not any(self.may_break(kind, name) for name in self.devices):
                 able = " or ".join(f'"{name}"' for name in sorted(kind.sensors))
@@ -216,7 +216,7 @@ class Bench(BaseModel):
             self.client or self.subscriber or len(self.by_air) < len(self.devices)
         ):
             raise ValueError(
-                f"what clients, and boards on lines, may see of a restored store is not judged;"
+                f"the rig cannot judge clients or boards on lines after {RESTORED};"
                 f" leave them out, or {RESTORED}"
             )
         if EACH_STEP in kinds and others:
@@ -246,7 +246,7 @@ class Bench(BaseModel):
             names = clients if kind.part == "client" else names
             if strange := [name for name in kind.on if name not in names]:
                 raise ValueError(
-                    f"{kind.kind} is for {strange[0]!r}, and there are {', '.join(names)}"
+                    f"{kind.kind} is for {strange[0]!r}, which is not one of {', '.join(names)}"
                 )
         for name in self.devices:
             once = [k.kind for k in self.fault if k.kind in ONCE_A_LINE and k.breaks(name)]
@@ -275,7 +275,7 @@ class Bench(BaseModel):
         }
         if present := [name for name, table in beyond.items() if table]:
             raise ValueError(
-                f"the rig has several gateways for simulated boards and for [[client]] alone; leave"
+                f"several gateways work only with simulated boards and [[client]]; leave"
                 f" out {present[0]} or [[gateway]]"
             )
         keys = ("modem", "trace", "foreign", "sent_before")
@@ -303,8 +303,8 @@ class Bench(BaseModel):
             if not movers or any((t.program, t.qos) != ("strict", 2) for t in movers):
                 named = "" if kind.of_all else "; name those that move by `on`"
                 raise ValueError(
-                    f'{kind.kind} needs a [[client]] with program = "strict" and qos = 2, and no'
-                    f" other one{named}"
+                    f'{kind.kind} is only for a [[client]] with program = "strict" and'
+                    f" qos = 2{named}"
                 )
 
     def _possible_by_air(self) -> None:
@@ -338,9 +338,9 @@ class Bench(BaseModel):
         for kind in self.fault:
             boards = "radio boards" if kind.air == "only" else "boards on lines"
             if beyond := [name for name in kind.on if not self.may_break(kind, name)]:
-                raise ValueError(f"{kind.kind} is for {boards}, and {beyond[0]} is none")
+                raise ValueError(f"{kind.kind} is for {boards}; {beyond[0]} is not one of them")
             if kind.of_device and not any(self.may_break(kind, name) for name in self.devices):
-                raise ValueError(f"{kind.kind} is for {boards}, and there are none")
+                raise ValueError(f"{kind.kind} is for {boards}, but this bench has none")
 
     def _possible_with_real_boards(self) -> None:
         if self.commands:

@@ -58,7 +58,7 @@ def load(name: str, **changes: object) -> Bench:
             f"Benches that come with the project: {known}",
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OncewayError(f"the bench is not TOML ({error})", name) from error
+        raise OncewayError(f"the bench is not valid TOML ({error})", name) from error
     except ValidationError as error:
         found = explain(error, Bench, text, changes)
         found += refused(data.get("config"), _length(data.get("gateway")), text)

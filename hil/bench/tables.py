@@ -229,7 +229,7 @@ class SubscriberTable(BaseModel):
         if levels[0] == "$share":
             name, levels = levels[1:2], levels[2:]
             if not levels or not levels[0] or not name[0] or "#" in name[0] or "+" in name[0]:
-                raise ValueError("a shared one is $share/NAME/FILTER, without + and # in NAME")
+                raise ValueError("a shared filter is $share/NAME/FILTER, without + and # in NAME")
         if "#" in "".join(levels[:-1]) or any(
             len(level) > 1 and ("#" in level or "+" in level) for level in levels
         ):

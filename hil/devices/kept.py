@@ -57,7 +57,7 @@ def main(
     seed: Seed,
     kills: Annotated[int, typer.Option(min=0, help="Number of kills.")] = 0,
     journal: Annotated[
-        Path | None, typer.Option(help="Of the program proper, which this option makes it.")
+        Path | None, typer.Option(help="Internal: be the publisher itself, not its supervisor.")
     ] = None,
     announced: Annotated[int, typer.Option(min=0, help="Messages that were reported.")] = 0,
 ) -> None:
@@ -182,7 +182,7 @@ async def _publish(
 
 def _tell(event: str, publication: Publication) -> None:
     if publication.incarnation != INCARNATION:
-        raise RuntimeError("the journal took itself for a copy")
+        raise RuntimeError("the publisher took its own journal for a copy")
     tell(event, sequence=publication.sequence)
 
 

@@ -163,8 +163,7 @@ class RealBoard(WiredDevice):
             await asyncio.to_thread(self._keep_key)
             if (await self._greeted())["incarnation"]:
                 raise OncewayError(
-                    "the board has been provisioned, and still has a life from before in its"
-                    " EEPROM",
+                    "the board has been provisioned, but its EEPROM still has an earlier journal",
                     str(self.port),
                 )
 
@@ -270,9 +269,7 @@ class RealBoard(WiredDevice):
             return None
         boot = self._sent.boot
         return (
-            Evidence(
-                f"the board has started, for the {boot}th time", {"boot": boot, "before": before}
-            )
+            Evidence(f"the board has started (start {boot})", {"boot": boot, "before": before})
             if really()
             else None
         )

@@ -390,7 +390,7 @@ class BoardSwapped(Strike):
             return None
         new = device.ledger.incarnation
         text = (
-            f"incarnation {old:08x} with {died.waiting} publication(s) not done gave way to"
+            f"incarnation {old:08x} with {died.waiting} unfinished publication(s) was replaced by"
             f" {new:08x}"
         )
         data = {"old": old, "new": new, "held": died.waiting, **died.place}

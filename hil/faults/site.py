@@ -183,7 +183,7 @@ class RollingRestart(SiteFault):
                 await member.start_uplink()
                 if any(codes) or await wait_for_contact(folders):
                     return None
-        text = f"{', '.join(folders)}: each ended well and came back"
+        text = f"{', '.join(folders)}: each stopped cleanly and started again"
         return Evidence(text, {"since": since, "excuses": False})
 
 

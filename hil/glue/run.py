@@ -63,7 +63,9 @@ class GlueRun:
     def __init__(self, bench: Bench, plan: Plan, folder: Path) -> None:
         if strange := [kind.kind for kind in bench.fault if kind.kind not in CAN]:
             raise OncewayError(
-                f"the glue knows no {strange[0]}", bench.title, f"It knows {', '.join(sorted(CAN))}"
+                f"the glue does not support the fault {strange[0]}",
+                bench.title,
+                f"It supports {', '.join(sorted(CAN))}",
             )
         if bench.board or bench.client:
             raise OncewayError(

@@ -48,7 +48,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
             elif (event.hop, event.event) == ("air", "replayed"):
                 lost += event.data["lost"]  # of boards and gateway: boards hear each other, too
     if (trace := air.get("trace")) and not lost:
-        reasons.append(f"the air was to lose frames as in {trace}, and lost none")
+        reasons.append(f"the air should have lost frames as in {trace}, but lost none")
     if air.get("foreign") and foreign < air["foreign_frames"]:
         planned = air["foreign_frames"]
         reasons.append(
@@ -57,7 +57,9 @@ def doubts(events: Sequence[Event]) -> list[str]:
     if air.get("foreign"):
         reasons += [f"{line} has heard nothing of the foreign radio" for line in sorted(deaf)]
     if air.get("sent_before") and hour < BUDGET - AN_ANSWER:
-        reasons.append(f"the gateway's airtime was to run out, and it sent {hour:.1f} s in an hour")
+        reasons.append(
+            f"the gateway should have used up its airtime, but sent only {hour:.1f} s in an hour"
+        )
     return reasons
 
 

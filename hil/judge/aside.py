@@ -24,7 +24,7 @@ def _quarantined(seen: Seen) -> Iterator[str]:
     copies = 0
     for origin, number in sorted(seen.quarantined):
         if origin in own:
-            yield f"batch {number} of {origin} is in quarantine, and nothing has damaged it"
+            yield f"batch {number} of {origin} is in quarantine, but no fault has damaged it"
         copies += origin not in own
     planned = sum(kind == DAMAGED for kind in seen.planned.values())
     least = seen.happened[DAMAGED] if "table" in seen.complete else 0
@@ -38,11 +38,11 @@ def _conflicting(seen: Seen) -> Iterator[str]:
     # the ingest has the limit by which two times of a reading may differ
     may = {(key, one.payload) for key, one, kept in beside if _times_differ(one, kept)}
     for key, _ in sorted(found - due - may):
-        yield f"{key} is in `_conflicts`, and nothing else has landed under it"
+        yield f"{key} is in `_conflicts`, but only one payload has landed under it"
     if seen.claim == "table" and "table" in seen.complete and seen.ours:
         for key, _ in sorted(due - found):
             if ("batch", key) not in seen.waiting:
-                yield f"{key} has landed in two payloads, and the second is not in `_conflicts`"
+                yield f"{key} has landed in two payloads, but the second is not in `_conflicts`"
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:

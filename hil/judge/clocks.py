@@ -179,7 +179,7 @@ class Clocks:
         lost = line.lost(life)
         welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
         if not welcomes:
-            return "it has a time, and no gateway had given the board one"
+            return "it has a time, but no gateway had given the board a time"
         for welcome in welcomes:
             delay = sum(span.by for span in line.late if span.near(welcome, welcome, S))
             # the board's loss since the WELCOME; or, for an earlier sample, until the WELCOME
@@ -189,7 +189,7 @@ class Clocks:
                 high = max(self._offsets) + sampled + shift + LATE_NS + late
                 if low <= ns <= high:
                     return None
-        return f"its time is {_utc(ns)}, and it was sampled at {_utc(self._offsets[0] + sampled)}"
+        return f"its time is {_utc(ns)}, but it was sampled at {_utc(self._offsets[0] + sampled)}"
 
     def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
         """Return the mistake in a reading's error of its time, or None: the error is missing, too
@@ -232,7 +232,7 @@ class Clocks:
         together = [one for of_device in off.values() for one in of_device]
         offsets_of = {"boards tell": together, **{f"{name} tells": of for name, of in off.items()}}
         wrong = [
-            f"all times that {subject} are too {by} and more"
+            f"all times that {subject} are too {by} or more"
             for subject, of in offsets_of.items()
             if (by := _always(of))
         ]
@@ -243,7 +243,7 @@ class Clocks:
     ) -> str | None:
         met = line.met(life)
         if met is not None and met <= sampled - JOURNALLED_NS:
-            return "it has no time, and the board had met the gateway before it sampled"
+            return "it has no time, although the board had met the gateway before it sampled"
         # a payload without a time may be on its way when the gateway learns the time
         late = self.unknown and not any(life[0] <= t < arrived - SETTLES_NS for t in line.welcomes)
         if arrived < life[1] and not late:
@@ -264,7 +264,7 @@ class Clocks:
             if low <= us * 1000 <= high:
                 return None
         first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
-        return f"`received` is {_utc(us * 1000)}, and it came from {first} to {last}"
+        return f"`received` is {_utc(us * 1000)}, but it was received between {first} and {last}"
 
     def batch_mistake(
         self, landed: int | None, ingested: int | None, sampled: int, seen: int
@@ -283,7 +283,7 @@ class Clocks:
             return None
         first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
         times = " and ".join(_utc(us * 1000) for us in (landed, ingested))
-        return f"`landed` and `ingested` are {times}, and it was taken between {first} and {last}"
+        return f"`landed` and `ingested` are {times}, but ingested between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
         """Return the possible shifts of the gateway's clock between these times. From the settling
@@ -336,7 +336,7 @@ def unseen_jumps(events: Iterable[Event]) -> list[str]:
                     until = data.get("until", event.t)
                     jumps[data["fault"]] = _Span(data["since"], until, data["shift"])
     return [
-        f"{fault} happened, and no row was received at the time to which the clock had jumped"
+        f"{fault} happened, but no row was received at the time to which the clock had jumped"
         for fault, jump in jumps.items()
         if offset is None
         or not any(

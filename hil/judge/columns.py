@@ -35,16 +35,16 @@ def wrong(
     """
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:
-        return f"its topic is {columns.get('topic')!r}, and was {published['topic']!r}"
+        return f"its topic is {columns.get('topic')!r}, but was {published['topic']!r}"
     # later hops leave out the gateway's own name for the device
     client = key.device if nameless or STAYS not in columns else None
     if columns.get("client", client) != client:
-        return f"its client is {columns['client']!r}, and must be {client!r}"
+        return f"its client is {columns['client']!r}, but must be {client!r}"
     if "undecodable" in columns and (columns["undecodable"] is None) != (found.records is not None):
-        return f"`undecodable` is {columns['undecodable']!r}, and the payload is another"
+        return f"`undecodable` is {columns['undecodable']!r}, but the payload differs"
     if gateways and found.origin.partition("/")[0] not in gateways:
         named = " or ".join(map(repr, sorted(gateways)))
-        return f"its origin is {found.origin!r}, and the gateway is {named}"
+        return f"its origin is {found.origin!r}, but the gateway is {named}"
     why = None
     if "received" in columns:
         why = clocks.received(columns["received"], _sampled(board), found.t)
@@ -142,7 +142,7 @@ def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[s
             if "batch" in found.columns
         )
     return [
-        f"batch {number} of {origin} has {count} rows, and may have {most}"
+        f"batch {number} of {origin} has {count} rows, but may have at most {most}"
         for (origin, number), count in sorted(rows.items())
         if count > most
     ]
@@ -181,11 +181,11 @@ def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> st
     if row is None:
         where = f"{found.origin} position {found.position}"
         seen = before == STAYS and rows
-        return f"it says that it was {where}, and it was not" if seen else None
+        return f"it says that it was {where}, but it was not" if seen else None
     for name in found.columns.keys() & row.columns.keys():
         if name != "client" and found.columns[name] != row.columns[name]:
-            return f"its {name} is {found.columns[name]!r}, and was {row.columns[name]!r}"
+            return f"its {name} is {found.columns[name]!r}, but was {row.columns[name]!r}"
     written = row.columns.get("written")
     if written is not None and abs(found.columns.get("landed", written) - written) > WRITTEN_US:
-        return f"`landed` is {found.columns['landed']}, and its manifest was written at {written}"
+        return f"`landed` is {found.columns['landed']}, but its manifest was written at {written}"
     return None

@@ -57,10 +57,10 @@ def disobeyed(seen: Seen) -> list[str]:
         )
         if obeyed != sent and (whole or obeyed != sent[: len(obeyed)]):
             found_faults.append(
-                f"{device} was given the intervals {_numbers(sent)} and obeyed {_numbers(obeyed)}"
+                f"{device} was given the intervals {_numbers(sent)}, but obeyed {_numbers(obeyed)}"
             )
         found = (why for stretch in _stretches(device, seen) if (why := stretch.wrong()))
-        found_faults += [f"{device} noted a command and {why}" for why in found]
+        found_faults += [f"{device} noted a command, but {why}" for why in found]
     return found_faults
 
 

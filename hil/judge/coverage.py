@@ -142,7 +142,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
     reasons += misplaced(events)
     reasons += unseen_jumps(events)
     return reasons + [
-        f"{name} published before all that was to break it and to look at it was armed"
+        f"{name} published before all faults and observers were armed"
         for name in held_names
         if armed is not None and published.get(name, armed) < armed
     ]

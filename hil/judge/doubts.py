@@ -47,7 +47,7 @@ def found(seen: Seen) -> list[str]:
     ]
     doubts += _missing_rig_reports(seen) if seen.ours else []
     if seen.expected_copies and not seen.copies:
-        doubts.append("no gateway has landed what the one that is gone for good had acknowledged")
+        doubts.append("no other gateway has landed what the dead one had acknowledged")
     doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
     return doubts
 
@@ -55,7 +55,10 @@ def found(seen: Seen) -> list[str]:
 def _missing_rig_reports(seen: Seen) -> Iterator[str]:
     """Yield missing reports of the rig about itself, for a run that went to its end."""
     if not seen.armed:
-        yield "the history does not say that all was armed before the first publication"
+        yield (
+            "the history does not say that all faults and observers were armed before the first"
+            " publication"
+        )
     for fault in sorted(seen.planned.keys() - seen.announced):
         yield f"the history does not announce the planned fault {fault}"
     for line in seen.devices:
@@ -106,7 +109,7 @@ def never_sent_again(seen: Seen, hit: Mapping[str, Mapping[str, int]]) -> list[s
         return []
     return [
         f"faults fell into the window `{COMMITTED}`,"
-        " and no board has sent again what the store had already"
+        " but no board has sent a publication again that the store already had"
     ]
 
 

@@ -37,7 +37,7 @@ def wrong(
         if len(payloads) > 1:
             mistakes.append(f"{name} has {len(payloads)} contents")
         mistakes += [
-            f"{name} names {', '.join(strange)}, and the rig has added no such board"
+            f"{name} names {', '.join(strange)}, but the rig has added no such board"
             for payload in payloads
             if (strange := sorted(_names(payload) - set(devices)))
         ]

@@ -127,7 +127,7 @@ def _same(due: Row, found: Row) -> bool:
 
 def _difference(found: Row, due: Row) -> str:
     if str(found) != str(due):
-        return f"{found}, and the payload says {due}"
+        return f"{found}, but the payload says {due}"
     wanted = asdict(due)
     name = next(name for name, value in asdict(found).items() if repr(value) != repr(wanted[name]))
     return f"the {name} of {found} is {getattr(found, name)!r}, and not {wanted[name]!r}"

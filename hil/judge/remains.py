@@ -89,7 +89,7 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
             yield f"{event.hop} has {rows} row(s) of no session in its table {table}"
     if data["under_way"] and alone:
         clients = ", ".join(data["under_way"])
-        yield f"{event.hop} has packet identifiers in use of {clients}, and nothing is under way"
+        yield f"{event.hop} has packet identifiers in use of {clients}, but no message is under way"
     if temporary := [file for file in data["files"] if TEMPORARY.search(file)]:
         yield f"{event.hop} has left {', '.join(temporary)}"
     if len(data["files"]) > MOST_FILES:
@@ -110,12 +110,12 @@ def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
     most = FEW | {name: sum(tables.get(one, 0) for one in of) for name, of in ACCOUNTED.items()}
     for table in sorted(tables.keys() - {*EMPTY, *ALONE, *GROWING}):
         if tables[table] > (due := most.get(table, 0)):
-            yield f"{gateway} has {tables[table]} row(s) in its table {table}, and use for {due}"
+            yield f"{gateway} has {tables[table]} row(s) in its table {table}, and needs only {due}"
 
 
 def _at_landing(data: dict[str, Any]) -> Iterator[str]:
     if data["strange"]:
-        yield f"at the landing place is what belongs to no batch: {', '.join(data['strange'])}"
+        yield f"files at the landing place belong to no batch: {', '.join(data['strange'])}"
 
 
 def _opened(events: Sequence[Event], peers: int) -> list[str]:

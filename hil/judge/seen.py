@@ -498,7 +498,7 @@ class Seen:
             return None if sent else "its payload differs from the sent one"
         wanted = board.records or ()
         if found.records is None or not says(found.records, wanted):
-            return f"it says {_records_text(found.records)}, and must say {_records_text(wanted)}"
+            return f"it says {_records_text(found.records)}, but must say {_records_text(wanted)}"
         if board.sampled is None:
             return None
         # a later sending may lack its time: each form has an arrival of its own

@@ -110,7 +110,7 @@ def doubts(events: Iterable[Event]) -> list[str]:
         for subscriber in subscribers
         if not subscriber.complete
     ] + [
-        f"{subscriber.name} got nothing at QoS {qos}, and there was something while it listened"
+        f"{subscriber.name} got nothing at QoS {qos}, but some were published to it"
         for subscriber in subscribers
         if subscriber.complete
         if subscriber.share is None  # another subscriber of its share may have it
@@ -306,7 +306,7 @@ class _Model:
         data = event.data
         topic, sequence = str(data["topic"]), data["sequence"]
         if not matches(self.subscriber.filter, topic):
-            yield f"got what its filter {self.subscriber.filter} does not match", topic
+            yield f"got a message that its filter {self.subscriber.filter} does not match", topic
         if sequence is None and topic in self.of_clients:
             yield "got a client's message without its identity", topic
             return

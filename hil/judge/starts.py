@@ -39,7 +39,7 @@ class _Board:
             possible = range(self._life(t - READ_NS), self._life(t) + 1)
             known = [boots[life] for life in possible if life in boots]
             if len(known) == len(possible) and boot & BOOT_MASK not in known:
-                yield f"greeted as start {boot}, and its status reports start {known[-1]}"
+                yield f"greeted as start {boot}, but its status reports start {known[-1]}"
 
     def _life(self, t: int) -> int:
         return bisect_right(self.starts, t)

@@ -47,7 +47,7 @@ def differences(folder: Path) -> Iterator[str]:
     files = [_typed(rows, read.schema) for rows in files]
     whole = pa.concat_tables(files)
     if read.count_rows() != len(whole):
-        yield f"{folder.name} has {read.count_rows()} rows, and its files have {len(whole)}"
+        yield f"{folder.name} has {read.count_rows()} rows, but its files have {len(whole)}"
     newest = sorted(files, key=lambda rows: _newest_time(rows, "ingested"))[-MOST_FILES:]
     duckdb = _duckdb([str(folder / unquote(path)) for path in paths])
     for name in (name for name in read.schema.names if name in whole.column_names):
@@ -165,5 +165,5 @@ def _shrunk(folder: Path, newest: int) -> Iterator[str]:
             yield f"{folder.name} cannot be read as of version {version}: {error}"
             continue
         if rows < before:
-            yield f"{folder.name} has {rows} rows in version {version}, and had {before} before it"
+            yield f"{folder.name} has {rows} rows in version {version}, but {before} before that"
         before = rows

@@ -45,7 +45,7 @@ class LandingHop:
             except FileNotFoundError:
                 if manifest.exists() and manifest not in self._entered_manifests:
                     self._entered_manifests.add(manifest)
-                    text = f"{origin} has published batch {number}, and its data are not there"
+                    text = f"{origin} has published batch {number}, but its data file is missing"
                     self._history.add("batch", "contradiction", text=text)
                 continue  # the landing place went away, or nothing is there to read
             written = manifest.stat().st_mtime_ns // 1000

@@ -393,10 +393,10 @@ def _percentile(delays: list[float], share: int) -> float | None:
 def _broken(name: str, value: float | None, limit: float) -> str | None:
     """Return the mistake in a limit; None if it was kept."""
     if value is None:
-        return f"{name} is unknown, and the limit is {limit:g}"
+        return f"{name} is unknown; the limit is {limit:g}"
     if name in AT_LEAST:
-        return f"{name} is {value:.1f}, and must be at least {limit:g}" if value < limit else None
-    return f"{name} is {value:.1f}, and must not exceed {limit:g}" if value > limit else None
+        return f"{name} is {value:.1f}, but must be at least {limit:g}" if value < limit else None
+    return f"{name} is {value:.1f}, but must not exceed {limit:g}" if value > limit else None
 
 
 def _rounded(value: float | None) -> float | None:

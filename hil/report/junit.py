@@ -71,7 +71,7 @@ def _suite(root: ElementTree.Element, run: Findings) -> None:
             ElementTree.SubElement(
                 case,
                 "error",
-                message=f"planned at {fault.place}, and did not happen",
+                message=f"planned at {fault.place}, but did not happen",
                 type="unknown",
             )
         else:

@@ -104,7 +104,7 @@ def _other_counts(result: Result) -> str:
         f"{undelivered} at QoS 0 not delivered": undelivered,
         f"{left_behind} left behind in a board that was swapped": left_behind,
         f"{died} gone with the card of a dead gateway": died,
-        f"{_twice(result)} there more than once, as may be": _twice(result),
+        f"{_twice(result)} arrived more than once, as is allowed for them": _twice(result),
     }
     return "".join(f"; {one}" for one, count in phrases.items() if count)
 

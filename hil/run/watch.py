@@ -178,7 +178,7 @@ class Watch:
             folder = self._folder.of(name)
             files = sorted(path.name for path in folder.data.glob("batches/*"))
             if len(files) > 1 and spool.landed >= spool.committed and not spool.kept:
-                text = f"all has landed, and {folder.data.name} still has {', '.join(files)}"
+                text = f"all rows have landed, but {folder.data.name} still has {', '.join(files)}"
                 self._history.add("uplink", "contradiction", text=text)
 
     def read_ends(self) -> None:

@@ -139,7 +139,7 @@ def describe(trace: Trace) -> dict[str, Any]:
 def _spare(recording: str, out: Path) -> None:
     """Raise OncewayError if writing `out` would destroy the recording, which cannot be repeated."""
     if out.exists() and out.samefile(place(recording)):
-        raise OncewayError("this is the recording itself", str(out), "Give --out another name")
+        raise OncewayError("--out is the recording itself", str(out), "Name another file")
 
 
 def _line(trace: Trace) -> str:
@@ -147,7 +147,7 @@ def _line(trace: Trace) -> str:
     share = trace.lost / trace.sent if trace.sent else 0.0
     parts = [f"{trace.sent} frames in {trace.seconds:.0f} s", f"{trace.lost} lost ({share:.2%})"]
     parts += [
-        f"bursts of {found['mean_burst']:.1f} frames in the mean, {max(trace.bursts(), default=0)}"
+        f"bursts of {found['mean_burst']:.1f} frames on average, {max(trace.bursts(), default=0)}"
         " at most"
     ]
     parts += [f"{trace.repeats} copies", f"{trace.resets} resets of the counter"]

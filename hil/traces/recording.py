@@ -233,7 +233,7 @@ def _row(row: Mapping[str, Any], path: Path, number: int) -> _Row:
             return read(found[1])
         except (TypeError, ValueError, OverflowError) as error:
             raise OncewayError(
-                f"line {number} says {found[0]} = {found[1]!r}, which does not fit",
+                f"line {number} says {found[0]} = {found[1]!r}, which cannot be read",
                 str(path),
                 f"Write {FORMS[column]}",
             ) from error

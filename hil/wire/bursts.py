@@ -20,7 +20,7 @@ class Bursts:
     def __init__(self, gap: float, length: float, seed: str) -> None:
         if gap < 1 or length < 1:
             raise ValueError(
-                f"a gap and a burst are at least one byte long in the mean, not {gap} and {length}"
+                f"a gap and a burst are at least one byte long on average, not {gap} and {length}"
             )
         self._means = {False: gap, True: length}
         self._random = random.Random(seed)

@@ -54,7 +54,7 @@ def open_board(path: Path, baud: int) -> int:
     """
     rate = getattr(termios, f"B{baud}", None)
     if rate is None:
-        raise OncewayError(f"a serial port knows no {baud} bits per second", str(path))
+        raise OncewayError(f"a serial port does not support {baud} bits per second", str(path))
     fd = -1
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)

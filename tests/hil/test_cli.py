@@ -145,7 +145,7 @@ def test_firmware_that_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_too_few_readings_for_the_faults(tmp_path: Path) -> None:
     done = runner.invoke(cli.app, ["demo", "--readings", "3", "--dir", str(tmp_path / "run")])
-    assert "need at least 8 readings to break, not 3" in str(done.exception)
+    assert "need at least 8 readings, not 3" in str(done.exception)
 
 
 def test_the_list_names_every_bench_that_ships() -> None:
@@ -265,7 +265,7 @@ def test_a_recorded_link_is_for_a_bench_that_replays_one(monkeypatch: pytest.Mon
     ("bench", "reason"),
     [
         ("clients", r"without \[\[board\]\] and \[\[client\]\]"),
-        ("resets", "the glue knows no board-reset"),
+        ("resets", "the glue does not support the fault board-reset"),
     ],
 )
 def test_the_glue_takes_no_bench_with_what_it_does_not_know(

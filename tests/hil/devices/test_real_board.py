@@ -66,7 +66,7 @@ def test_invalid_port_and_invalid_rate_are_refused(pty: tuple[int, Path], tmp_pa
     (tmp_path / "file").write_text("")
     with pytest.raises(OncewayError, match="cannot open the board's port"):
         hear_hello(tmp_path / "file", 115200, 1)
-    with pytest.raises(OncewayError, match="a serial port knows no 12345 bits per second"):
+    with pytest.raises(OncewayError, match="a serial port does not support 12345 bits per second"):
         hear_hello(pty[1], 12345, 1)
 
 

@@ -49,7 +49,7 @@ def test_a_kill_behind_a_commit_must_make_a_board_send_again(
 ) -> None:
     result = check([*killed(COMMITTED), *sent])
     assert result.verdict is verdict
-    told = "no board has sent again what the store had already"
+    told = "no board has sent a publication again that the store already had"
     assert any(told in reason for reason in result.reasons) is (verdict is Verdict.UNKNOWN)
 
 
@@ -63,4 +63,4 @@ def test_repetition_is_not_required_of_clients() -> None:
     client = Event(S, "board", "publication", {**message, "topic": "t", "payload": "00"})
     events = [begin("table", 3, messages=1), *killed(COMMITTED)[1:], client]
     told = check(events).reasons
-    assert not any("sent again" in reason for reason in told)
+    assert not any("again that the store" in reason for reason in told)

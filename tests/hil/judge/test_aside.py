@@ -38,7 +38,7 @@ def test_a_copy_that_a_fault_has_damaged_is_in_quarantine_and_nothing_else() -> 
 
 def test_a_batch_of_the_gateway_itself_is_never_in_quarantine() -> None:
     assert check([*run_of(3), quarantined("e")]).reasons == [
-        "batch 2 of site/e is in quarantine, and nothing has damaged it"
+        "batch 2 of site/e is in quarantine, but no fault has damaged it"
     ]
 
 
@@ -55,10 +55,10 @@ def test_a_conflict_is_between_two_payloads_that_landed(landed_twice: bool) -> N
             if is_of(event, 3) and event.hop in HOPS[1:3]:
                 data = {**event.data, "position": 99, "payload": conflict["payload"]}
                 events.append(Event(event.t, event.hop, event.event, data))
-    told = "uno-1 00c0ffee 3 is in `_conflicts`, and nothing else has landed under it"
+    told = "uno-1 00c0ffee 3 is in `_conflicts`, but only one payload has landed under it"
     assert (told in check(events).reasons) is not landed_twice
     # and the other way round
-    told = "uno-1 00c0ffee 3 has landed in two payloads, and the second is not in `_conflicts`"
+    told = "uno-1 00c0ffee 3 has landed in two payloads, but the second is not in `_conflicts`"
     assert told not in check(events).reasons
     events = [event for event in events if event.event != "conflict"]
     assert (told in check(events).reasons) is landed_twice
@@ -83,11 +83,11 @@ def test_a_board_may_put_a_reading_in_other_words(
         if is_of(event, 3) and event.hop == "batch":
             data = {**event.data, "position": 99, "payload": again}
             events.append(Event(event.t, event.hop, event.event, data))
-    due = "uno-1 00c0ffee 3 has landed in two payloads, and the second is not in `_conflicts`"
+    due = "uno-1 00c0ffee 3 has landed in two payloads, but the second is not in `_conflicts`"
     assert (due in check(events).reasons) is not wrong
     key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 3, "gateway": "site"}
     events.append(Event(9, "table", "conflict", {**key, "payload": again, "epoch": "e"}))
-    told = "uno-1 00c0ffee 3 is in `_conflicts`, and nothing else has landed under it"
+    told = "uno-1 00c0ffee 3 is in `_conflicts`, but only one payload has landed under it"
     assert (told in check(events).reasons) is wrong
 
 
@@ -99,7 +99,7 @@ def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> No
             said = {"origin": "site/copy", "payload": event.data["payload"] + "21", "batch": 1}
             events.append(Event(event.t, event.hop, event.event, {**event.data, **said}))
     assert check(events).reasons == [
-        "uno-1 00c0ffee 2 has landed in two payloads, and the second is not in `_conflicts`"
+        "uno-1 00c0ffee 2 has landed in two payloads, but the second is not in `_conflicts`"
     ]
     key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2}
     events.append(Event(9, "table", "conflict", {**key, "payload": payload("uno-1", 14, 2) + "21"}))

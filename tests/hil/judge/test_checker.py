@@ -273,7 +273,7 @@ def test_a_status_is_judged_alike_and_counted_apart() -> None:
     altered = check([*events, *(row(hop, 5) for hop in HOPS[1:])])
     assert wrong(altered) == [("uno-1", 3, Outcome.ALTERED, "spool")]
     assert altered.offenders[0].why == (
-        "it says uno-1:boot=5, uno-1:cause=1, and must say uno-1:boot=4, uno-1:cause=1"
+        "it says uno-1:boot=5, uno-1:cause=1, but must say uno-1:boot=4, uno-1:cause=1"
     )
 
 
@@ -505,7 +505,8 @@ GAVE_UP = "nothing moved any more, and the run gave up waiting"
         ),
         (
             [e for e in run_of(3) if e.event != "armed"],
-            "the history does not say that all was armed before the first publication",
+            "the history does not say that all faults and observers were armed before the first"
+            " publication",
         ),
         (
             [e for e in run_of(3) if (e.event, e.data.get("line")) != ("count", "uno-1")],
@@ -613,7 +614,7 @@ def test_a_command_that_is_not_obeyed_once_and_in_order_fails_the_run(obeyed: li
     result = check(run_of(1) + commanded(201, 202, obeyed=obeyed))
     told = ", ".join(map(str, obeyed)) or "none"
     assert result.verdict is Verdict.FAILS
-    assert result.reasons[0] == f"uno-1 was given the intervals 201, 202 and obeyed {told}"
+    assert result.reasons[0] == f"uno-1 was given the intervals 201, 202, but obeyed {told}"
 
 
 def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_rest() -> None:
@@ -634,7 +635,7 @@ def test_a_command_that_is_noted_and_not_obeyed_fails_the_run(count: int, told: 
     noted[-1].data["cycle"] = HZ // 2
     result = check([*run_of(count), *noted])
     assert result.verdict is Verdict.FAILS
-    assert result.reasons[0].startswith("uno-1 noted a command and took ")
+    assert result.reasons[0].startswith("uno-1 noted a command, but took ")
     assert result.reasons[0].endswith(f" ms, at {told} ms")
     # another start reads the EEPROM: its samples are a separate stretch
     again = [
@@ -659,7 +660,7 @@ def test_conversions_that_became_no_reading_count_as_samples() -> None:
     events = without(run_of(6), HOPS, 4)
     events = [event for event in events if not (event.hop == READINGS and is_of(event, 4))]
     events += commanded(1000, obeyed=[1000])
-    assert "uno-1 noted a command and took" in check(events).reasons[0]
+    assert "uno-1 noted a command, but took" in check(events).reasons[0]
     for event in events:
         if event.hop == "board" and is_of(event, 5):
             event.data["records"].append(["uno-1:missed", 1, None, None])

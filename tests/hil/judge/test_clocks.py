@@ -59,13 +59,13 @@ def test_a_time_is_right_within_its_bound_and_wrong_beyond() -> None:
     for error in (-early, -1, 0, late):
         assert told(made, UTC + 150 + error) == ""
     for error in (-early - 1, late + 1, HOUR, -HOUR, -UTC):
-        assert "and it was sampled at 2023-11-14T22:15:50" in told(made, UTC + 150 + error)
+        assert "but it was sampled at 2023-11-14T22:15:50" in told(made, UTC + 150 + error)
 
 
 def test_time_before_any_gateway_time_is_an_error() -> None:
     made = clocks()
     assert told(made, UTC + 250, 250, 251) == (
-        "it has a time, and no gateway had given the board one"
+        "it has a time, but no gateway had given the board a time"
     )
     # told after the sample, in the same life: the board reckons back
     assert told(clocks(said("welcome", 260)), UTC + 250, 250, 261) == ""
@@ -77,7 +77,7 @@ def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival
     assert told(made, None, 100.5, 201) == ""
     assert told(made, None, 250, FAR) == "" or "life" in told(made, None, 250, FAR)
     assert told(made, None, 150, 201) == (
-        "it has no time, and the board had met the gateway before it sampled"
+        "it has no time, although the board had met the gateway before it sampled"
     )
     # a status whose slot was begun before that, and is whole a little later
     assert told(made, None, 102.2, 201) == ""
@@ -90,7 +90,7 @@ def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival
 def test_reading_may_lack_the_time_before_the_gateway_knows_it() -> None:
     fault = {"kind": "clock-unknown"}
     made = clocks(said("welcome", 201, timed=False), said("publish", 202, direction="up"))
-    assert "no gateway had given the board one" in told(made, UTC + 250, 250, 251)
+    assert "no gateway had given the board a time" in told(made, UTC + 250, 250, 251)
     assert "in which it was sampled" in told(made, None, 250, 251), "of a gateway with the time"
     learnt = (said("welcome", 201, timed=False), said("time", 260))
     made = clocks(*learnt, said("publish", 202, direction="up"), faults=[fault])
@@ -213,7 +213,9 @@ def test_received_lies_between_sample_and_sight(error: float) -> None:
     assert made.received((UTC + 151) * 1_000_000 + RECEIVED_NS // 1000, sampled, seen) is None
     wrong = made.received(int((UTC + 150 + error) * 1_000_000), sampled, seen)
     assert wrong
-    assert "and it came from 2023-11-14T22:15:50.000+00:00 to 2023-11-14T22:15:51" in wrong
+    assert (
+        "but it was received between 2023-11-14T22:15:50.000+00:00 and 2023-11-14T22:15:51" in wrong
+    )
 
 
 def test_received_may_jump_with_the_clock_and_may_not_be_missing() -> None:
@@ -299,14 +301,14 @@ def worded(event: Event, seconds: int) -> dict[str, Any]:
 
 def test_a_few_seconds_off_are_wrong_if_all_times_are() -> None:
     assert told_off(-2) == []
-    assert told_off(-3) == ["all times that boards tell are too early, by 3.0 s and more"]
+    assert told_off(-3) == ["all times that boards tell are too early, by 3.0 s or more"]
     assert told_off(-3, 9) == []
     assert told_off(1) == []
-    assert told_off(2) == ["all times that boards tell are too late, by 2.0 s and more"]
+    assert told_off(2) == ["all times that boards tell are too late, by 2.0 s or more"]
 
 
 def test_one_board_whose_times_are_all_off_is_wrong_beside_others() -> None:
     assert told_off(-3, 20, "uno-1") == [
-        "all times that uno-1 tells are too early, by 3.0 s and more"
+        "all times that uno-1 tells are too early, by 3.0 s or more"
     ]
     assert told_off(-3, 19, "uno-1") == []

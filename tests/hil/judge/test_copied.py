@@ -127,4 +127,4 @@ def test_unlanded_copies_of_a_dead_gateway_leave_a_doubt() -> None:
     assert check([*HELD, *copied(HELD), died]).verdict is Verdict.HOLDS
     found = check([*HELD, died])
     assert found.verdict is Verdict.UNKNOWN
-    assert found.reasons[0].startswith("no gateway has landed what")
+    assert found.reasons[0].startswith("no other gateway has landed what")

@@ -108,9 +108,7 @@ def test_publications_before_arming_are_named() -> None:
 
     armed = Event(10, "rig", "armed", {"held": ["uno-1", "uno-2"]})
     events = [publication(9, "uno-1"), armed, publication(11, "uno-2"), publication(5, "real-1")]
-    assert doubts(events) == [
-        "uno-1 published before all that was to break it and to look at it was armed"
-    ]
+    assert doubts(events) == ["uno-1 published before all faults and observers were armed"]
     assert doubts(events[1:]) == []
 
 

@@ -50,18 +50,21 @@ def test_clean_store_and_landing_place_are_right() -> None:
             {"tables": {"batch": 3, "batch_content": 4}},
             "has 4 row(s) in its table batch_content, and",
         ),
-        ({"tables": {"session": 2, "flow": 3}}, "has 3 row(s) in its table flow, and use for 2"),
-        ({"tables": {"spool_check": 9}}, "has 9 row(s) in its table spool_check, and use for 2"),
+        ({"tables": {"session": 2, "flow": 3}}, "has 3 row(s) in its table flow, and needs only 2"),
+        ({"tables": {"spool_check": 9}}, "has 9 row(s) in its table spool_check, and needs only 2"),
         (
             {"tables": {"origin": 1, "session": 0}},
-            "has 1 row(s) in its table origin, and use for 0",
+            "has 1 row(s) in its table origin, and needs only 0",
         ),
-        ({"tables": {"new_table": 1}}, "has 1 row(s) in its table new_table, and use for 0"),
+        ({"tables": {"new_table": 1}}, "has 1 row(s) in its table new_table, and needs only 0"),
         ({"files": {"gateway.db-wal": 9_000_000}}, "has 9000000 bytes in its file gateway.db-wal"),
         ({"files": {"history.json": 9_000_000}}, "has 9000000 bytes in its file history.json"),
         ({"sessions": ["uno-1", "ghost"]}, "has a session of ghost, which is not a client of the"),
         ({"orphans": {"flow": 3}}, "has 3 row(s) of no session in its table flow"),
-        ({"under_way": ["uno-1"]}, "has packet identifiers in use of uno-1, and nothing is under"),
+        (
+            {"under_way": ["uno-1"]},
+            "has packet identifiers in use of uno-1, but no message is under",
+        ),
         *(
             ({"files": {name: 1}}, f"has left {name}")
             for name in ("batches/.7.parquet", "generation.tmp", "boards.json~", "gateway.db.new")
@@ -77,7 +80,7 @@ def test_temporary_data_must_be_gone(data: dict[str, Any], why: str) -> None:
 def test_stray_file_at_the_landing_place_is_reported() -> None:
     events = [*run_of(3), Event(9, "landing", "remains", {"strange": ["site/e/.7.json"]})]
     assert check(events).reasons == [
-        "at the landing place is what belongs to no batch: site/e/.7.json"
+        "files at the landing place belong to no batch: site/e/.7.json"
     ]
 
 

@@ -110,7 +110,7 @@ def test_a_batch_has_no_more_rows_than_it_may() -> None:
         told = Event(run.t, run.hop, run.event, {**run.data, "batch_count": most})
         result = check([told, *events])
         assert result.verdict is verdict
-    assert result.reasons[0] == "batch 1 of site/e has 2 rows, and may have 1"
+    assert result.reasons[0] == "batch 1 of site/e has 2 rows, but may have at most 1"
 
 
 def test_a_batch_has_landed_when_its_manifest_was_written() -> None:

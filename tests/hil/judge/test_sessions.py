@@ -77,7 +77,7 @@ def test_subscriber_without_messages_leaves_a_doubt(qos: int, clean: bool) -> No
     run.gets(*[99] * (qos > 0))
     assert run.ends() == []
     assert doubts(run.events) == [
-        f"subscriber-1 got nothing at QoS {qos}, and there was something while it listened"
+        f"subscriber-1 got nothing at QoS {qos}, but some were published to it"
     ]
     run.gets(2)
     assert doubts(run.events) == []
@@ -445,7 +445,7 @@ def test_message_outside_the_filter() -> None:
     assert run.ends() == []
     run.gets(2, client="b")
     assert run.ends() == [
-        "subscriber-1 got what its filter sensors/a/# does not match: sensors/b/data"
+        "subscriber-1 got a message that its filter sensors/a/# does not match: sensors/b/data"
     ]
 
 
@@ -550,4 +550,7 @@ def test_share_that_gives_a_message_to_no_member_or_to_two() -> None:
 def test_message_outside_the_share() -> None:
     run = shares(1, 2, 3, 4)
     run.gets(5, topic="other/c/data")
-    assert "subscriber-2 got what its filter sensors/# does not match: other/c/data" in run.ends()
+    assert (
+        "subscriber-2 got a message that its filter sensors/# does not match: other/c/data"
+        in run.ends()
+    )

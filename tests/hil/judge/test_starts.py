@@ -42,7 +42,7 @@ def test_a_status_tells_the_low_bits_of_the_number_with_which_a_board_greets() -
 
 def test_a_board_that_greets_as_another_start() -> None:
     assert wrong([*LIVES, hello(5, 2), hello(6, 2)]) == [
-        "uno-1 greeted as start 2, and its status reports start 1"
+        "uno-1 greeted as start 2, but its status reports start 1"
     ]
     assert wrong([*LIVES, hello(12, 1)]) != []  # too late for the life before
 

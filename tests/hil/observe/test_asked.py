@@ -95,7 +95,7 @@ def test_missing_file_is_reported(table: Path) -> None:
 def test_version_with_fewer_rows_than_before_is_reported(table: Path) -> None:
     empty = pa.table({"device": pa.array([], pa.string())})
     write_deltalake(table, empty, mode="overwrite", schema_mode="overwrite")
-    assert "table has 0 rows in version 2, and had 6 before it" in list(differences(table))
+    assert "table has 0 rows in version 2, but 6 before that" in list(differences(table))
 
 
 def test_duckdb_is_asked_too(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

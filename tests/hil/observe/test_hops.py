@@ -293,7 +293,7 @@ def test_a_manifest_that_lands_before_its_data_is_reported_once(
     later.rename(data)
     hop.look()
     told = [event.data.get("text") for event in read(history.path)]
-    assert told == ["site/0a1b2c3d has published batch 1, and its data are not there", None]
+    assert told == ["site/0a1b2c3d has published batch 1, but its data file is missing", None]
 
 
 def test_untaken_batches_wait(tmp_path: Path, key: Path, history: History) -> None:
@@ -372,7 +372,7 @@ def test_table_rows_that_were_deleted_do_not_count(tmp_path: Path, history: Hist
     rows = [event for event in read(history.path) if event.event == "publication"]
     assert sorted(event.data["sequence"] for event in rows) == [1, 3]
     [told] = [event.data["text"] for event in read(history.path) if event.event == "contradiction"]
-    assert told == "table has 2 rows in version 1, and had 3 before it"
+    assert told == "table has 2 rows in version 1, but 3 before that"
 
 
 def test_a_row_whose_arrival_is_not_known(tmp_path: Path, history: History) -> None:

@@ -305,8 +305,8 @@ def test_limits_are_judged_by_what_was_measured() -> None:
     events[0].data["bench"]["limits"] = {**limits, "unset": None}
     found = findings(events)
     told = [
-        "delay_p99_s is 2.0, and must not exceed 1.5",
-        "written_per_reading is 500.0, and must not exceed 499",
+        "delay_p99_s is 2.0, but must not exceed 1.5",
+        "written_per_reading is 500.0, but must not exceed 499",
     ]
     assert found.exceeded == told
     assert not found.is_kept
@@ -315,8 +315,8 @@ def test_limits_are_judged_by_what_was_measured() -> None:
     assert (suite.get("failures"), suite.get("tests")) == ("2", "5")
     unmeasured = [event for event in events if event.event != "usage"]
     assert findings(unmeasured).exceeded[1:] == [
-        "memory_mb is unknown, and the limit is 50.1",
-        "written_per_reading is unknown, and the limit is 499",
+        "memory_mb is unknown; the limit is 50.1",
+        "written_per_reading is unknown; the limit is 499",
     ]
 
 
@@ -327,7 +327,7 @@ def test_limit_of_delays_holds_for_each_device() -> None:
     found.delays = sorted([*found.delays_of["uno-1"], *found.delays_of["uno-2"]])
     found.limits = {"delay_p99_s": 5.0}
     assert found.percentile(99) == 1.0
-    assert found.exceeded == ["delay_p99_s is 9.0, and must not exceed 5"]
+    assert found.exceeded == ["delay_p99_s is 9.0, but must not exceed 5"]
 
 
 def test_a_limit_that_was_not_kept_stands_in_the_headline(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_a_limit_that_was_not_kept_stands_in_the_headline(tmp_path: Path) -> Non
         0,
         True,
     )
-    assert "memory_mb is unknown, and the limit is 5" in done.output
+    assert "memory_mb is unknown; the limit is 5" in done.output
     done = runner.invoke(cli.app, ["report", str(tmp_path / "run")])
     assert done.output.endswith("report.html, report.json and junit.xml\n")
     assert done.output.startswith("holds, but a limit was not kept; written:")
@@ -357,10 +357,10 @@ def test_goodput_of_lines_is_measured_and_has_a_floor() -> None:
     assert found.goodput == pytest.approx(10 / 9 * len(PAYLOAD) / 2)
     assert found.line_share == pytest.approx(10 * len(PAYLOAD) / 2 / 9)
     events[0].data["bench"]["limits"] = {"readings_per_s": 1.2, "goodput": 20.0}
-    assert findings(events).exceeded == ["readings_per_s is 1.1, and must be at least 1.2"]
+    assert findings(events).exceeded == ["readings_per_s is 1.1, but must be at least 1.2"]
     assert findings(events[:1]).exceeded == [
-        "readings_per_s is unknown, and the limit is 1.2",
-        "goodput is unknown, and the limit is 20",
+        "readings_per_s is unknown; the limit is 1.2",
+        "goodput is unknown; the limit is 20",
     ]
 
 
@@ -388,9 +388,9 @@ def test_a_leak_is_distinguished_from_a_cache_that_fills() -> None:
             "plan": {"seed": 1, "readings": {}},
         },
     )
-    assert findings([begin, *leaking]).exceeded == ["growth_mb is 20.0, and must not exceed 5"]
+    assert findings([begin, *leaking]).exceeded == ["growth_mb is 20.0, but must not exceed 5"]
     assert not findings([begin, *filled]).exceeded
-    assert findings([begin, *used(1, 1)]).exceeded == ["growth_mb is unknown, and the limit is 5"]
+    assert findings([begin, *used(1, 1)]).exceeded == ["growth_mb is unknown; the limit is 5"]
 
 
 def test_sums_of_a_campaign() -> None:
@@ -519,7 +519,7 @@ def test_counts_of_the_page_agree() -> None:
             [*of_client(1), Event(2, "board", "resent", SECOND_OF_CLIENT)]
             + [message(hop, 2, 1, position=9) for hop in ("spool", "batch")],
             "each publication is at the landing place at least once (3 publications, no fault"
-            " planned); 1 there more than once, as may be.",
+            " planned); 1 arrived more than once, as is allowed for them.",
         ),
     ],
     ids=["at QoS 2", "one lost at QoS 0", "one twice at QoS 1"],

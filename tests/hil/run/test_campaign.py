@@ -34,7 +34,7 @@ lost = int(seed == 7)
 report = {
     "verdict": "fails" if lost else "holds",
     "reasons": ["1 lost"] * lost,
-    "exceeded": ["delay_p99_s is 9.0, and must not exceed 5"] * (seed == 9),
+    "exceeded": ["delay_p99_s is 9.0, but must not exceed 5"] * (seed == 9),
     "readings": {"produced": 10, "arrived": 10 - lost},
     "outcomes": {"ok": 10 - lost, "lost": lost, "duplicate": 0, "altered": 0},
     "faults": {"happened": {"power cut": seed}},
@@ -118,7 +118,7 @@ def test_run_beyond_a_limit_fails_the_campaign(tmp_path: Path, started: Path) ->
     holds, out = run(tmp_path / "all", 9)
     assert not holds
     assert (
-        "limit    demo-9: 10 produced, 10 arrived, 9 faults · delay_p99_s is 9.0, and must not"
+        "limit    demo-9: 10 produced, 10 arrived, 9 faults · delay_p99_s is 9.0, but must not"
         " exceed 5" in out
     )
 

@@ -165,13 +165,16 @@ def test_frame_marked_undelivered_in_json_is_lost(tmp_path: Path) -> None:
         ('{"fcnt":1,"t":0}\n{"fcnt"', "line 2 is not JSON"),
         (
             "fcnt,t\n1,0\n-2,1",
-            "line 3 says fcnt = '-2', which does not fit. Write a whole number, 0 or above",
+            "line 3 says fcnt = '-2', which cannot be read. Write a whole number, 0 or above",
         ),
         (
             "fcnt,time\n1,0\n2,noon",
-            "line 3 says time = 'noon', which does not fit. Write seconds, such as 12.5, or ISO",
+            "line 3 says time = 'noon', which cannot be read. Write seconds, such as 12.5, or ISO",
         ),
-        ("fcnt,t,rssi\n1,0,weak", "line 2 says rssi = 'weak', which does not fit. Write a number"),
+        (
+            "fcnt,t,rssi\n1,0,weak",
+            "line 2 says rssi = 'weak', which cannot be read. Write a number",
+        ),
         ("fcnt;t\n1;0\n2;1,5", "line 2 has no counter or no time. Separate the columns by commas"),
         (
             '{"onceway_trace":1,"name":"x","repeats":0,"resets":0}',
@@ -231,7 +234,7 @@ def test_converted_recording_does_not_overwrite_its_source(tmp_path: Path, comma
     before = Path(name).read_bytes()
     for out in (name, str(link)):
         done = runner.invoke(cli.app, [command, name, "-o", out])
-        assert "this is the recording itself. Give --out another name" in str(done.exception)
+        assert "--out is the recording itself. Name another file" in str(done.exception)
     assert Path(name).read_bytes() == before
 
 
