@@ -402,6 +402,8 @@ class Gateway:
             connection.client.went_on = session.number
         record = Record(record.epoch, session, None, record.older, unheard, False, unheard)
         self.world.reached["unheard"] += unheard
+        if not (present or unheard):
+            self.world.undoubted.add(session.number)
         done = partial(self._accept, connection, present, session.number)
         self.holder.change(client, record, done)
 
@@ -530,7 +532,8 @@ class Client:
         self.marked = False
         """Whether the client was told at some time that its session is suspect."""
         self.doubted = 0
-        """The last message before its session went on in doubt, or ended by a late Clean Start."""
+        """The last message before its session went on in doubt, ended by a late Clean Start, or was
+        replaced by one of whose beginning it has not heard."""
         self.went_on = 0
         """Number of the last session that went on in doubt, 0 for none."""
         self.cleans = False
@@ -578,6 +581,10 @@ class Client:
         if present:
             known = self.session in (number, None) or self.marked
             assert known, f"{self.name} is told that session {number} is its session {self.session}"
+            if self.session != number and number in self.world.undoubted:
+                # it missed the Session Present 0 of its beginning, as it may at one broker
+                flight = [message for message, _ in self.flight.values()]
+                self.doubted = max((self.doubted, *flight))
         else:
             lost = self.session is not None and not self.marked
             assert not lost, f"{self.name} has lost its session {self.session}"
@@ -658,6 +665,8 @@ class World:
         """Messages of disks that were replaced by older ones."""
         self.expired: set[int] = set()
         """Sessions that are over by the clock, wherever they are."""
+        self.undoubted: set[int] = set()
+        """Sessions that truly began with a Session Present 0."""
         self.bytes = 0
         self.spy: Callable[[str, str, bytes], None] | None = None
         self._events: list[tuple[float, int, Event]] = []

@@ -41,6 +41,10 @@ again.
 PATIENCE_S = 10.0
 """Seconds for which a session is requested again after its move was refused or interrupted."""
 
+FRESH_S = 0.9
+"""Seconds for which a reply may count for a newer CONNECT of its client. A member that has replied
+takes longer, ANSWER_S, before it decides without us (`yields`).
+"""
 TURN_S = 0.1
 """Seconds for which a member leaves the turn to others that have asked for the same client before,
 and that would always come after it by name.
@@ -87,12 +91,26 @@ class Lookup:
         search.patience = self._contacts.now + (0 if clean else min(RESTART_S, patience))
         search.asked = self._contacts.now
         if waited:
+            self._refresh(search)
             self._look(search)
             return
         me, contacts = self._contacts.me, self._contacts
         if search.suspects and any(me < one and contacts[one].up for one in search.suspects):
             search.quiet_until = contacts.now + TURN_S
         self._ask_all(search)
+
+    def _refresh(self, search: Search) -> None:
+        """Query members again that may have decided without us since their replies. The client may
+        have been there before it connected here again.
+        """
+        if search.quiet_until:
+            return
+        now = self._contacts.now
+        for name, contact in self._contacts.items():
+            if now >= min(contact.lease, search.queried.get(name, now) + FRESH_S):
+                search.forget_reply(name)
+                if contact.up:
+                    self._query(search, name)
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
         """Find out whether a session that has moved away, or is suspect, is still the newest. One
@@ -136,6 +154,7 @@ class Lookup:
             return True
         if self._contacts.me < member or search.turn >= MOST_TURNS:
             return False
+        search.asked = self._contacts.now
         self._again(search)
         return search.stage is Stage.ASKING
 
@@ -172,11 +191,16 @@ class Lookup:
         self._look(search)
 
     def _query(self, search: Search, member: str) -> None:
-        asker = partial(self._on_reply, search, search.turn)
+        search.queried[member] = now = self._contacts.now
+        asker = partial(self._on_reply, search, search.turn, now)
         self._windows.ask(member, Query(search.client), asker)
 
-    def _on_reply(self, search: Search, turn: int, member: str, reply: Reply) -> None:
+    def _on_reply(
+        self, search: Search, turn: int, queried: float, member: str, reply: Reply
+    ) -> None:
         if search.stage is not Stage.ASKING or search.turn != turn:
+            return
+        if search.queried[member] != queried:
             return
         if reply.kind is Kind.BUSY:
             if not search.waiters:
@@ -395,8 +419,7 @@ class Lookup:
         """Query a new link's member about all searched clients, before it gets a lease."""
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:
-                search.answered.discard(member)
-                search.claims.pop(member, None)
+                search.forget_reply(member)
             self._query(search, member)
         self._windows.close(member)
 
@@ -404,8 +427,7 @@ class Lookup:
         """Drop the claims of a member that has left."""
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:
-                search.claims.pop(member, None)
-                search.answered.discard(member)
+                search.forget_reply(member)
         for search in list(self._searches.values()):
             self._look(search)
 

@@ -36,6 +36,7 @@ class Search:
         "later",
         "looks",
         "patience",
+        "queried",
         "quiet_until",
         "restored",
         "silent",
@@ -79,6 +80,8 @@ class Search:
         """
         self.turn = 0
         """Number of the current round of queries; replies to earlier rounds do not count."""
+        self.queried: dict[str, float] = {}
+        """Time of the newest query of each member; replies to earlier ones do not count."""
         self.answered: set[str] = set()
         self.busy: set[str] = set()
         """Members whose last reply was BUSY."""
@@ -101,10 +104,13 @@ class Search:
         self.busy.clear()
         self.claims.clear()
 
+    def forget_reply(self, member: str) -> None:
+        self.answered.discard(member)
+        self.claims.pop(member, None)
+
     def supersede(self) -> int:
         """Drop callers that are gone, since a newer connection of the client takes their place.
-        Return how many. The replies so far stay valid: a member that wants to change its own makes
-        the search begin again (`Lookup.yields`).
+        Return how many.
         """
         superseded = [done for done, alive in self.waiters if not alive()]
         self.waiters = [(done, alive) for done, alive in self.waiters if alive()]
