@@ -10,6 +10,7 @@ from functools import partial
 
 from gateway.site.rules.contact import START_S
 from gateway.site.rules.contacts import Contacts
+from gateway.site.rules.decision import is_live
 from gateway.site.rules.holder import Holder
 from gateway.site.rules.merge_window import Windows
 from gateway.site.rules.messages import Kind, Query, Reply
@@ -50,6 +51,16 @@ class Releasing:
     def _query(self, release: _Release, member: str) -> None:
         self._windows.ask(member, release.question, partial(self._on_reply, release))
 
+    def _query_again(self, release: _Release, member: str) -> None:
+        """Query a member later, unless the session has left meanwhile, and with it the client: the
+        session may be at that member by now, and the identifier stand for another message.
+        """
+        record = self._holder.record(release.question.client)
+        if record is not None and is_live(record):
+            self._query(release, member)
+        else:
+            self._finish(release, False, ())
+
     def _on_reply(self, release: _Release, member: str, reply: Reply) -> None:
         if release.over:
             return
@@ -58,7 +69,7 @@ class Releasing:
             self._finish(release, True, ())
         elif reply.kind is Kind.BUSY:
             if self._contacts.now < self._silent_from(release, member):
-                self._query(release, member)
+                self._query_again(release, member)
         else:
             release.answered.add(member)
             self._look(release)
@@ -93,9 +104,9 @@ class Releasing:
 
     def joined(self, member: str) -> None:
         """Query the member about all releases; a query over an earlier link may be lost."""
-        for release in self._releases:
+        for release in list(self._releases):
             if member not in release.answered:
-                self._query(release, member)
+                self._query_again(release, member)
 
     def link_ended(self) -> None:
         for release in list(self._releases):
