@@ -10,7 +10,7 @@ from gateway.site.rules.contact import ANSWER_S, MOST_ANSWER_S, RESTART_S, START
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import Outcome
 from tests.site.test_rules import Site
-from tests.site.world import Client, World
+from tests.site.world import Client, Record, Session, World
 
 STAYS_S = 1.0
 """Seconds until a client whose gateway runs goes elsewhere by itself."""
@@ -160,9 +160,10 @@ def test_a_member_that_answers_late_after_a_start_is_busy_and_not_silent(site: S
 
 
 def releases(site: Site, name: str) -> list[tuple[bool, tuple[str, ...]]]:
-    """A PUBREL whose identifier is not known there."""
+    """A PUBREL whose identifier is not known there, in the session that the client has there."""
     answers: list[tuple[bool, tuple[str, ...]]] = []
     gateway = site.gateways[name]
+    gateway.holder.records.setdefault("client-0", Record(session=Session(0), suspect=True))
     assert gateway.member is not None
     gateway.member.want_release(
         "client-0", 1, gateway.now, lambda known, silent: answers.append((known, silent))
