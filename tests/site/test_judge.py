@@ -1,6 +1,4 @@
-"""The judge of random schedules (world.py): what it lets a site do, as one broker does it, and what
-it does not.
-"""
+"""The judge of random schedules (world.py) allows a site what one broker does, and no more."""
 
 import pytest
 
