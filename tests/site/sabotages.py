@@ -19,7 +19,7 @@ from gateway.site.rules.lookup import Lookup, Search
 from gateway.site.rules.messages import End, Ended, Over, Part, State, Wanted
 from gateway.site.rules.outbound_moves import OutboundMoves, Parts
 from gateway.site.rules.trust import Trust
-from tests.site.world import MemoryHolder, Session
+from tests.site.sim_holder import MemoryHolder, Session
 
 
 def _who_was_silent_is_forgotten(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.site.test_rules import Site
+from tests.site.rules.three import Site
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from functools import partial
 from random import Random
 
 from gateway.site.rules.contact import RESTART_S
-from tests.site.world import Client, World
+from tests.site.sim_client import Client
+from tests.site.world import World
 
 CLIENTS = 1000
 HOPPING = 100

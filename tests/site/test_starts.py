@@ -9,8 +9,10 @@ import pytest
 from gateway.site.rules.contact import ANSWER_S, MOST_ANSWER_S, RESTART_S, START_S
 from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import Outcome
-from tests.site.test_rules import Site
-from tests.site.world import Client, Record, Session, World
+from tests.site.rules.three import Site
+from tests.site.sim_client import Client
+from tests.site.sim_holder import Record, Session
+from tests.site.world import World
 
 STAYS_S = 1.0
 """Seconds until a client whose gateway runs goes elsewhere by itself."""

@@ -5,14 +5,24 @@ one outlasts its session there.
 import pytest
 
 from gateway.site.rules.contact import START_S
-from gateway.site.rules.messages import Ask, Query
-from tests.site.test_rules import Site, slow_commit
+from gateway.site.rules.messages import (
+    Ask,
+    Query,
+    encode,
+)
+from tests.site.rules.three import Site, slow_commit
+from tests.site.sim_holder import Record
 
 
 @pytest.fixture
-def site() -> Site:
+def empty() -> Site:
+    return Site()
+
+
+@pytest.fixture
+def site(empty: Site) -> Site:
     """A client whose session is at b."""
-    site = Site()
+    site = empty
     site.eager = 0.0
     site.run(START_S)
     site.come("b")
@@ -88,3 +98,63 @@ def test_member_is_asked_again_while_the_session_stays(site: Site, reason: str) 
     site.run(0.2)
     assert answers == [False]
     assert questions(site, "c") >= 1 + (reason == "busy")
+
+
+def test_release_is_answered_by_the_holder_only(empty: Site) -> None:
+    empty.eager = 0.0
+    empty.come("a")
+    empty.client.publish()
+    empty.run(0.2)
+    told: list[tuple[bool, tuple[str, ...]]] = []
+    member = empty.gateways["b"].member
+    assert member is not None
+    for identifier in (2, 1, 1):
+        member.want_release(
+            empty.client.name,
+            identifier,
+            empty.gateways["b"].now,
+            lambda known, silent: told.append((known, silent)),
+        )
+        empty.run(0.5)
+    empty.silence("a")
+    member.want_release(
+        empty.client.name,
+        1,
+        empty.gateways["b"].now,
+        lambda known, silent: told.append((known, silent)),
+    )
+    empty.run(0.5)
+    assert told == [(False, ()), (True, ()), (False, ()), (False, ("a",))]
+
+
+def test_an_identifier_that_is_being_released_is_unknown_when_that_is_on_disk(empty: Site) -> None:
+    empty.eager = 0.0
+    empty.come("a")
+    empty.client.publish()
+    empty.run(0.2)
+    empty.commit_s = lambda: 0.5  # type: ignore[method-assign]
+    for _ in range(2):
+        empty.client._say(1)
+    empty.run(0.4)
+    assert empty.reached["0x92"] == 0
+    empty.run(0.3)
+    assert empty.reached["PUBCOMP"] == 1
+
+
+def test_a_late_query_of_the_old_place_releases_no_identifier_of_the_new_one(empty: Site) -> None:
+    """The identifier stands for another message by then, which would be taken twice."""
+    empty.eager = 0.0
+    empty.come("b")
+    empty.client.publish()
+    empty.run(0.2)
+    empty.client.connect("a")
+    new = empty.gateways["a"]
+    while "b" not in new.holder.records.get(empty.client.name, Record()).older:
+        empty.run(0.001)
+    empty.client.leave()
+    assert new.member is not None
+    new.member.received("b", encode(Ask(99, (Query(empty.client.name, 1),))), new.now)
+    empty.run(2.0)
+    session = new.holder.records[empty.client.name].session
+    assert session is not None
+    assert [identifier for identifier, _ in session.received] == [1]

@@ -7,7 +7,7 @@ import pytest
 from gateway.site.rules.contact import START_S
 from gateway.site.rules.lookup import FRESH_S
 from gateway.site.rules.messages import Ask, Query
-from tests.site.test_rules import Site
+from tests.site.rules.three import Site
 
 
 @pytest.fixture
