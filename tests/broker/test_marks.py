@@ -82,6 +82,8 @@ near_steps = st.lists(st.integers(1, 3 * WINDOW), max_size=12)
 @example([], [])
 @example([1], [])
 @example([], [1])
+@example([1], [2])
+@example([2], [1])
 @example([1], [1 + WINDOW])
 @example([1 + WINDOW], [1])
 @example([1], [2 + WINDOW])
@@ -124,6 +126,7 @@ def test_identifiers_of_an_older_version_are_completed_and_merged() -> None:
 
 def test_a_row_fits_the_store_and_a_window_without_a_gap_takes_a_byte() -> None:
     mark = Mark("b", 0, 7)
+    assert mark.row() == ("b", 0, 7, 0, 0, b"")
     for sequence in range(1, 100):
         mark.add(sequence)
         assert -(1 << 63) <= mark.row()[4] < 1 << 63

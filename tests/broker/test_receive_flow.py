@@ -114,6 +114,10 @@ def test_the_row_is_short_whether_there_are_few_identifiers_or_many() -> None:
     assert len(wide.received) == 132
     wide.release((1, 501, 1001, 1501))
     assert len(wide.row()) == 2 * 128, "as a list"
+    for count in (128, 129):
+        wide = new_flow()
+        wide.keep(tuple(range(1, 500 * count, 500)))
+        assert (len(wide.row()) == 2 * count) is (count == 128)
 
 
 def test_a_hoard_of_identifiers_costs_few_bytes_a_message() -> None:

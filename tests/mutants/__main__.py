@@ -48,6 +48,7 @@ class Module:
     alike: Mapping[str, str] = field(default_factory=dict)
 
 
+NO_SEQUENCE_0 = "no publication has the sequence 0"
 MODULES = {
     "gateway.broker.receive_flow": Module(
         "gateway/broker/receive_flow.py",
@@ -63,9 +64,25 @@ MODULES = {
             "self._bits, more = bytearray(2 << 13), tuple(self.received)": (
                 "zero bytes at the end are not stored"
             ),
+            "self._bits, more = bytearray(1 << 14), tuple(self.received)": (
+                "zero bytes at the end are not stored"
+            ),
         },
     ),
-    "gateway.broker.marks": Module("gateway/broker/marks.py", ("tests/broker/test_marks.py",)),
+    "gateway.broker.marks": Module(
+        "gateway/broker/marks.py",
+        ("tests/broker/test_marks.py",),
+        alike={
+            "return behind == 0 or (behind >= 0 and bool(self._window >> (behind - 1) & 1))": (
+                "the part before has taken 0"
+            ),
+            "ours, theirs = self._bits(), (window & _ALL) << 1 | (highest >= 0)": NO_SEQUENCE_0,
+            "return self._window << 1 | (self.highest >= 0)": NO_SEQUENCE_0,
+            "elif -WINDOW <= ahead <= 1:": "the branch before has taken 1",
+            "elif ahead <= 0:": "the branch before has taken 0",
+            "elif ahead < 1:": "the branch before has taken 0",
+        },
+    ),
     "gateway.uplink.cutter": Module(
         "gateway/uplink/cutter.py",
         ("tests/uplink/test_cutting.py", "tests/uplink/test_full_disk.py"),
