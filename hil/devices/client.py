@@ -75,6 +75,10 @@ class Client:
         return self.journalled >= self._table.messages and not self._open
 
     @property
+    def accepted(self) -> set[int]:
+        return {sequence & 0xFFFF for sequence in self.acknowledged}
+
+    @property
     def waiting(self) -> int:
         return len(self._open)
 

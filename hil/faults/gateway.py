@@ -42,7 +42,7 @@ class ProgramKill(WindowKind):
             machine, start = system.site.machine(self.machine_of), self.start(system)
             child = system.site.running[self.machine_of]
             since = system.look()
-            text = await self.halt(fault, machine, child, system.unstored, system.committing)
+            text = await self.halt(fault, machine, child, system.is_at)
             if text is None:
                 return None
             system.spool.look()
@@ -175,7 +175,7 @@ class GatewayPowerCut(WindowKind):
             machine = site.machine("gateway")
             since = system.look()
             # a program that never syncs, and so never reaches the window, still loses its power
-            window = await self.halt(fault, machine, victims[0], system.unstored, system.committing)
+            window = await self.halt(fault, machine, victims[0], system.is_at)
             for child in victims:
                 child.check()  # a program that ended by itself is not killed here
                 child.pause()

@@ -125,10 +125,7 @@ class DeviceUnderTest(Protocol):
     """Packet identifiers of publications that the gateway has refused, with the reason."""
 
     @property
-    def accepted(self) -> set[int]:
-        """Return the packet identifiers of the publications that the gateway has accepted."""
-        ...
-
+    def accepted(self) -> set[int]: ...
     @property
     def board(self) -> SimulatedBoard: ...
     @property
@@ -244,6 +241,11 @@ class Publisher(Protocol):
     """Name of its present gateway."""
 
     @property
+    def accepted(self) -> set[int]:
+        """Return those of them that the gateway has accepted, as the publisher has shown."""
+        ...
+
+    @property
     def waiting(self) -> int: ...
     @property
     def journalled(self) -> int: ...
@@ -319,12 +321,8 @@ class SystemUnderTest(Protocol):
         """Read all commits and batches until now. Returns that time, in ns."""
         ...
 
-    def unstored(self) -> bool:
-        """Whether a publication has left a board or client and is not in the gateway's store."""
-        ...
-
-    def committing(self) -> bool:
-        """Whether a publication is in the commit after which the gateway was stopped."""
+    def is_at(self, window: int) -> bool:
+        """Whether a publication is in the state that a window of the gateway names."""
         ...
 
     def say(self, text: str) -> None:

@@ -91,20 +91,17 @@ class WindowKind(Kind):
         fault: Fault,
         machine: Machine,
         child: ProgramUnderTest,
-        unstored: Callable[[], bool] = lambda: True,
-        committing: Callable[[], bool] = lambda: True,
+        is_there: Callable[[int], bool] = lambda window: True,
     ) -> str | None:
         """Let the program run until the fault's window, and stop it there. Returns the window; None
-        if the program did not reach it. Disarm the machine after the fault. unstored: whether a
-        publication is on its way to the store. committing: whether the commit after whose sync the
-        program stands holds a publication. A commit without one is let through: the fault is for a
-        publication received and not committed, or committed and not acknowledged.
+        if the program did not reach it. Disarm the machine after the fault. is_there: whether the
+        state that a window names is there, see `SystemUnderTest.is_at`. Without it, as at a commit
+        or an answer without a publication, the program goes on to the next such step.
         """
         window = self.windows[fault.detail["window"]]
-        holds_one = {BEFORE_WRITE: unstored, BEFORE_SYNC: unstored, AFTER_SYNC: committing}
         for _ in range(MOST_COMMITS):
             text = await self._stand(fault, machine, child, window)
-            if text is None or window.code not in holds_one or holds_one[window.code]():
+            if text is None or is_there(window.code):
                 return text
             machine.disarm()
             child.resume()

@@ -15,6 +15,7 @@ from hil.devices.simulated import SimulatedDevice
 from hil.faults import Fault
 from hil.faults.newest_commit import holds_publication
 from hil.faults.under_test import Publisher
+from hil.faults.windows import AFTER_SYNC, BEFORE_ACK, BEFORE_SYNC, BEFORE_WRITE
 from hil.observe.counters import Counters
 from hil.observe.history import History
 from hil.observe.ingest_progress import IngestProgress
@@ -113,18 +114,25 @@ class System:
         self.landing.look()
         return time.monotonic_ns()
 
-    def unstored(self) -> bool:
-        """Whether a board or client has sent a publication that is not in the gateway's store."""
+    def is_at(self, window: int) -> bool:
+        """Whether a publication of this gateway's publishers has been sent and is not in the store;
+        or is in the commit after which the gateway is stopped; or is in the store, and its
+        publisher has not shown that it knows that.
+        """
+        if window == AFTER_SYNC:
+            return holds_publication(self.site.folder.database)
         self.spool.look()
-        return any(
-            source.sent - self.spool.stored[name]
+        stored = self.spool.stored
+        here = [
+            (name, source)
             for name, source in self.publishers.items()
             if source.gateway == self.site.name
+        ]
+        if window == BEFORE_ACK:
+            return any(source.sent & stored[name] - source.accepted for name, source in here)
+        return window not in (BEFORE_WRITE, BEFORE_SYNC) or any(
+            source.sent - stored[name] for name, source in here
         )
-
-    def committing(self) -> bool:
-        """Whether the commit after which the gateway is stopped contains a publication."""
-        return holds_publication(self.site.folder.database)
 
     def say(self, text: str) -> None:
         """Print a text for the user."""

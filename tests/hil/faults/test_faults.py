@@ -42,6 +42,7 @@ from hil.faults.machine import (
     UploadCut,
 )
 from hil.faults.sweep import BoardPowerCutAtEachByte
+from hil.faults.windows import AFTER_ACK, BEFORE_ACK, BEFORE_SYNC, BEFORE_WRITE, WindowKind
 from hil.judge.checker import Verdict, check
 from hil.judge.coverage import (
     AFTER_WRITE,
@@ -51,16 +52,22 @@ from hil.judge.coverage import (
     IN_PUBLISH,
     IN_PUBREL,
     IN_WRITE,
-    RECEIVED,
 )
 from hil.observe.folder import Folder
 from hil.observe.history import History, read
 from hil.programs.process import Children, EndedError, children
 from hil.run.injector import Injector
+from hil.run.system import System
 from hil.wire.line import Line
 from hil.wire.noise import Noise
 
 READINGS = {"uno-1": 50, "uno-2": 50}
+HELD = [
+    (GatewayKill(kind="gateway-kill"), "received"),
+    (GatewayKill(kind="gateway-kill"), "committed"),
+    (GatewayPowerCut(kind="gateway-power-cut"), "committed"),
+]
+"""Kinds, and a window that a commit or an answer without a publication reaches, too."""
 
 
 def fault(kind: str, **detail: object) -> Fault:
@@ -676,13 +683,12 @@ async def test_the_run_waits_for_what_ends_by_itself(
     assert injector.awaited == 0
 
 
-@pytest.mark.parametrize(("commits", "expected"), [(1, RECEIVED), (3, RECEIVED), (100, None)])
-async def test_a_commit_without_a_publication_is_let_through(
-    commits: int, expected: str | None
+@pytest.mark.parametrize(("kind", "window"), HELD)
+@pytest.mark.parametrize("steps", [1, 3, 100])
+async def test_a_step_without_a_publication_is_let_through(
+    kind: WindowKind, window: str, steps: int
 ) -> None:
-    """An early acknowledgement can lose only publications that are received and not committed yet.
-    The first commits after a restart contain sessions.
-    """
+    """A commit or an answer may be that of a session. The first ones after a restart are."""
     stood: list[str] = []
 
     class Armed(dict[str, int]):
@@ -693,39 +699,37 @@ async def test_a_commit_without_a_publication_is_let_through(
         def disarm(self) -> None:
             stood.append("let through")
 
+    def is_there(code: int) -> bool:
+        assert code == kind.windows[window].code
+        return stood.count("armed") >= steps
+
     machine: Any = Armed()
     child: Any = SimpleNamespace(
         check=lambda: None, pause=lambda: None, resume=lambda: None, paused=True
     )
-    kill = GatewayKill(kind="gateway-kill", window="received")
-    place = fault("gateway-kill", window="received", **{"pass": 0})
+    place = fault(kind.kind, window=window, **{"pass": 0})
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("hil.faults.windows.asyncio.sleep", no_time)
-        text = await kill.halt(place, machine, child, lambda: stood.count("armed") >= commits)
-    assert text == expected
-    assert stood.count("let through") == (commits - 1 if expected else 20)
+        text = await kind.halt(place, machine, child, is_there)
+    assert text == (kind.windows[window].text if steps < 100 else None)
+    assert stood.count("let through") == (steps - 1 if text else 20)
 
 
-@pytest.mark.parametrize(("commits", "expected"), [(1, COMMITTED), (3, COMMITTED), (100, None)])
-async def test_behind_a_commit_without_a_publication_no_power_goes(
-    commits: int, expected: str | None
-) -> None:
-    armed: list[int] = []
-
-    class Armed(dict[str, int]):
-        def arm(self, code: int, _: int) -> None:
-            armed.append(code)
-            self["reached"] = code
-
-        def disarm(self) -> None: ...
-
-    machine: Any = Armed()
-    child: Any = SimpleNamespace(
-        check=lambda: None, pause=lambda: None, resume=lambda: None, paused=True
+def test_a_window_is_a_state_of_a_publication() -> None:
+    """The third is in the store, and its publisher does not know that."""
+    board = SimpleNamespace(gateway="attic", sent={1, 2, 3, 4}, accepted={1, 2})
+    spool = SimpleNamespace(look=lambda: None, stored={"b": {1, 2, 3}})
+    system: Any = SimpleNamespace(
+        spool=spool, site=SimpleNamespace(name="attic"), publishers={"b": board}
     )
-    cut = GatewayPowerCut(kind="gateway-power-cut", window="committed")
-    place = fault("gateway-power-cut", window="committed", **{"pass": 0})
-    assert await cut.halt(place, machine, child, bool, lambda: len(armed) >= commits) == expected
+    for window in (BEFORE_WRITE, BEFORE_SYNC, BEFORE_ACK, AFTER_ACK):
+        assert System.is_at(system, window)
+    board.accepted = {1, 2, 3}
+    assert not System.is_at(system, BEFORE_ACK)
+    board.sent = {1, 2, 3}
+    assert not System.is_at(system, BEFORE_WRITE)
+    assert not System.is_at(system, BEFORE_SYNC)
+    assert System.is_at(system, AFTER_ACK)
 
 
 async def no_time(_: float) -> None:

@@ -121,8 +121,7 @@ async def test_a_kill_strikes_where_its_board_is_when_its_turn_comes(
             site=site,
             look=lambda: 7,
             at=lambda fault: system_at(board.gateway),
-            unstored=None,
-            committing=None,
+            is_at=None,
         )
 
     fault = Fault("uplink/uplink-kill-1", "uplink-kill", "uplink", "t", "spooled", 3)
