@@ -85,16 +85,9 @@ MODULES = {
     ),
     "gateway.uplink.cutter": Module(
         "gateway/uplink/cutter.py",
-        ("tests/uplink/test_cutting.py", "tests/uplink/test_full_disk.py"),
+        ("tests/uplink/test_cutter.py", "tests/uplink/test_cutting.py"),
     ),
-    "gateway.uplink.lander": Module(
-        "gateway/uplink/lander.py",
-        (
-            "tests/uplink/test_lander.py",
-            "tests/uplink/test_cutting.py",
-            "tests/uplink/test_lives.py",
-        ),
-    ),
+    "gateway.uplink.lander": Module("gateway/uplink/lander.py", ("tests/uplink/test_lander.py",)),
     "gateway.ingest.dedup.ranges": Module(
         "gateway/ingest/dedup/ranges.py",
         ("tests/ingest/dedup/test_ranges.py", "tests/ingest/dedup/test_taken.py"),
