@@ -49,6 +49,8 @@ class Module:
 
 
 NO_SEQUENCE_0 = "no publication has the sequence 0"
+AS_LONG = "all of them are equally long"
+ROOM = "room for more than there is changes nothing but the memory that is used"
 MODULES = {
     "gateway.broker.receive_flow": Module(
         "gateway/broker/receive_flow.py",
@@ -91,8 +93,58 @@ MODULES = {
     "gateway.ingest.dedup.ranges": Module(
         "gateway/ingest/dedup/ranges.py",
         ("tests/ingest/dedup/test_ranges.py", "tests/ingest/dedup/test_taken.py"),
+        alike={
+            "devices, incarnations = zip(*map(unpack, self.keys), strict=False)"
+            " if self.keys else ((), ())": AS_LONG,
+            "dict(zip(RANGES.names, (devices, incarnations, self.first, self.last),"
+            " strict=False)),": AS_LONG,
+            "return zip(map(unpack, self.keys), self.first.tolist(), self.last.tolist(),"
+            " strict=False)": AS_LONG,
+            "below, first, last = zip(*low, strict=False) if low else ((), (), ())": AS_LONG,
+            "return zip(bounds[::2], bounds[1::2], strict=False)": AS_LONG,
+            "self._first, self._last = np.full((2, 2), _NONE)"
+            "  # always longer than `_places`": ROOM,
+            "more = np.full(2 * len(places) + len(self._last), _NONE)": ROOM,
+            "more = np.full(3 * len(places) - len(self._last), _NONE)": ROOM,
+            "more = np.full(2 + len(places) - len(self._last), _NONE)": ROOM,
+            "after = alone & (ranges.first >= self._last[places])": (
+                "a range that begins with the last sequence prolongs it, too"
+            ),
+        },
     ),
     "gateway.payload.senml": Module("gateway/payload/senml.py", ("tests/payload",), 80.0),
+    "gateway.mqtt.topics": Module(
+        "gateway/mqtt/topics.py", ("tests/mqtt/test_topics.py", "tests/broker/test_access.py"), 80.0
+    ),
+    "gateway.mqtt.stream": Module("gateway/mqtt/stream.py", ("tests/mqtt/test_stream.py",), 80.0),
+    "gateway.mqtt.decode": Module(
+        "gateway/mqtt/decode.py",
+        tuple(f"tests/mqtt/test_{name}.py" for name in ("examples", "refusals", "round_trip")),
+        80.0,
+    ),
+    "gateway.config.mistakes": Module(
+        "gateway/config/mistakes.py", ("tests/config/test_mistakes.py",), 80.0
+    ),
+    "gateway.mirror.last": Module("gateway/mirror/last.py", ("tests/mirror/test_last.py",), 80.0),
+    "gateway.mirror.json_topics": Module(
+        "gateway/mirror/json_topics.py", ("tests/mirror/test_json_topics.py",), 80.0
+    ),
+    "gateway.doctor.settings": Module("gateway/doctor/settings.py", ("tests/doctor",), 80.0),
+    "gateway.backup.sealed": Module(
+        "gateway/backup/sealed.py", ("tests/backup/test_sealed.py",), 80.0
+    ),
+    "gateway.web.board_rows": Module(
+        "gateway/web/board_rows.py", ("tests/web/test_board_rows.py",), 80.0
+    ),
+    "gateway.web.overview": Module(
+        "gateway/web/overview.py", ("tests/web/test_overview.py",), 80.0
+    ),
+    "provisioning.registry": Module(
+        "provisioning/registry.py", ("tests/provisioning/test_registry.py",), 80.0
+    ),
+    "provisioning.image": Module(
+        "provisioning/image.py", ("tests/provisioning/test_image.py",), 80.0
+    ),
     "ow_journal.c": Module(
         "firmware/src/ow_journal.c", ("test-journal", "test-client", "test-session")
     ),

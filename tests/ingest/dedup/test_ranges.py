@@ -1,7 +1,7 @@
 import itertools
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.ingest.dedup.claim import claim
@@ -33,6 +33,7 @@ def filled(added: list[list[tuple[Key, Span]]]) -> tuple[SeenRanges, set[tuple[K
 
 
 @given(st.lists(st.lists(keyed)), st.lists(keyed))
+@example([[(KEY, (0, 1))], [(KEY, (5, 6))], [(KEY, (20, 21))]], [(KEY, (3, 4)), (KEY, (7, 20))])
 def test_overlaps_are_what_a_set_says(
     added: list[list[tuple[Key, Span]]], asked: list[tuple[Key, Span]]
 ) -> None:
@@ -43,6 +44,7 @@ def test_overlaps_are_what_a_set_says(
         assert [
             number for low, high in found.get(index, []) for number in range(low, high + 1)
         ] == inside
+    assert all(low <= high for parts in found.values() for low, high in parts)
     assert all(found.values())
     assert (len(ranges), ranges.devices) == (len(model), len({key for key, _ in model}))
 
