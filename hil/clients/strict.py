@@ -89,9 +89,8 @@ def main(
     numbers = range(1, messages + 1)
     payloads = [payload_of(payload, name, number, payload_bytes, rng) for number in numbers]
     flows = Flows(first_identifier, identifiers)
-    publisher = Publisher(
-        name, payloads, qos, per_s, in_flight, flows, move or (), hops=hops, named=named
-    )
+    more = {"hops": hops, "named": named, "varied": payload == "senml"}
+    publisher = Publisher(name, payloads, qos, per_s, in_flight, flows, move or (), **more)
     signal.signal(signal.SIGUSR1, publisher.call)
     publisher.run(*port)
 
@@ -103,7 +102,7 @@ class MovedError(Exception):
 class Publisher:
     """A publisher of these payloads, numbered from 1. moves: numbers of the messages after whose
     PUBREC it moves to the next broker. hops: whether it moves to the next broker at once when a
-    connection ends.
+    connection ends. varied: whether its topics have many shapes.
     """
 
     def __init__(
@@ -118,8 +117,10 @@ class Publisher:
         *,
         hops: bool = False,
         named: bool = True,
+        varied: bool = False,
     ) -> None:
         self._name = name
+        self._varied = varied
         self._payloads = payloads
         self._qos = qos
         self._per_s = per_s
@@ -208,7 +209,7 @@ class Publisher:
             return None
         self._announced += 1
         payload = self._payloads[self._announced - 1]
-        topic = topic_of(self._name)
+        topic = topic_of(self._name, self._announced * self._varied)
         tell("publication", sequence=self._announced, topic=topic, payload=payload.hex())
         return self._announced
 
@@ -231,7 +232,8 @@ class Publisher:
     def _publish(self, connection: Connection, sequence: int) -> None:
         payload = self._payloads[sequence - 1]
         properties = identity(sequence)[self._nameless :]
-        message = Publish(topic_of(self._name), payload, self._qos, properties=properties)
+        topic = topic_of(self._name, sequence * self._varied)
+        message = Publish(topic, payload, self._qos, properties=properties)
         if self._qos:
             message = self._flows.begin(sequence, message)
         self._send(connection, message)

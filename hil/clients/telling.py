@@ -40,8 +40,12 @@ def tell(event: str, **data: object) -> None:
     sys.stdout.flush()
 
 
-def topic_of(name: str) -> str:
-    return f"sensors/{name}/data"
+LAST_LEVELS = ("data", "data/", "/x", "A b", "\u00e9/\u20ac/\U0001f321", "d" * 300)
+"""Ends of topics: empty levels, spaces, capitals, characters of all lengths, and many of them."""
+
+
+def topic_of(name: str, number: int = 0) -> str:
+    return f"sensors/{name}/{LAST_LEVELS[number % len(LAST_LEVELS)]}"
 
 
 def identity(sequence: int) -> Properties:

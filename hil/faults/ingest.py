@@ -51,7 +51,7 @@ class IngestFault(Kind):
 
 class IngestKill(IngestFault):
     """A kill between two steps of a micro-batch: the process is stopped when it is about to begin
-    the second step, and killed there. Each fault takes the next step; the first is drawn.
+    the second step, and killed there. Each fault takes the next step but one; the first is drawn.
     """
 
     text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"
@@ -60,8 +60,8 @@ class IngestKill(IngestFault):
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         steps = list(STEPS)
-        for number, fault in enumerate(super().faults(seed, readings), seed):
-            yield replace(fault, detail={"before": steps[number % len(steps)]})
+        for number, fault in enumerate(super().faults(seed, readings)):
+            yield replace(fault, detail={"before": steps[(seed + 2 * number) % len(steps)]})
 
     def aim(self, fault: Fault) -> dict[str, Any]:
         return {"window": f"before {fault.detail['before']}"}
