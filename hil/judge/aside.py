@@ -33,12 +33,16 @@ def _quarantined(seen: Seen) -> Iterator[str]:
 
 
 def _conflicting(seen: Seen) -> Iterator[str]:
-    found, beside = set(seen.conflicts), list(_beside(seen))
+    found, beside = {of[:2] for of in seen.conflicts}, list(_beside(seen))
     due = seen.second | {(key, one.payload) for key, one, kept in beside if not _alike(one, kept)}
     # the ingest has the limit by which two times of a reading may differ
     may = {(key, one.payload) for key, one, kept in beside if _times_differ(one, kept)}
     for key, _ in sorted(found - due - may):
         yield f"{key} is in `_conflicts`, but only one payload has landed under it"
+    for key, _, origin, batch in sorted(
+        {of for of in seen.conflicts if of[:2] in due} - seen.landed
+    ):
+        yield f"{key} is in `_conflicts` as of batch {batch} of {origin}, which does not have it"
     if seen.claim == "table" and "table" in seen.complete and seen.ours:
         for key, _ in sorted(due - found):
             if ("batch", key) not in seen.waiting:

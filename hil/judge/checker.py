@@ -5,16 +5,7 @@ the boards' ledgers and the clients' journals (hop `board`). The claim is the ta
 `batch` for a bench that ends at the landing place). The hops between them only show the first one
 at which a publication went wrong.
 
-The run *fails* if a publication went wrong, a ledger contradicts itself, a command was not obeyed
-once and in order, or a program under test ended by itself.
-
-It is *unknown* if none of this happened but the history cannot prove it. Reasons: a planned fault
-did not happen; a board or client produced less than planned; a hop was not seen or not read to its
-end; the run gave up waiting; the rig itself failed.
-
-Otherwise it *holds*: every publication is ok, or has an excuse. It can be read from a replaced
-board; or it was published at QoS 0 and did not reach the gateway; or it was acknowledged by a
-gateway that died for good before it had landed.
+hil/VERDICT.md says when a run *fails*, is *unknown*, or *holds*.
 """
 
 from collections import Counter, defaultdict
@@ -100,8 +91,6 @@ class Result:
             f"{self.produced} produced",
             f"{self.rows} {CLAIMS[self.claim]}",
             f"{self.count(Outcome.LOST)} lost",
-        ]
-        parts += [
             f"{self.count(Outcome.DUPLICATE)} doubled",
             f"{self.count(Outcome.ALTERED)} altered",
         ]
@@ -170,7 +159,7 @@ def check(events: Iterable[Event]) -> Result:
         + lists.wrong(
             seen.listed, seen.reworded, seen.devices, seen.claim if _keeps_all(seen) else None
         )
-        + columns.torn_axes(seen.received())
+        + columns.torn_axes(seen.received(), steady=seen.clocks.steady)
         + columns.disordered_starts(seen.received(), seen.began)
         + seen.clocks.always_off(seen.times())
         + columns.gaps([*seen.ways.values(), *seen.listed.values()], seen.first_batch)

@@ -161,6 +161,11 @@ class Clocks:
         for line in self._lines.values():
             line.sort()
 
+    @property
+    def steady(self) -> bool:
+        """Whether the gateway knew the time from its start on, and no fault changed its clock."""
+        return not self._jumps and not self.unknown
+
     def offset(self) -> int | None:
         """Return the smallest measured UTC of the clock's moment 0, in ns."""
         return min(self._offsets, default=None)

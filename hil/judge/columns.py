@@ -14,6 +14,8 @@ WRITTEN_US = 1000
 """Tolerance in µs: some file systems and readers round a file's time."""
 FULL_BYTES = 100_000
 """Bytes of payload beyond which a batch may be full by its size."""
+APART_US = 100_000
+"""Tolerance of `received` against `monotonic`: the gateway reads one clock after the other."""
 HASTY_S = 0.25
 """Tolerance of the age of a batch, in seconds."""
 STAYS = "batch"
@@ -59,11 +61,13 @@ def _sampled(board: Sighting) -> int:
     return board.t if board.sampled is None else board.sampled
 
 
-def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
+def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> list[str]:
     """Return starts of a gateway whose rows are not on one time axis: each row arrived between its
-    sample and the moment when it was seen, and `monotonic` counts from the start.
+    sample and the moment when it was seen, and `monotonic` counts from the start. So does
+    `received`, if the machine's clock was `steady`.
     """
     spans: dict[tuple[str, int], tuple[int, int]] = {}
+    begun: dict[tuple[str, int], set[int]] = defaultdict(set)
     for way in ways:
         for found in way["spool"]:
             if not way["board"] or "monotonic" not in found.columns:
@@ -72,7 +76,14 @@ def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]]) -> list[str]:
             low, high = spans.get((found.origin, boot), (-FAR, FAR))
             began = (max(low, _sampled(way["board"][0]) - uptime), min(high, found.t - uptime))
             spans[found.origin, boot] = began
+            if steady and found.columns.get("received") is not None:
+                begun[found.origin, boot].add(found.columns["received"] * 1000 - uptime)
     return [
+        f"`received` and `monotonic` of the rows of {origin} from start {boot} on are up to"
+        f" {(max(of) - min(of)) / 1e9:.2f} s apart"
+        for (origin, boot), of in begun.items()
+        if max(of) - min(of) > APART_US * 1000
+    ] + [
         f"the rows of {origin} from start {boot} on have no common beginning of `monotonic`"
         for (origin, boot), (low, high) in spans.items()
         if low > high + RECEIVED_NS

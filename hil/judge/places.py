@@ -93,8 +93,7 @@ class _Counts:
         self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)
         self._rows: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
         """Rows by hop: time, gateway, position."""
-        self._planned = self._before = 0
-        """Create the counts. before: number of rows that a used store had when the run began."""
+        self._planned = self._before = 0  # before: rows that a used store had at the beginning
 
     def take(self, event: Event) -> None:
         data: dict[str, Any] = event.data

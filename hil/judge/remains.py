@@ -40,7 +40,11 @@ SPARE = 8
 """Number of files, and of threads, that a program may open late in its life, in addition to one for
 each peer.
 """
-OPENED = {"descriptors": "files open", "threads": "threads"}
+OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of memory"}
+LEAK = 8_000_000
+"""Largest growth of a program's memory, in bytes. It grows by less than 0.2 MB in benches."""
+BUSY = 0.3
+"""Largest share of a core in the second half of a program's life. Benches use less than 0.1."""
 LEAST_LOOKS = 16
 """Smallest number of samples of a program for a comparison of the first half of its life with the
 last quarter.
@@ -119,20 +123,30 @@ def _at_landing(data: dict[str, Any]) -> Iterator[str]:
 
 
 def _opened(events: Sequence[Event], peers: int) -> list[str]:
-    """Return programs that open more than they close: for each process, the largest number in the
-    first half of its life is compared with the smallest in the last quarter.
+    """Return programs that never wait, and those that open or keep more and more: for each process,
+    the largest number in the first half of its life is compared with the smallest in the last
+    quarter.
     """
     counted: dict[tuple[str, int, str], list[int]] = defaultdict(list)
+    used: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
     for event in events:
         for name in OPENED if event.event == "usage" else ():
             if name in event.data:
                 counted[event.hop, event.data["pid"], name].append(event.data[name])
+        if event.event == "usage" and "cpu" in event.data:
+            used[event.hop, event.data["pid"]].append((event.t / 1e9, event.data["cpu"]))
     return [
+        f"{program} used {share:.0%} of a core in the second half of its life"
+        for (program, _), looks in used.items()
+        if len(looks) >= LEAST_LOOKS
+        for (since, before), (until, cpu) in [(looks[len(looks) // 2], looks[-1])]
+        if (share := (cpu - before) / max(until - since, 1.0)) > BUSY
+    ] + [
         f"{program} had {first} {OPENED[name]} at once at first,"
         f" and never fewer than {last} at last"
         for (program, _, name), counts in counted.items()
         if len(counts) >= LEAST_LOOKS
         for first in [max(counts[: len(counts) // 2])]
         for last in [min(counts[-(len(counts) // 4) :])]
-        if last > first + peers + SPARE
+        if last > first + (LEAK if name == "memory" else peers + SPARE)
     ]

@@ -84,7 +84,9 @@ class Seen:
     """Payloads sent by a client, or by a real board, which may repeat one in another form."""
     quarantined: list[tuple[str, int]] = field(default_factory=list)
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
-    conflicts: list[tuple[Key, bytes]] = field(default_factory=list)
+    conflicts: list[tuple[Key, bytes | None, str, Any]] = field(default_factory=list)
+    landed: set[tuple[Key, bytes | None, str, Any]] = field(default_factory=set)
+    """Key, payload, origin and batch of each row that has landed; `conflicts` says the same."""
     reworded: set[str] = field(default_factory=set)
     """Origins whose batches are copies with other payloads, made by a fault."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)
@@ -294,9 +296,15 @@ class Seen:
             case "landing", "reworded":
                 self.reworded.add(data["origin"])
             case "table", "quarantined":
-                self.quarantined.append((f"{data['gateway']}/{data['epoch']}", data["batch"]))
+                origin, number = f"{data['gateway']}/{data['epoch']}", data["batch"]
+                self.quarantined.append((origin, number))
+                if not data["reason"]:
+                    why = f"no reason for the quarantine of batch {number} of {origin}"
+                    self.contradictions.append(why)
             case "table", "conflict":
-                self.conflicts.append((_key(data), bytes.fromhex(data["payload"])))
+                origin = f"{data['gateway']}/{data['epoch']}"
+                payload = bytes.fromhex(data["payload"])
+                self.conflicts.append((_key(data), payload, origin, data["batch"]))
             case "readings", "reading":
                 self.decoded[_key(data)].take(data)
             case "batch", "changed":
@@ -308,10 +316,10 @@ class Seen:
         self.nameless.give(self.ways)
         self.copies = copied.places(self.ways.values()) if self.replicated else set()
         landed = [(key, row) for key, way in self.ways.items() for row in way["batch"]]
+        landed += self.landed_lists
+        self.landed = {(key, row.payload, *_batch(row)) for key, row in landed}
         self.second = {
-            (key, row.payload)
-            for key, row in (*landed, *self.landed_lists)
-            if row.origin in self.reworded and row.payload
+            (key, row.payload) for key, row in landed if row.origin in self.reworded and row.payload
         }
         for way in self.ways.values():
             way["batch"] = [row for row in way["batch"] if row.origin not in self.reworded]

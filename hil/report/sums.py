@@ -25,6 +25,10 @@ GATEWAY_CUTS = (
     "power cut of the gateway",
 )
 OTHER = ("phantom", "out of order", "unknown")
+COLUMNS = (
+    *("runs", "hold", "board cuts", "gateway cuts", "faults"),
+    *("readings", "lost", "doubled", "altered", "other"),
+)
 ALL = "all"
 TABLE_WIDTH = 160  # characters, below which names and figures would be cut off
 
@@ -66,19 +70,7 @@ def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
             }
         )
         worst = max(worst, one["delay_s"]["p100"] or 0.0)
-    columns = (
-        "runs",
-        "hold",
-        "board cuts",
-        "gateway cuts",
-        "faults",
-        "readings",
-        "lost",
-        "doubled",
-        "altered",
-        "other",
-    )
-    return {**{name: sums[name] for name in columns}, "worst delay (s)": round(worst, 1)}
+    return {**{name: sums[name] for name in COLUMNS}, "worst delay (s)": round(worst, 1)}
 
 
 def hits(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:

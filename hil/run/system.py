@@ -115,9 +115,8 @@ class System:
         return time.monotonic_ns()
 
     def is_at(self, window: int) -> bool:
-        """Whether a publication of this gateway's publishers has been sent and is not in the store;
-        or is in the commit after which the gateway is stopped; or is in the store, and its
-        publisher has not shown that it knows that.
+        """Whether a publication was sent and is not in the store; or is in the commit after which
+        the gateway is stopped; or is in the store, and its publisher has not shown that it knows.
         """
         if window == AFTER_SYNC:
             return holds_publication(self.site.folder.database)

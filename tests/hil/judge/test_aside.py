@@ -86,7 +86,8 @@ def test_a_board_may_put_a_reading_in_other_words(
     due = "uno-1 00c0ffee 3 has landed in two payloads, but the second is not in `_conflicts`"
     assert (due in check(events).reasons) is not wrong
     key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 3, "gateway": "site"}
-    events.append(Event(9, "table", "conflict", {**key, "payload": again, "epoch": "e"}))
+    aside = {**key, "payload": again, "epoch": "e", "batch": 3}
+    events.append(Event(9, "table", "conflict", aside))
     told = "uno-1 00c0ffee 3 is in `_conflicts`, but only one payload has landed under it"
     assert (told in check(events).reasons) is wrong
 
@@ -102,5 +103,18 @@ def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> No
         "uno-1 00c0ffee 2 has landed in two payloads, but the second is not in `_conflicts`"
     ]
     key = {"device": "uno-1", "incarnation": INCARNATION, "sequence": 2}
-    events.append(Event(9, "table", "conflict", {**key, "payload": payload("uno-1", 14, 2) + "21"}))
-    assert check(events).verdict is Verdict.HOLDS
+    aside = {**key, "payload": payload("uno-1", 14, 2) + "21", "gateway": "site", "epoch": "copy"}
+    assert check([*events, Event(9, "table", "conflict", {**aside, "batch": 1})]).reasons == []
+    told = "is in `_conflicts` as of batch 2 of site/copy, which does not have it"
+    assert check([*events, Event(9, "table", "conflict", {**aside, "batch": 2})]).reasons == [
+        f"uno-1 00c0ffee 2 {told}"
+    ]
+
+
+def test_batch_is_in_quarantine_for_a_reason() -> None:
+    planned, happened = Event(0, "rig", "planned", FAULT), Event(5, "landing", "happened", FAULT)
+    one = quarantined("copy")
+    one.data["reason"] = ""
+    assert check([*run_of(3), planned, happened, one]).reasons == [
+        "no reason for the quarantine of batch 2 of site/copy"
+    ]

@@ -103,13 +103,13 @@ def test_remains_of_an_aborted_run_are_not_judged() -> None:
     assert result.verdict is Verdict.UNKNOWN
 
 
-def usage(pid: int, counts: list[int]) -> list[Event]:
+def usage(pid: int, counts: list[int], share: float = 0.0) -> list[Event]:
     return [
         Event(
             t * S,
             "gateway",
             "usage",
-            {"pid": pid, "cpu": 1.0, "memory": 1, "written": 1, "descriptors": count},
+            {"pid": pid, "cpu": share * t, "memory": 1, "written": 1, "descriptors": count},
         )
         for t, count in enumerate(counts)
     ]
@@ -144,3 +144,25 @@ def test_threads_that_stay_are_reported() -> None:
     ]
     [said] = check([*run_of(3), *grown]).reasons
     assert said == "gateway had 43 threads at once at first, and never fewer than 64 at last"
+
+
+def test_memory_that_is_kept_is_reported() -> None:
+    for step, leaks in ((200_000, True), (20_000, False)):
+        grown = [
+            Event(one.t, one.hop, one.event, {**one.data, "memory": 40_000_000 + step * number})
+            for number, one in enumerate(usage(7, [10] * 160))
+        ]
+        reasons = check([*run_of(3), *grown]).reasons
+        assert any("bytes of memory at once at first" in said for said in reasons) is leaks
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_program_that_never_waits_is_reported(share: float) -> None:
+    """At its start each program computes for a while."""
+    begin = [1.0 * t for t in range(5)]
+    events = usage(7, [10] * 60, share)
+    for event, cpu in zip(events, begin, strict=False):
+        event.data["cpu"] = cpu
+    wanted = ["gateway used 50% of a core in the second half of its life"]
+    assert check([*run_of(3), *events]).reasons == (wanted if share == 0.5 else [])
+    assert check([*run_of(3), *events[:12]]).reasons == []

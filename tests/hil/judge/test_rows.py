@@ -138,6 +138,15 @@ def test_rows_of_one_start_count_from_one_moment(sequence: int, off: int) -> Non
     )
 
 
+def test_both_clocks_of_a_row_tell_the_same() -> None:
+    """Half a second is allowed between a row and its sample, and not between the clocks."""
+    quarters = changed(run_of(COUNT), HOPS[1:], 2, monotonic=2_240_000)
+    why = "`received` and `monotonic` of the rows of site/e from start 1 on are up to 0.24 s apart"
+    assert check(quarters).reasons == [why]
+    jump = {"fault": "f", "kind": "clock jump", "shift": 10**9, "since": 0, "until": 1}
+    assert why not in check([*quarters, Event(9, "gateway", "happened", jump)]).reasons
+
+
 def in_starts(first: int, second: int, began_s: int) -> list[Event]:
     """The gateway starts once more in the middle; there `monotonic` counts from `began_s`."""
     return [
