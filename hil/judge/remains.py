@@ -43,8 +43,8 @@ each peer.
 OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of memory"}
 LEAK = 8_000_000
 """Largest growth of a program's memory, in bytes. It grows by less than 0.2 MB in benches."""
-BUSY = 0.3
-"""Largest share of a core in the second half of a program's life. Benches use less than 0.1."""
+BUSY = {"gateway": 0.4, "uplink": 0.15}
+"""Largest share of a core in the second half of a program's life. Benches use a quarter of it."""
 LEAST_LOOKS = 16
 """Smallest number of samples of a program for a comparison of the first half of its life with the
 last quarter.
@@ -138,9 +138,9 @@ def _opened(events: Sequence[Event], peers: int) -> list[str]:
     return [
         f"{program} used {share:.0%} of a core in the second half of its life"
         for (program, _), looks in used.items()
-        if len(looks) >= LEAST_LOOKS
+        if len(looks) >= LEAST_LOOKS // 2
         for (since, before), (until, cpu) in [(looks[len(looks) // 2], looks[-1])]
-        if (share := (cpu - before) / max(until - since, 1.0)) > BUSY
+        if (share := (cpu - before) / max(until - since, 1.0)) > BUSY[program.partition("-")[0]]
     ] + [
         f"{program} had {first} {OPENED[name]} at once at first,"
         f" and never fewer than {last} at last"

@@ -122,15 +122,15 @@ class System:
             return holds_publication(self.site.folder.database)
         self.spool.look()
         stored = self.spool.stored
-        here = [
+        publishers = [
             (name, source)
             for name, source in self.publishers.items()
             if source.gateway == self.site.name
         ]
         if window == BEFORE_ACK:
-            return any(source.sent & stored[name] - source.accepted for name, source in here)
+            return any(one.sent & stored[name] - one.accepted for name, one in publishers)
         return window not in (BEFORE_WRITE, BEFORE_SYNC) or any(
-            source.sent - stored[name] for name, source in here
+            one.sent - stored[name] for name, one in publishers
         )
 
     def say(self, text: str) -> None:

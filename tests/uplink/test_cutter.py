@@ -1,4 +1,4 @@
-"""One cutter, step by step: what it writes to the disk and when, exact limits, and its files."""
+"""The cutter, step by step: the order of its writes, exact limits, and its files."""
 
 import os
 import stat
@@ -38,7 +38,7 @@ def make(data: GatewayData) -> Iterator[Make]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """The monotonic clock of the cutter goes on by so many seconds."""
+    """A call that moves the monotonic clock of the cutter on, by some seconds."""
     now = [1000.0]
 
     def goes_on(seconds: float) -> None:

@@ -43,7 +43,7 @@ def test_lost_batch_leaves_the_spool_only_if_it_has_landed(
 
 
 class Place:
-    """A landing place that keeps `kept` of what it is given, and has `there` already."""
+    """A landing place. kept: bytes that it keeps of a file. there: its files."""
 
     url = "there:"
 
@@ -105,7 +105,7 @@ def test_files_that_are_there_are_compared() -> None:
 
 
 class Vanishing(Place):
-    """Its file is gone after a try to create it."""
+    """A landing place that refuses a file, and loses the file that was there."""
 
     def create(self, name: str, data: bytes) -> bool:
         super().create(name, data)
@@ -133,7 +133,7 @@ class Held(Place):
         (Held({}), NumberTaken, "another has it", "here"),
     ],
 )
-def test_batch_stays_in_the_spool_if_its_file_is_not_there(
+def test_batch_stays_in_the_spool_unless_both_files_are_right(
     place: Place, kind: type[OncewayError], what: str, where: str
 ) -> None:
     with pytest.raises(OncewayError) as caught:

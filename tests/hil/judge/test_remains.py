@@ -165,4 +165,4 @@ def test_program_that_never_waits_is_reported(share: float) -> None:
         event.data["cpu"] = cpu
     wanted = ["gateway used 50% of a core in the second half of its life"]
     assert check([*run_of(3), *events]).reasons == (wanted if share == 0.5 else [])
-    assert check([*run_of(3), *events[:12]]).reasons == []
+    assert check([*run_of(3), *events[:7]]).reasons == []
