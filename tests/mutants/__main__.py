@@ -88,6 +88,10 @@ MODULES = {
     "gateway.uplink.cutter": Module(
         "gateway/uplink/cutter.py",
         ("tests/uplink/test_cutter.py", "tests/uplink/test_cutting.py"),
+        alike={
+            "keep = oldest.number if oldest else newest + 2": "no file is both above and below",
+            "path, any_of_them = self._folder / DAMAGED, True": "a row waits, as was seen before",
+        },
     ),
     "gateway.uplink.lander": Module("gateway/uplink/lander.py", ("tests/uplink/test_lander.py",)),
     "gateway.ingest.dedup.ranges": Module(
