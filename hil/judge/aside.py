@@ -39,9 +39,8 @@ def _conflicting(seen: Seen) -> Iterator[str]:
     may = {(key, one.payload) for key, one, kept in beside if _times_differ(one, kept)}
     for key, _ in sorted(found - due - may):
         yield f"{key} is in `_conflicts`, but only one payload has landed under it"
-    for key, _, origin, batch in sorted(
-        {of for of in seen.conflicts if of[:2] in due} - seen.landed
-    ):
+    elsewhere = {of for of in seen.conflicts if of[:2] in due} - seen.landed
+    for key, _, origin, batch in sorted(elsewhere):
         yield f"{key} is in `_conflicts` as of batch {batch} of {origin}, which does not have it"
     if seen.claim == "table" and "table" in seen.complete and seen.ours:
         for key, _ in sorted(due - found):

@@ -299,8 +299,7 @@ class Seen:
                 origin, number = f"{data['gateway']}/{data['epoch']}", data["batch"]
                 self.quarantined.append((origin, number))
                 if not data["reason"]:
-                    why = f"no reason for the quarantine of batch {number} of {origin}"
-                    self.contradictions.append(why)
+                    self.contradictions.append(f"no reason for quarantine: {origin} {number}")
             case "table", "conflict":
                 origin = f"{data['gateway']}/{data['epoch']}"
                 payload = bytes.fromhex(data["payload"])

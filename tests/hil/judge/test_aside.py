@@ -116,5 +116,5 @@ def test_batch_is_in_quarantine_for_a_reason() -> None:
     one = quarantined("copy")
     one.data["reason"] = ""
     assert check([*run_of(3), planned, happened, one]).reasons == [
-        "no reason for the quarantine of batch 2 of site/copy"
+        "no reason for quarantine: site/copy 2"
     ]
