@@ -15,7 +15,6 @@ from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.errors import OncewayError
 
 _SOON = timedelta(days=90)
-_APART_S = 60.0
 
 
 def site(config: Config) -> Iterator[Finding]:
@@ -24,13 +23,16 @@ def site(config: Config) -> Iterator[Finding]:
     yield _certificate(config)
     if (text := unlike(config)) is not None:
         yield warning("site", text, _LIST)
-    members: list[dict[str, Any]] = []
+    members: list[dict[str, Any]] | None = None
     with suppress(NotRunning, OncewayError):  # `services.gateway` reports that
         members = ask(config.gateway.data, do="site")
-    rows = {row["name"]: row for row in members}
+    rows = {row["name"]: row for row in members or ()}
+    own = rows.get(config.gateway.name, {}).get("problem") or ""
+    if own.startswith("[site.members]"):
+        yield wrong("site", own, _SAME)
     for name in config.site.members:
         if name != config.gateway.name:
-            yield _member(name, rows.get(name))
+            yield _member(name, rows.get(name), members is not None)
 
 
 def _certificate(config: Config) -> Finding:
@@ -64,21 +66,29 @@ def _certificate(config: Config) -> Finding:
     return ok(part, f"a member of site {own.site}, certificate until {ends:%Y-%m-%d}")
 
 
-def _member(name: str, row: dict[str, Any] | None) -> Finding:
+def _member(name: str, row: dict[str, Any] | None, running: bool) -> Finding:
     part = f"member {name}"
+    if not running:
+        return unseen(part, "not known, since the gateway does not answer", _START)
     if row is None:
         return unseen(part, "the running gateway does not have this site", _RESTART)
     if not row["connected"]:
         why = row["problem"] or "nothing was received from it since the start"
-        remedy = _SAME if "differs" in why else _REACH
-        return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", remedy)
-    if abs(row["clock_s"]) > _APART_S:
-        return warning(
-            part, f"its clock differs by {row['clock_s']:.0f} s", "`timedatectl` on both machines"
-        )
+        return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", _remedy(why, _REACH))
+    if (row["problem"] or "").startswith("its clock is"):
+        return warning(part, row["problem"], "`timedatectl` on both machines")
     if row["problem"]:
-        return wrong(part, row["problem"], _SAME if "differs" in row["problem"] else _ONE)
+        return wrong(part, row["problem"], _remedy(row["problem"], _ONE))
     return ok(part, "connected")
+
+
+def _remedy(problem: str, other: str) -> str:
+    """Return what to do about a problem. other: for one that is not a difference."""
+    if "pdate Onceway" in problem:
+        return _UPDATE
+    if "certificate has expired" in problem:
+        return _THERE
+    return _SAME if "[site" in problem else other
 
 
 _JOIN = (
@@ -91,7 +101,10 @@ _LIST = (
     "Make the file the same: it counts only without a signed list. To change members: `onceway site"
     " invite NAME --address`, `site address` or `site remove`, on the first gateway"
 )
+_START = "Start this gateway: `sudo systemctl start onceway-gateway`"
 _RESTART = "[site] takes effect at the next start: `sudo systemctl restart onceway-gateway`"
 _ONE = "The right one is at its address in [site.members]; look for another machine with its card"
 _SAME = "Write the same in the configuration of each member, and restart them"
+_THERE = "`sudo onceway doctor` on that machine says how to renew it"
+_UPDATE = "Install the newer Onceway on that machine: `sudo apt install ./onceway_NEWER.deb`"
 _REACH = "Does it run, is its address in [site.members] right, may this machine reach that port?"

@@ -380,7 +380,7 @@ def _state(row: dict[str, Any], running: bool) -> str:
         parts.append(
             f"answers within {floor(row['lag_ms']) + 1} ms"
         )  # the clock counts whole milliseconds
-    if abs(row["clock_s"]) >= 1 and not (row["problem"] or "").startswith("its clock"):
+    if abs(row["clock_s"]) >= 1 and "its clock is" not in (row["problem"] or ""):
         parts.append(f"its clock differs by {row['clock_s']:.0f} s")
     if row["problem"]:
         parts.append(row["problem"])

@@ -110,6 +110,12 @@ class Gateways:
                     break
                 await asyncio.sleep(0.05)
 
+    async def told(self, name: str, words: str) -> None:
+        """Wait until a row of this gateway's status names a problem with these words."""
+        async with asyncio.timeout(SOON_S):
+            while not any(words in (row["problem"] or "") for row in await self.rows(name)):
+                await asyncio.sleep(0.05)
+
     async def figures(self, name: str) -> dict[str, int]:
         figures: dict[str, int] = (await self.rows(name))[0]["figures"]
         return figures

@@ -151,11 +151,15 @@ async def test_an_invitation_that_is_used_twice_is_refused(
         assert (await barn.site("join", file)).code == 0
         again = await barn.site("join", file)
         assert (again.code, "barn is already a member of site" in again.error) == (1, True)
+        assert "the invitation was used at" in again.error
         thief = Pi(_made(tmp_path / "elsewhere"), "barn", None)
         done = await thief.site("join", file)
         assert (done.code, "attic refuses: the invitation was used at" in done.error) == (1, True)
         assert "already" not in done.error
         assert not (thief.folder / files.MEMBER).exists()
+    again = await barn.site("join", file)
+    assert "barn is already a member of site" in again.error
+    assert "attic cannot be reached" in again.error, "it has stopped"
     assert (await attic.site("invite", "barn", "-o", file)).error.count("there is a file already")
 
 
@@ -298,6 +302,7 @@ async def test_the_doctor_looks_at_certificate_and_members(
     file = await invited(attic, tmp_path)
     first, second = examine(attic.config)
     assert (first.state, second.state) == (State.OK, State.UNSEEN)
+    assert "the gateway does not answer" in second.what
     async with running(attic.config) as (member,):
         monkeypatch.setattr("gateway.doctor.site.ask", lambda folder, do: member.net.status())
         await until(lambda: member.row("barn")["problem"])

@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -184,6 +185,47 @@ async def test_a_knock_ends_an_attempt_that_waits_for_a_machine_that_was_off(
     for writer in came:
         writer.transport.abort()
     assert "barn: not joined" not in log.text
+
+
+async def test_a_knock_ends_no_attempt_that_is_answered(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine is busy: more than _SLOW_S pass between handshake and greeting."""
+    monkeypatch.setattr(dialling, "_SLOW_S", 0.0)
+    monkeypatch.setattr(dialling, "_KNOCK_S", 0.0)
+    rested = asyncio.Event()
+
+    async def slow(peer: Peer) -> None:
+        await peer.hear(Kind.GREETING)
+        await rested.wait()
+        greeted(peer)
+        await peer.ended()
+
+    async with answering(site, "barn", slow) as came, running(site.config("attic")) as (attic,):
+        await until(lambda: came)
+        for _ in range(3):
+            await knock(site, "barn", "attic")
+        await asyncio.sleep(0.2)
+        rested.set()
+        await until(lambda: attic.events)
+        assert (attic.events, len(came)) == ([("joined", "barn")], 1)
+
+
+async def test_attempt_that_joins_as_it_ends_is_a_link(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine, a knock ends an attempt that has just joined."""
+    connect = dialling.Dialling._connect
+
+    async def late(self: dialling.Dialling, *arguments: Any) -> None:
+        await connect(self, *arguments)
+        raise TimeoutError
+
+    monkeypatch.setattr(dialling.Dialling, "_connect", late)
+    async with joined(*map(site.config, site.addresses)) as (attic, barn):
+        await asyncio.sleep(0.5)
+        assert attic.events == [("joined", "barn")]
+        assert barn.events == [("joined", "attic")]
 
 
 async def test_a_member_of_0_2_0_refuses_a_knock_and_is_left_alone(

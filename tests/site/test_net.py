@@ -305,6 +305,19 @@ async def test_different_copies_are_named_at_both_ends(
         assert said(log, "copies differs") == 2
 
 
+async def test_two_differences_of_one_link_are_both_named(
+    tmp_path: Path, log: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, "attic", "barn")
+    async with running(site.config("barn", copies=2)) as (barn,):
+        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            await attic.join(copies=1, clock=time.time() - 500)
+            await until(lambda: barn.linked("attic"))
+            for words in ("barn has 2, attic 1.", " s behind this gateway's"):
+                assert words in barn.row("attic")["problem"]
+                assert said(log, words) == 1
+
+
 async def test_leases_that_do_not_fit_make_silent(tmp_path: Path) -> None:
     site = Site(tmp_path, "attic", "barn")
     async with running(site.config("barn")) as (barn,):
@@ -343,6 +356,7 @@ async def test_a_name_that_the_configuration_does_not_have(
         async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
             assert b"'attic' is not in [site.members] of barn" in await attic.hear(Kind.BYE)
         await until(lambda: said(log, "of attic from 127", "not in [site.members]"))
+        assert "[site.members] lacks attic, which tries" in barn.row("barn")["problem"]
         async with dialled(site.addresses["barn"], as_member(site, "cellar")) as cellar:
             assert b"it is barn that dials cellar" in await cellar.hear(Kind.BYE)
         async with dialled(site.addresses["barn"], as_member(site, "barn")) as copy:
@@ -355,15 +369,16 @@ async def test_an_older_protocol_is_named(tmp_path: Path, log: pytest.LogCapture
     async with running(site.config("barn")) as (barn,):
         async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
             attic.greet(version=0, oldest=0)
-            assert b"speaks version 0 of the site's protocol" in await attic.hear(Kind.BYE)
+            words = b"barn speaks version 1, attic 0. Update Onceway at attic"
+            assert words in await attic.hear(Kind.BYE)
         async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
             attic.greet(version=9, oldest=2)
-            assert b"update Onceway here" in await attic.hear(Kind.BYE)
+            assert b"Update Onceway at barn" in await attic.hear(Kind.BYE)
         async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
             attic.greet(version=2, oldest=1, something="new")
             await attic.hear(Kind.GREETING)
         assert barn.events == []
-    assert said(log, "attic: not joined: it speaks version 0", "update Onceway there") == 1
+    assert said(log, "attic: not joined", "barn speaks version 1, attic 0") == 1
 
 
 async def test_a_removed_member_can_do_nothing_at_any_member_that_has_heard_of_it(

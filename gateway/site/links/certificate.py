@@ -44,6 +44,8 @@ class OwnCertificate:
     ) -> None:
         self._folder, self._name = folder, name
         self._spawn, self._seldom = spawn, seldom
+        self._told: str | None = None
+        """The last logged problem of the certificate."""
         text = f"{folder}: the certificate of this gateway, or of a member, cannot be renewed"
         self.job = Job("site_certificate", text, RENEWAL_S)
 
@@ -93,7 +95,11 @@ class OwnCertificate:
     def look(self, links: Iterable[Link]) -> None:
         """Renew this gateway's certificate when half of its life is over."""
         if not renewal.is_due(self.own.certificate):
+            self._told = None
             return
+        if (text := renewal.problem(self.own.certificate)) != self._told:
+            self._told = text
+            log.error("%s: %s", self._name, text)
         if self.renews:
             if self._seldom.allows("own renewal"):  # a failure is tried again a minute later
                 self._spawn(self._renew(None))

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from gateway.config import split_address
 from gateway.site.links.certificate import OwnCertificate
 from gateway.site.links.far_member import FarMember
-from gateway.site.links.link import SHUTDOWN_S, SILENT, Link, Owner
+from gateway.site.links.link import SHUTDOWN_S, SILENT, Link, Owner, State
 from gateway.site.links.seldom import QUIET_S
 from gateway.site.pki.tls import why
 from gateway.system.dial import connected
@@ -74,9 +74,10 @@ class Dialling:
                 far.attempt = None if again else attempt
                 await self._connect(far, link)
         except (OSError, TimeoutError, UnicodeError) as error:
-            if not far.knocked.is_set():
-                self._refused(far.name, far.address, why(error))
-            link.quit()
+            if link.state is not State.JOINED:  # it may have joined at that moment
+                if not far.knocked.is_set():
+                    self._refused(far.name, far.address, why(error))
+                link.quit()
         except asyncio.CancelledError:
             link.quit()
             raise
@@ -96,6 +97,15 @@ class Dialling:
             ssl_shutdown_timeout=SHUTDOWN_S,
         )
         await link.settled
+
+    @staticmethod
+    def answers(far: FarMember) -> None:
+        """Note that the dialled member has proved its name: a knock does not end this attempt any
+        more.
+        """
+        if far.attempt is not None and not far.attempt.expired():
+            far.attempt.reschedule(asyncio.get_running_loop().time() + DIAL_S)
+        far.attempt = None
 
     def knocked(self, far: FarMember, late: bool) -> None:
         """Dial a knocking member at once, if it has no link. late: whether received bytes may not

@@ -92,6 +92,11 @@ class Greeting(BaseModel):
 
 def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | None:
     """Return why two members must not decide together, as a sentence for both, or None."""
+    if min(mine.version, theirs.version) < max(mine.oldest, theirs.oldest):
+        return (
+            f"the site's protocol differs: {me} speaks version {mine.version}, {member}"
+            f" {theirs.version}. Update Onceway at {me if mine.version < theirs.version else member}"
+        )
     if theirs.members is not None and mine.members is not None:
         one, other = set(mine.members), set(theirs.members)
         only = [
@@ -175,8 +180,8 @@ class Link(asyncio.Protocol):
         """Whether the peer renews certificates."""
         self.has_renewed = False
         """Whether a certificate was asked for, or issued, over this link."""
-        self.differs = ""
-        """Difference to the peer's configuration that does not prevent a link, in words."""
+        self.differs: list[str] = []
+        """Differences between the two members that do not prevent a link, in words."""
         self.clock_s = 0.0
         """Seconds by which the peer's clock is ahead."""
         self.set_off = 0.0
@@ -360,12 +365,6 @@ class Link(asyncio.Protocol):
     def _greeted(self, body: bytes) -> None:
         greeting = parse(Greeting, body, MOST_GREETING)
         self.version = min(VERSION, greeting.version)
-        if self.version < max(OLDEST, greeting.oldest):
-            old = "there" if greeting.version < VERSION else "here"
-            raise SiteError(
-                f"it speaks version {greeting.version} of the site's protocol, and this gateway"
-                f" {VERSION}: update Onceway {old}"
-            )
         now = datetime.now(UTC).timestamp()
         self.clock_s = greeting.clock - now
         self.set_off = now - self._loop.time()

@@ -33,6 +33,8 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
+_UNLISTED_S = 90.0
+"""Seconds after the last attempt of an unlisted gateway. It knocks once a minute, or more often."""
 CLOCK_S = 60.0
 """Difference of clocks beyond which it is a problem of the link."""
 
@@ -68,6 +70,10 @@ class Net:
         self._tick: asyncio.TimerHandle | None = None
         self._next_tick = 0.0
         self._closing = False
+        self._unlisted: dict[str, float] = {}
+        """Gateways with a certificate of the site that are not in [site.members], with the time of
+        the last attempt to join.
+        """
         folder, save = config.site_folder, self._spawn_saving
         self._seldom, seldom = Seldom(), Seldom()  # strangers use up their own keys only
         self._certificate = OwnCertificate(folder, self._name, save, seldom)
@@ -101,6 +107,7 @@ class Net:
         self._listing.use(self._lists)
         self._closing = False
         self._far.clear()
+        self._unlisted.clear()
         self._listener.open()
         if absent := self._listener.absent():
             log.error("%s; the rest runs", absent)
@@ -158,7 +165,7 @@ class Net:
             until=until,
             problem=_GONE
             if self._is_removed
-            else renewal.problem(certificate) or self._listener.absent(),
+            else renewal.problem(certificate) or self._listener.absent() or self._missing(now),
         )
         return [asdict(own), *(asdict(status(far, now)) for far in self._far.values())]
 
@@ -176,6 +183,14 @@ class Net:
         up = {name for name, far in self._far.items() if far.link is not None}
         return sorted(self._removed.names() - up)
 
+    def _missing(self, now: float) -> str | None:
+        """Return which gateways of the site [site.members] lacks, or None."""
+        names = [name for name, at in self._unlisted.items() if now - at < _UNLISTED_S]
+        if not names:
+            return None
+        text = ", ".join(map(printable, sorted(names)))
+        return f"[site.members] lacks {text}, which tries to join. Make it the same at all members"
+
     # methods that `Link` calls
 
     def admits(self, link: Link) -> None:
@@ -186,6 +201,8 @@ class Net:
         if name == self._name:
             raise SiteError("it shows this gateway's own name: there is a copy of this machine")
         if name not in self._far:
+            if certificate is not None and not self._removed.covers(certificate):
+                self._unlisted[name] = asyncio.get_running_loop().time()
             raise SiteError(f"{name!r} is not in [site.members] of {self._name}")
         if certificate is None or self._removed.covers(certificate):
             raise SiteError(_GONE)
@@ -193,6 +210,8 @@ class Net:
             link.knock = True
             self._dialling.knocked(self._far[name], self._is_late())
             raise SiteError(f"it is {self._name}{DIALS}{name}{HEARD}")
+        if link.expected is not None and not link.knock:
+            self._dialling.answers(self._far[name])
 
     def greeting(self) -> Greeting:
         return Greeting(
@@ -218,13 +237,13 @@ class Net:
                 link.greet()  # with our list, which the member takes over
             raise SiteError(text)
         if greeting.copies not in (None, mine.copies):
-            link.differs = (
+            link.differs.append(
                 f"[site] copies differs: {self._name} has {mine.copies}, {link.member}"
                 f" {greeting.copies}. Make it the same at all members"
             )
-        elif abs(link.clock_s) > CLOCK_S:
+        if abs(link.clock_s) > CLOCK_S:
             way = "ahead of" if link.clock_s > 0 else "behind"
-            link.differs = (
+            link.differs.append(
                 f"its clock is {abs(link.clock_s):.0f} s {way} this gateway's: times of readings"
                 " differ by that"
             )
@@ -245,8 +264,9 @@ class Net:
         log.info(
             "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
         )
-        if link.differs and self._seldom.allows(f"{far.name}: {link.differs[:9]}"):
-            log.warning("%s: %s", printable(far.name), link.differs, extra=about(member=far.name))
+        for text in link.differs:
+            if self._seldom.allows(f"{far.name}: {text[:9]}"):
+                log.warning("%s: %s", printable(far.name), text, extra=about(member=far.name))
         self._joined(far.name)
 
     def frame_arrived(self, link: Link, frame: bytes) -> None:

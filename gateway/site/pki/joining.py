@@ -6,6 +6,7 @@ that was interrupted at any step can simply be repeated.
 
 import socket
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
@@ -53,13 +54,16 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
         if not path.exists():
             files.replace(path, key_pem(Ed25519PrivateKey.generate()))
         key = read_key(path)
-        answer = _ask(invitation, authority, prove(invitation, request(name, key)))
-        if answer.certificate is None:
-            text = f"{invitation.inviter} refuses: {printable(answer.refused or '')}"
-            if not (folder / files.MEMBER).exists():
+        try:
+            answer = _ask(invitation, authority, prove(invitation, request(name, key)))
+            if answer.certificate is None:
+                text = f"{invitation.inviter} refuses: {printable(answer.refused or '')}"
                 raise OncewayError(text, invitation.address, _AGAIN)
-            site = site_id(authority)
-            raise OncewayError(f"{name} is already a member of site {site}: {text}", hint=_MEMBER)
+        except OncewayError as error:
+            if not _is_member(folder):
+                raise
+            text = f"{name} is already a member of site {site_id(authority)}: {error.what}"
+            raise OncewayError(text, hint=_MEMBER) from error
         made = Membership(_checked(answer.certificate, authority, name, key), authority, key)
         if answer.again:
             files.replace(folder / files.RETURNED, b"")
@@ -72,6 +76,13 @@ _AGAIN = "A new one: `onceway site invite NAME` on the first gateway"
 _MEMBER = (
     "It stays as it is: `onceway site status`. It needs a new invitation only if it was removed"
 )
+
+
+def _is_member(folder: Path) -> bool:
+    """Whether this gateway has a certificate that has not expired."""
+    if not (folder / files.MEMBER).exists():
+        return False
+    return membership(folder).certificate.not_valid_after_utc > datetime.now(UTC)
 
 
 def _authority(invitation: Invitation) -> x509.Certificate:

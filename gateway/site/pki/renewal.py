@@ -32,11 +32,12 @@ def is_due(certificate: x509.Certificate) -> bool:
 
 
 def problem(certificate: x509.Certificate) -> str | None:
-    """Return that a certificate expires within 30 days, or None."""
-    ends = certificate.not_valid_after_utc
-    if ends - datetime.now(UTC) > _SOON:
+    """Return that a certificate expires within 30 days, or has expired, or None."""
+    ends, now = certificate.not_valid_after_utc, datetime.now(UTC)
+    if ends - now > _SOON:
         return None
-    return f"its certificate expires on {ends:%Y-%m-%d}: onceway doctor says what to do"
+    verb = "expired" if ends < now else "expires"
+    return f"its certificate {verb} on {ends:%Y-%m-%d}: onceway doctor says what to do"
 
 
 def renew_own(folder: Path) -> Membership | None:
