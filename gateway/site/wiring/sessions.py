@@ -238,6 +238,8 @@ class SessionHolder:
             return
         session = self.session(client)
         if session is not None and session.connection is not None:
+            address = session.connection.peer.address
+            broker.fights.take_over(session.client, address, f"one at {printable(to)}")
             broker.hang_up(session.connection, *_MOVED)
             broker.settle(session.client)
             session = self.session(client)

@@ -5,7 +5,7 @@ import logging
 import re
 import sqlite3
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -699,6 +699,26 @@ def test_one_identifier_at_two_gateways_is_answered_and_causes_no_doubt(
     assert sum(record.levelno >= logging.WARNING for record in caplog.records) <= 2
     superseded = sum(sites.members[name].site.figures()["superseded"] for name in "ab")
     assert len(answered) + superseded == len(clients)
+
+
+@pytest.mark.parametrize("order", ["ab", ["a", "b", "c3"]])
+def test_fight_for_an_identifier_at_several_gateways_is_named(
+    sites: Sites, caplog: pytest.LogCaptureFixture, order: Sequence[str]
+) -> None:
+    for number in range(20):
+        sites.connect(order[number % len(order)])
+    for name in order:
+        (text,) = sites[name].broker.fights.present.values()
+        assert "'c': two clients fight for this client identifier" in text
+        assert "and one at " in text
+    assert sum("two clients fight" in line for line in caplog.messages) == len(order)
+
+
+def test_client_that_hops_fights_with_nobody(sites: Sites) -> None:
+    for number in range(20):
+        sites.connect("ab"[number % 2]).break_line()
+        sites.settle()
+    assert not any(sites[name].broker.fights.present for name in "ab")
 
 
 def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
