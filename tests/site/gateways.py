@@ -113,7 +113,9 @@ class Gateways:
     async def told(self, name: str, words: str) -> None:
         """Wait until a row of this gateway's status names a problem with these words."""
         async with asyncio.timeout(SOON_S):
-            while not any(words in (row["problem"] or "") for row in await self.rows(name)):
+            while True:
+                if any(words in (row["problem"] or "") for row in await self.rows(name)):
+                    break
                 await asyncio.sleep(0.05)
 
     async def figures(self, name: str) -> dict[str, int]:

@@ -27,7 +27,7 @@ RUN = "import runpy\nrunpy.run_module('gateway', run_name='__main__')\n"
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs at attic. words: how attic and barn name it. remedy: doctor's. silent: whether
+    """A difference of attic. words: how both members name it. remedy: doctor's. silent: whether
     the two are silent to one another.
     """
 

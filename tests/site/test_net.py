@@ -309,13 +309,15 @@ async def test_two_differences_of_one_link_are_both_named(
     tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path, "attic", "barn")
-    async with running(site.config("barn", copies=2)) as (barn,):
-        async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
-            await attic.join(copies=1, clock=time.time() - 500)
-            await until(lambda: barn.linked("attic"))
-            for words in ("barn has 2, attic 1.", " s behind this gateway's"):
-                assert words in barn.row("attic")["problem"]
-                assert said(log, words) == 1
+    async with (
+        running(site.config("barn", copies=2)) as (barn,),
+        dialled(site.addresses["barn"], as_member(site, "attic")) as attic,
+    ):
+        await attic.join(copies=1, clock=time.time() - 500)
+        await until(lambda: barn.linked("attic"))
+        for words in ("barn has 2, attic 1.", " s behind this gateway's"):
+            assert words in barn.row("attic")["problem"]
+            assert said(log, words) == 1
 
 
 async def test_leases_that_do_not_fit_make_silent(tmp_path: Path) -> None:

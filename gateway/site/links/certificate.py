@@ -44,7 +44,7 @@ class OwnCertificate:
     ) -> None:
         self._folder, self._name = folder, name
         self._spawn, self._seldom = spawn, seldom
-        self._told: str | None = None
+        self._logged: str | None = None
         """The last logged problem of the certificate."""
         text = f"{folder}: the certificate of this gateway, or of a member, cannot be renewed"
         self.job = Job("site_certificate", text, RENEWAL_S)
@@ -95,10 +95,10 @@ class OwnCertificate:
     def look(self, links: Iterable[Link]) -> None:
         """Renew this gateway's certificate when half of its life is over."""
         if not renewal.is_due(self.own.certificate):
-            self._told = None
+            self._logged = None
             return
-        if (text := renewal.problem(self.own.certificate)) != self._told:
-            self._told = text
+        if (text := renewal.problem(self.own.certificate)) != self._logged:
+            self._logged = text
             log.error("%s: %s", self._name, text)
         if self.renews:
             if self._seldom.allows("own renewal"):  # a failure is tried again a minute later

@@ -72,5 +72,7 @@ def status(far: FarMember, now: float) -> MemberStatus:
         protocol=None if last is None else last.version,
         generation=None if last is None else last.generation,
         until=None if certificate is None else f"{certificate.not_valid_after_utc:%Y-%m-%d}",
-        problem=(not is_past and far.problem) or (link is not None and "; ".join(link.differs)) or None,
+        problem=(not is_past and far.problem)
+        or (link is not None and "; ".join(link.differs))
+        or None,
     )

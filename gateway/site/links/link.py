@@ -93,9 +93,10 @@ class Greeting(BaseModel):
 def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | None:
     """Return why two members must not decide together, as a sentence for both, or None."""
     if min(mine.version, theirs.version) < max(mine.oldest, theirs.oldest):
+        old = me if mine.version < theirs.version else member
         return (
             f"the site's protocol differs: {me} speaks version {mine.version}, {member}"
-            f" {theirs.version}. Update Onceway at {me if mine.version < theirs.version else member}"
+            f" {theirs.version}. Update Onceway at {old}"
         )
     if theirs.members is not None and mine.members is not None:
         one, other = set(mine.members), set(theirs.members)

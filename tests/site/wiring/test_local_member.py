@@ -714,7 +714,7 @@ def test_fight_for_an_identifier_at_several_gateways_is_named(
     assert sum("two clients fight" in line for line in caplog.messages) == len(order)
 
 
-def test_client_that_hops_fights_with_nobody(sites: Sites) -> None:
+def test_client_that_hops_is_in_no_fight(sites: Sites) -> None:
     for number in range(20):
         sites.connect("ab"[number % 2]).break_line()
         sites.settle()
