@@ -1,4 +1,4 @@
-"""Gateways as processes with a slow line between them, such as LTE: 500 ms in each direction."""
+"""Members with a slow line between them, such as LTE."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,13 +10,12 @@ import pytest
 from gateway.mqtt.packets import Puback, Publish, Suback, Subscribe, Subscription
 from tests.service.process import free_port
 from tests.site.gateways import Gateways, end
-
-LINE_S = 0.5
+from tests.site.members import Site, running, until
 
 
 @asynccontextmanager
-async def slow(address: str) -> AsyncIterator[str]:
-    """Return the address of a line to that address that delays all bytes by LINE_S."""
+async def slow(address: str, line_s: float) -> AsyncIterator[str]:
+    """Return the address of a line to that address that delays all bytes in each direction."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
 
@@ -26,8 +25,8 @@ async def slow(address: str) -> AsyncIterator[str]:
                 writer.write(data)
 
         while data := await reader.read(1 << 16):
-            loop.call_later(LINE_S, write, data)
-        loop.call_later(LINE_S, writer.close)
+            loop.call_later(line_s, write, data)
+        loop.call_later(line_s, writer.close)
 
     async def both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -44,10 +43,25 @@ async def slow(address: str) -> AsyncIterator[str]:
         server.close()
 
 
+async def test_link_over_a_slow_line_stays(tmp_path: Path) -> None:
+    """The first bytes after the greetings come later than a silent member would be noticed."""
+    site = Site(tmp_path, "attic", "barn")
+    async with slow(site.addresses["barn"], 1.0) as address:
+        far = site.addresses | {"barn": address}
+        async with running(site.config("attic", members=far), site.config("barn")) as (attic, barn):
+            await until(lambda: attic.linked("barn") and barn.linked("attic"))
+            await until(lambda: attic.row("barn")["lag_ms"] and barn.row("attic")["lag_ms"])
+            assert (attic.events, barn.events) == ([("joined", "barn")], [("joined", "attic")])
+            assert attic.row("barn")["lag_ms"] > 1900
+
+
 @pytest.mark.soak
-async def test_a_client_that_hops_over_a_slow_line_keeps_its_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line_s", [0.5, 1.0])
+async def test_a_client_that_hops_over_a_slow_line_keeps_its_session(
+    tmp_path: Path, line_s: float
+) -> None:
     found = Gateways(tmp_path, "attic", "barn")
-    async with slow(found.site.addresses["barn"]) as address:
+    async with slow(found.site.addresses["barn"], line_s) as address:
         text = found.config("attic").read_text()
         far = f'barn = "{found.site.addresses["barn"]}"'
         assert far in text
@@ -56,7 +70,7 @@ async def test_a_client_that_hops_over_a_slow_line_keeps_its_session(tmp_path: P
             for name in found.names:
                 await found.start(name)
             await found.shown("attic", lambda rows: all(row["connected"] for row in rows))
-            await asyncio.sleep(2)  # beats measure the line
+            await asyncio.sleep(4 * line_s)  # beats measure the line
             client, _ = await found.connect("attic")
             client.send(Subscribe(1, [Subscription("t", 1)]))
             await client.take(Suback)

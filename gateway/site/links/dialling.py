@@ -112,7 +112,7 @@ class Dialling:
         be read yet, because this gateway itself hung.
         """
         now = asyncio.get_running_loop().time()
-        if far.link is not None and now - far.link.heard > _STALE_S and not late:
+        if far.link is not None and far.link.silence_s(now) > _STALE_S and not late:
             far.link.end(SILENT)
         if far.link is not None or now - far.answered_knock < _KNOCK_S:
             return

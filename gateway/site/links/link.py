@@ -201,6 +201,8 @@ class Link(asyncio.Protocol):
         self.ended: asyncio.Future[None] = loop.create_future()
         self.began = self.heard = loop.time()
         """Time of the last received bytes, by the loop's clock."""
+        self._greeting_sent = self._round_trip_s = 0.0
+        """Time of this gateway's greeting, and the time until the dialled peer's greeting."""
         self._loop = loop
         self._owner = owner
         self._transport: asyncio.Transport | None = None
@@ -276,11 +278,17 @@ class Link(asyncio.Protocol):
             self._release()
             self._close()
 
+    def silence_s(self, now: float) -> float:
+        """Return for how long nothing was received, without the time that the line itself takes:
+        the first bytes after the greetings need a round trip.
+        """
+        return now - self.heard - (self._round_trip_s if self.lag_s is None else 0.0)
+
     def look(self, now: float) -> None:
         """Send a keep-alive, or end a dead link. Called each TICK_S."""
         if self.state is not State.JOINED:
             return
-        if now - self.heard > SILENT_S:
+        if self.silence_s(now) > SILENT_S:
             self.end(SILENT)
         elif self._sent and now - self._sent[0][1] > UNREAD_S:
             self.end("it does not read its input")
@@ -361,6 +369,7 @@ class Link(asyncio.Protocol):
                 raise SiteError(f"a frame of kind {kind.name} where none is expected")
 
     def greet(self) -> None:
+        self._greeting_sent = self._loop.time()
         self._write(pack(Kind.GREETING, self._owner.greeting().model_dump_json().encode()))
 
     def _greeted(self, body: bytes) -> None:
@@ -378,6 +387,7 @@ class Link(asyncio.Protocol):
             self.greet()
             self._become(State.CONFIRMING)
         else:
+            self._round_trip_s = self._loop.time() - self._greeting_sent
             self._say_alive()
             self._join()
 

@@ -2,9 +2,19 @@
 
 import pytest
 
-from gateway.mqtt.packets import Connack, Publish, Pubrec, Subscribe, Subscription
+from gateway.mqtt.packets import (
+    Connack,
+    Connect,
+    Publish,
+    Pubrec,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+)
 from gateway.site.rules.messages import Part
 from gateway.site.rules.outbound_moves import OutboundMoves
+from tests.broker.harness import FOREVER
 from tests.site.wiring.test_forwarding import SOON_S, publisher, reader
 from tests.site.wiring.test_local_member import Sites
 
@@ -85,3 +95,43 @@ def test_session_in_doubt_may_use_an_identifier_again(sites: Sites) -> None:
     sites.settle()
     (second,) = client.take_all(Publish)
     assert second.packet_id == first.packet_id
+
+
+def test_qos_0_message_during_a_move_may_be_lost_and_comes_once_at_most() -> None:
+    counts = set()
+    for steps in range(0, 20, 4):
+        sites = Sites("a", "b")
+        before = sites.connect("a")
+        sites.say(before, Subscribe(1, [Subscription("t", 0)]))
+        other = publisher(sites, "a")
+        after = sites["b"].open()
+        after.send(Connect("c", Version.V5, False, properties=FOREVER))
+        for _ in range(steps):
+            if not sites.step():
+                sites.tick()
+        other.client.send(Publish("t", b"m", 0))
+        sites.pass_time(SOON_S)
+        counts.add(len(before.take_all(Publish)) + len(after.take_all(Publish)))
+    assert counts == {0, 1}
+
+
+def test_third_member_may_have_its_messages_delivered_by_both_of_two_sessions(
+    sites: Sites,
+) -> None:
+    """c reaches a and b, which do not reach one another."""
+    client = sites.connect("a", wait=1)
+    sites.say(client, Subscribe(1, [Subscription("t", 1)]))
+    client.break_line()
+    sites.part("a", "b")
+    client = sites.connect("b", wait=20)
+    assert not client.take(Connack).session_present
+    sites.say(client, Subscribe(1, [Subscription("t", 1)]), wait=SOON_S)
+    publisher(sites, "c").publish("t", "m", 1)
+    sites.pass_time(SOON_S)
+    client.take(Suback)
+    assert [packet.payload for packet in client.take_all(Publish)] == [b"m"]
+    client.break_line()
+    client = sites.connect("a", wait=20)
+    assert client.take(Connack).session_present
+    assert [packet.payload for packet in client.take_all(Publish)] == [b"m"]
+    assert [sites.members[name].site.suspect_answers for name in "ab"] == [1, 1]
