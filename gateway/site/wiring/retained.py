@@ -196,9 +196,11 @@ class SiteRetained:
             ours = self._entry_of(entry.name)
             if ours is None or apart is None or ours.client == entry.client:
                 continue
-            older, where = (ours, "here") if ours.mark < entry.mark else (entry, f"at {member}")
+            older, newer, where = (ours, entry, "here")
+            if entry.mark < ours.mark:
+                older, newer, where = (entry, ours, f"at {member}")
             if (
-                older.payload
+                older.payload not in (b"", newer.payload)
                 and apart.since < min(ours.version, entry.version)
                 and entry.version <= apart.until
             ):
