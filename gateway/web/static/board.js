@@ -275,5 +275,5 @@ function path(sequence, { places, unknown, doubts, error }) {
       h("p", { class: "small quiet" }, "Only the centre knows whether the reading is in the table: ", h("code", {}, `onceway where ${name} ${sequence} --table TABLE`)),
     ];
   }), ...doubts.map(({ at, silent }) => h("p", { class: "small warn" }, `${name} got a suspect session ${at === null ? "at an unknown time" : `on ${moment(at)}`}: `
-    + `${silent.length ? `${silent.join(", ")} did not answer` : "a store had been restored, or two gateways claimed to have the newest session"}. Publications that it had sent before may have arrived here again; the table keeps one of each.`))];
+    + `${silent.length ? `${silent.join(", ")} did not answer` : "a store had been restored, or two gateways claimed to have the newest session, as after two changes of gateway within 0.3 s"}. Publications that it had sent before may have arrived here again; the table keeps one of each.`))];
 }
