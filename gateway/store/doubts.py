@@ -40,8 +40,8 @@ def reason(silent: Sequence[str]) -> str:
     """Return why a client's session was suspect, in words."""
     if not silent:
         return (
-            "a store had been restored, or two gateways claimed to have the newest session, as after"
-            " two changes of gateway within 0.3 s"
+            "a store had been restored, or two gateways claimed to have the newest session, as"
+            " after two changes of gateway within 0.3 s"
         )
     return f"{', '.join(map(printable, silent))} did not answer"
 
