@@ -17,7 +17,7 @@ from collections.abc import Callable
 from gateway.config import split_address
 from gateway.site.links.certificate import OwnCertificate
 from gateway.site.links.far_member import FarMember
-from gateway.site.links.link import SHUTDOWN_S, SILENT, Link, Owner, State
+from gateway.site.links.link import SHUTDOWN_S, SILENT, Link, Owner, State, silence_s
 from gateway.site.links.seldom import QUIET_S
 from gateway.site.pki.tls import why
 from gateway.system.dial import connected
@@ -112,7 +112,7 @@ class Dialling:
         be read yet, because this gateway itself hung.
         """
         now = asyncio.get_running_loop().time()
-        if far.link is not None and far.link.silence_s(now) > _STALE_S and not late:
+        if far.link is not None and silence_s(far.link, now) > _STALE_S and not late:
             far.link.end(SILENT)
         if far.link is not None or now - far.answered_knock < _KNOCK_S:
             return

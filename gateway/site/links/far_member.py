@@ -4,10 +4,15 @@ In: links that begin and end. Out: a row of `onceway site status`.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.site.links.link import Link
 from gateway.site.links.seldom import QUIET_S
+from gateway.system.logs import printable
+
+_UNLISTED_S = 90.0
+"""Seconds after the last attempt of an unlisted gateway. It knocks once a minute, or more often."""
 
 
 @dataclass(slots=True)
@@ -76,3 +81,14 @@ def status(far: FarMember, now: float) -> MemberStatus:
         or (link is not None and "; ".join(link.differs))
         or None,
     )
+
+
+def missing(unlisted: Mapping[str, float], now: float) -> str | None:
+    """Return which gateways of the site [site.members] lacks, or None. unlisted: their names, and
+    the time of the last attempt to join.
+    """
+    names = [name for name, at in unlisted.items() if now - at < _UNLISTED_S]
+    if not names:
+        return None
+    text = ", ".join(map(printable, sorted(names)))
+    return f"[site.members] lacks {text}, which tries to join. Make it the same at all members"

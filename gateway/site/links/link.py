@@ -201,8 +201,9 @@ class Link(asyncio.Protocol):
         self.ended: asyncio.Future[None] = loop.create_future()
         self.began = self.heard = loop.time()
         """Time of the last received bytes, by the loop's clock."""
-        self._greeting_sent = self._round_trip_s = 0.0
-        """Time of this gateway's greeting, and the time until the dialled peer's greeting."""
+        self.round_trip_s = 0.0
+        """Seconds from this gateway's greeting to that of the dialled peer."""
+        self._greeting_sent = 0.0
         self._loop = loop
         self._owner = owner
         self._transport: asyncio.Transport | None = None
@@ -278,17 +279,11 @@ class Link(asyncio.Protocol):
             self._release()
             self._close()
 
-    def silence_s(self, now: float) -> float:
-        """Return for how long nothing was received, without the time that the line itself takes:
-        the first bytes after the greetings need a round trip.
-        """
-        return now - self.heard - (self._round_trip_s if self.lag_s is None else 0.0)
-
     def look(self, now: float) -> None:
         """Send a keep-alive, or end a dead link. Called each TICK_S."""
         if self.state is not State.JOINED:
             return
-        if self.silence_s(now) > SILENT_S:
+        if silence_s(self, now) > SILENT_S:
             self.end(SILENT)
         elif self._sent and now - self._sent[0][1] > UNREAD_S:
             self.end("it does not read its input")
@@ -387,7 +382,7 @@ class Link(asyncio.Protocol):
             self.greet()
             self._become(State.CONFIRMING)
         else:
-            self._round_trip_s = self._loop.time() - self._greeting_sent
+            self.round_trip_s = self._loop.time() - self._greeting_sent
             self._say_alive()
             self._join()
 
@@ -449,3 +444,10 @@ class Link(asyncio.Protocol):
         for future in (self.settled, self.ended):
             if not future.done():
                 future.set_result(None)
+
+
+def silence_s(link: Link, now: float) -> float:
+    """Return for how long nothing was received, without the time that the line itself takes: the
+    first bytes after the greetings need a round trip.
+    """
+    return now - link.heard - (link.round_trip_s if link.lag_s is None else 0.0)

@@ -17,7 +17,7 @@ from gateway.site.errors import SiteError
 from gateway.site.framing import FRAME_BYTES
 from gateway.site.links.certificate import OwnCertificate
 from gateway.site.links.dialling import DIALS, HEARD, Dialling
-from gateway.site.links.far_member import FarMember, MemberStatus, status
+from gateway.site.links.far_member import FarMember, MemberStatus, missing, status
 from gateway.site.links.kept_list import KeptList
 from gateway.site.links.link import OLDEST, VERSION, Greeting, Link, difference
 from gateway.site.links.listening import Listener
@@ -33,8 +33,6 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
-_UNLISTED_S = 90.0
-"""Seconds after the last attempt of an unlisted gateway. It knocks once a minute, or more often."""
 CLOCK_S = 60.0
 """Difference of clocks beyond which it is a problem of the link."""
 
@@ -165,7 +163,9 @@ class Net:
             until=until,
             problem=_GONE
             if self._is_removed
-            else renewal.problem(certificate) or self._listener.absent() or self._missing(now),
+            else renewal.problem(certificate)
+            or self._listener.absent()
+            or missing(self._unlisted, now),
         )
         return [asdict(own), *(asdict(status(far, now)) for far in self._far.values())]
 
@@ -182,14 +182,6 @@ class Net:
         """Return the names that were removed and are not connected with a newer certificate."""
         up = {name for name, far in self._far.items() if far.link is not None}
         return sorted(self._removed.names() - up)
-
-    def _missing(self, now: float) -> str | None:
-        """Return which gateways of the site [site.members] lacks, or None."""
-        names = [name for name, at in self._unlisted.items() if now - at < _UNLISTED_S]
-        if not names:
-            return None
-        text = ", ".join(map(printable, sorted(names)))
-        return f"[site.members] lacks {text}, which tries to join. Make it the same at all members"
 
     # methods that `Link` calls
 
