@@ -12,6 +12,7 @@
 (* Time is left out. A lease is a fact that ends at some time, and nobody   *)
 (* calls a member silent before it has ended (gateway/site/rules/contact.py). How *)
 (* much longer members wait, for one that may be starting say, is left out. *)
+(* So is the age of a reply that counts for a newer CONNECT (FRESH_S).      *)
 (*                                                                         *)
 (* Left out, too: Clean Start, more than one part of a session, a stall of  *)
 (* a session on its way, restored stores; a reply to a question that waits  *)
@@ -24,9 +25,13 @@ EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANTS
     Homes,      \* where the session may be at first
-    TwoSessions,    \* at first 1 and 2 have a session each, made in silence: they name one another
+    Start,      \* "one session"; "two sessions" (1 and 2 have a session each, made in silence: they
+                \* name one another); "unheard" (2 has made a session while 1, which has the old one,
+                \* was silent, and the client has not heard it); "an old no" (1 has a no of 2 and
+                \* waits for 3; meanwhile, 2 has made a session without 1)
     Moves,      \* how often the client connects
     Messages,   \* how many publications it makes
+    Misses,     \* how often a connection breaks before the client hears its CONNACK
     Crashes, Cuts, Expiries,  \* how often each may happen
     Waiting,    \* whether frames wait at a cut and arrive after it, or are lost
     Patient,    \* whether a session is called back only while no client waits
@@ -47,12 +52,12 @@ VARIABLES
     twice,      \* a publication was spooled once more, and nobody had said that it was in doubt
     wrong,      \* the client was told something else than it knows, unmarked
     born,       \* sessions made so far
-    moves, crashes, cuts, expiries
+    moves, misses, crashes, cuts, expiries
 
 members == <<disk, work, search, asked>>
 net == <<lease, owes, link, wire>>
 told == <<spool, completed, twice>>
-counts == <<moves, crashes, cuts, expiries>>
+counts == <<moves, misses, crashes, cuts, expiries>>
 vars == <<members, net, client, told, wrong, born, counts>>
 
 Members == 1..3
@@ -62,14 +67,24 @@ Pairs == {<<1, 2>>, <<1, 3>>, <<2, 3>>}
 Link(m, n) == link[Pair(m, n)]
 
 (* Records: gateway/site/rules/holder.py, Held. received: the publication that the identifier stands for,
-   or 0. *)
-Nothing == [epoch |-> 0, session |-> 0, received |-> 0, given |-> 0, older |-> {}, doubt |-> FALSE]
-Kept(record) == IF record.session = 0 /\ record.older = {} THEN Nothing ELSE record
+   or 0. unheard: the session began in doubt, or ended, and its client may not know. *)
+Nothing == [epoch |-> 0, session |-> 0, received |-> 0, given |-> 0, older |-> {}, doubt |-> FALSE,
+            unheard |-> FALSE]
+Kept(record) ==
+    IF record.session = 0 /\ record.older = {} /\ ~record.unheard THEN Nothing ELSE record
+
+\* gateway/site/wiring/unheard.py: look_at (the client has sent something)
+Heard(record) ==
+    IF record.unheard THEN [record EXCEPT !.unheard = FALSE, !.doubt = FALSE] ELSE record
+
+Replaced == Messages + 1
+    \* stands in `received` for: a new session replaces this one (gateway/site/wiring/sessions.py)
 
 \* gateway/site/rules/suspect.py
 Doubted(record, names) ==
     IF names \subseteq record.older \/ record.given # 0 THEN [record EXCEPT !.doubt = TRUE]
-    ELSE [record EXCEPT !.doubt = TRUE, !.older = @ \cup names, !.epoch = @ + 1]
+    ELSE [record EXCEPT !.doubt = TRUE, !.older = @ \cup names, !.epoch = @ + 1,
+                        !.unheard = @ \/ record.session = 0]
 
 Idle == [then |-> "nothing", record |-> Nothing, to |-> 0, below |-> 0]
 Work(then, record) == [Idle EXCEPT !.then = then, !.record = Kept(record)]
@@ -93,9 +108,10 @@ Alone ==
         /\ disk = [m \in Members |->
                 IF m = home THEN [Nothing EXCEPT !.session = 1] ELSE Nothing]
         /\ client = [at |-> home, open |-> TRUE, session |-> 1, message |-> 0, step |-> "idle",
-                     marked |-> FALSE, doubt |-> FALSE]
+                     marked |-> FALSE, doubt |-> FALSE, missed |-> FALSE]
     /\ lease = [m \in Members |-> [n \in Members |-> TRUE]]
     /\ owes = {} /\ born = 1
+    /\ link = [pair \in Pairs |-> "up"] /\ search = [m \in Members |-> NoSearch]
 
 (* Both hold an identifier of the client, which has nothing under way: what it publishes is new. *)
 Double ==
@@ -105,18 +121,51 @@ Double ==
             ELSE [Nothing EXCEPT !.epoch = IF m = 1 THEN one ELSE two, !.session = m,
                                  !.received = 1, !.older = {3 - m}]]
     /\ client = [at |-> 0, open |-> FALSE, session |-> 0, message |-> 0, step |-> "idle",
-                 marked |-> TRUE, doubt |-> FALSE]
+                 marked |-> TRUE, doubt |-> FALSE, missed |-> FALSE]
     /\ lease = [m \in Members |-> [n \in Members |-> m = n \/ 3 \in {m, n}]]
     /\ owes = {<<1, 2>>, <<2, 1>>} /\ born = 2
+    /\ link = [pair \in Pairs |-> "up"] /\ search = [m \in Members |-> NoSearch]
+
+(* The client knows the session of 1, and may have a publication there that it has to repeat. *)
+Unheard ==
+    /\ \E message \in 0..Messages :
+        /\ disk = [m \in Members |->
+                IF m = 1 THEN [Nothing EXCEPT !.session = 1, !.received = message]
+                ELSE IF m = 2 THEN [Nothing EXCEPT !.epoch = 1, !.session = 2, !.older = {1},
+                                        !.doubt = Broken # "told once", !.unheard = Broken # "told once"]
+                ELSE Nothing]
+        /\ client = [at |-> 0, open |-> FALSE, session |-> 1, message |-> message,
+                     step |-> IF message = 0 THEN "idle" ELSE "publish",
+                     marked |-> TRUE, doubt |-> FALSE, missed |-> TRUE]
+        /\ spool = 1..message
+    /\ lease = [m \in Members |-> [n \in Members |-> m = n \/ 3 \in {m, n}]]
+    /\ owes = {<<2, 1>>} /\ born = 2
+    /\ link = [pair \in Pairs |-> IF pair = <<1, 2>> THEN "down" ELSE "up"]
+    /\ search = [m \in Members |-> NoSearch]
+
+(* The link of 1 and 2 holds everything back. 3 has nothing, and 1 has no link to it. *)
+OldNo ==
+    /\ disk = [m \in Members |-> IF m # 2 THEN Nothing
+            ELSE [Nothing EXCEPT !.epoch = 1, !.session = 1, !.older = {1}]]
+    /\ client = [at |-> 2, open |-> TRUE, session |-> 1, message |-> 0, step |-> "idle",
+                 marked |-> FALSE, doubt |-> FALSE, missed |-> FALSE]
+    /\ lease = [m \in Members |-> [n \in Members |-> m = n \/ 1 \notin {m, n}]]
+    /\ owes = {<<2, 1>>} /\ born = 1
+    /\ link = [pair \in Pairs |->
+            CASE pair = <<1, 2>> -> "cut" [] pair = <<1, 3>> -> "down" [] OTHER -> "up"]
+    /\ search = [m \in Members |-> IF m # 1 THEN NoSearch ELSE [NoSearch EXCEPT
+            !.stage = "ask", !.waits = TRUE, !.said = [@ EXCEPT ![2] = [kind |-> "no"]]]]
 
 Init ==
-    /\ IF TwoSessions THEN Double ELSE Alone
-    /\ work = [m \in Members |-> Idle] /\ search = [m \in Members |-> NoSearch]
+    /\ CASE Start = "two sessions" -> Double /\ spool = {}
+         [] Start = "unheard" -> Unheard
+         [] Start = "an old no" -> OldNo /\ spool = {}
+         [] OTHER -> Alone /\ spool = {}
+    /\ work = [m \in Members |-> Idle]
     /\ asked = [m \in Members |-> {}]
-    /\ link = [pair \in Pairs |-> "up"]
     /\ wire = [m \in Members |-> [n \in Members |-> <<>>]]
-    /\ spool = {} /\ completed = {} /\ twice = FALSE /\ wrong = FALSE
-    /\ moves = 0 /\ crashes = 0 /\ cuts = 0 /\ expiries = 0
+    /\ completed = {} /\ twice = FALSE /\ wrong = FALSE
+    /\ moves = 0 /\ misses = 0 /\ crashes = 0 /\ cuts = 0 /\ expiries = 0
 
 ----------------------------------------------------------------------------
 (* What members know. *)
@@ -171,20 +220,35 @@ Again(s) == [s EXCEPT !.stage = "ask", !.said = NoSearch.said, !.verdict = NoVer
 ----------------------------------------------------------------------------
 (* The client. *)
 
+(* A client that has missed a Session Present 0 in doubt hears it again, or that the session is in
+   doubt. It may miss one that is true: at one broker, too. *)
 Told(present, session, marked) ==
-    /\ client' = [client EXCEPT !.open = TRUE, !.session = session, !.marked = FALSE,
-                                !.step = IF present THEN @ ELSE "idle",
-                                !.doubt = present /\ (@ \/ marked \/ client.marked)]
-    /\ wrong' = (wrong \/ (/\ ~marked /\ ~client.marked
+    /\ wrong' = (wrong \/ (/\ ~marked /\ (~client.marked \/ (present /\ client.missed))
                            /\ client.session \notin (IF present THEN {0, session} ELSE {0})))
+    /\ \/ /\ client' = [client EXCEPT !.open = TRUE, !.session = session, !.marked = FALSE,
+                                       !.missed = FALSE, !.step = IF present THEN @ ELSE "idle",
+                                       !.doubt = present /\ (@ \/ marked \/ client.marked)]
+          /\ UNCHANGED misses
+       \/ /\ misses < Misses /\ misses' = misses + 1
+          /\ client' = [client EXCEPT !.at = 0, !.open = FALSE, !.marked = @ \/ marked,
+                                       !.missed = @ \/ (marked /\ ~present)]
 
-\* A connection breaks, or ends, and the client comes to another member, or to the same one.
+(* A connection breaks, or ends, and the client comes to another member, or to the same one. There,
+   an earlier search goes on. It keeps the replies of members that have not decided alone since. *)
+\* gateway/site/rules/lookup.py: want, _refresh
 Come(m) ==
     /\ moves < Moves
     /\ ~Waits(m)
     /\ moves' = moves + 1
     /\ client' = [client EXCEPT !.at = m, !.open = FALSE]
-    /\ UNCHANGED <<members, net, told, wrong, born, crashes, cuts, expiries>>
+    /\ LET old == IF search[m].stage = "ask" /\ search[m].waits /\ Broken # "an old no counts"
+                  THEN {n \in Others(m) : ~lease[m][n] /\ search[m].said[n].kind # "none"} ELSE {}
+       IN  /\ search' = [search EXCEPT ![m].said =
+                    [n \in Members |-> IF n \in old THEN NoReply ELSE @[n]]]
+           /\ wire' = [wire EXCEPT ![m] = [n \in Members |->
+                    IF n \in old THEN Send(wire, m, n, Ask(TRUE))[m][n] ELSE @[n]]]
+    /\ UNCHANGED <<disk, work, asked, lease, owes, link, told, wrong, born, misses, crashes, cuts,
+                   expiries>>
 
 \* gateway/broker/receive_flow.py: keep, repeat (with the commit that follows; if its PUBREC is not
 \* heard, the connection is gone)
@@ -196,7 +260,7 @@ Publish(m, heard) ==
            now == [client EXCEPT !.message = message, !.doubt = @ /\ client.step # "idle"]
        IN  /\ IF disk[m].received # 0
               THEN UNCHANGED <<disk, spool, twice>>
-              ELSE /\ disk' = [disk EXCEPT ![m].received = message]
+              ELSE /\ disk' = [disk EXCEPT ![m] = [Heard(@) EXCEPT !.received = message]]
                    /\ spool' = spool \cup {message}
                    /\ twice' = (twice \/ (message \in spool /\ ~client.doubt))
            /\ client' = IF heard THEN [now EXCEPT !.step = "release"]
@@ -220,7 +284,7 @@ ReleaseElsewhere(m, n) ==
     /\ client.at = m /\ client.open /\ work[m] = Idle /\ client.step = "release"
     /\ disk[m].session # 0 /\ disk[m].given = 0 /\ disk[m].received = 0
     /\ Link(m, n) = "up" /\ ~Decides(n)
-    /\ disk[n].session # 0 /\ disk[n].given = 0 /\ disk[n].received # 0
+    /\ disk[n].session # 0 /\ disk[n].given = 0 /\ disk[n].received # 0 /\ m \notin disk[n].older
     /\ disk' = [disk EXCEPT ![n].received = 0]
     /\ client' = [client EXCEPT !.step = "idle"] /\ completed' = completed \cup {client.message}
     /\ UNCHANGED <<work, search, asked, net, spool, twice, wrong, born, counts>>
@@ -238,9 +302,11 @@ Expire(m) ==
     /\ client.at # m /\ work[m] = Idle /\ ~Searches(m)
     /\ disk[m].session # 0 /\ disk[m].given = 0
     /\ expiries' = expiries + 1
-    /\ disk' = [disk EXCEPT ![m] = Kept([@ EXCEPT !.session = 0, !.received = 0, !.doubt = FALSE])]
-    /\ client' = IF client.session = disk[m].session THEN [client EXCEPT !.session = 0] ELSE client
-    /\ UNCHANGED <<work, search, asked, net, told, wrong, born, moves, crashes, cuts>>
+    /\ disk' = [disk EXCEPT ![m] = Kept([@ EXCEPT !.session = 0, !.received = 0,
+                                                  !.doubt = @ /\ disk[m].unheard])]
+    /\ client' = IF client.session = disk[m].session
+                 THEN [client EXCEPT !.session = 0, !.step = "idle"] ELSE client
+    /\ UNCHANGED <<work, search, asked, net, told, wrong, born, moves, misses, crashes, cuts>>
 
 ----------------------------------------------------------------------------
 (* Asking. *)
@@ -249,7 +315,7 @@ Expire(m) ==
 Resume(m) ==
     /\ Waits(m) /\ work[m] = Idle /\ IsNewest(m)
     /\ Told(TRUE, disk[m].session, FALSE)
-    /\ UNCHANGED <<members, net, told, born, counts>>
+    /\ UNCHANGED <<members, net, told, born, moves, crashes, cuts, expiries>>
 
 Begin(m, waits) ==
     /\ search' = [search EXCEPT ![m] =
@@ -355,7 +421,8 @@ Verdict(me, claims, silent) ==
               doubt |-> silent # {}, silent |-> silent # {}, claimed |-> 0]
         ELSE IF ~best.session
         THEN [source |-> 0, epoch |-> highest + 1, older |-> older,
-              doubt |-> silent # {} \/ ambiguous, silent |-> silent # {}, claimed |-> 0]
+              doubt |-> silent # {} \/ ambiguous \/ best.doubt,
+              silent |-> silent # {}, claimed |-> 0]
         ELSE [source |-> source, epoch |-> highest + 1, older |-> older,
               doubt |-> ambiguous \/ best.doubt \/ silent \cap better # {},
               silent |-> silent # {}, claimed |-> best.epoch]
@@ -367,18 +434,19 @@ Stands(m, verdict) == verdict.older = {} /\ disk[m].given = 0
 \* gateway/site/wiring/local_member.py: _placed, _begin_again
 Outcome(m, record, verdict) ==
     LET none == verdict.source = 0
-        new == none \/ (verdict.doubt /\ record.received # 0)
+        new == none \/ (verdict.doubt /\ (record.received # 0 \/ record.unheard))
         session == IF new THEN born + 1 ELSE record.session
+        unheard == new /\ verdict.doubt /\ Broken # "told once"
     IN  IF ~Waits(m)
         THEN /\ disk' = [disk EXCEPT ![m] = record]
              /\ client' = IF none /\ verdict.doubt THEN [client EXCEPT !.marked = TRUE] ELSE client
-             /\ UNCHANGED <<born, wrong>>
+             /\ UNCHANGED <<born, wrong, misses>>
         ELSE /\ disk' = [disk EXCEPT ![m] = [record EXCEPT
                     !.epoch = IF record = Nothing THEN verdict.epoch ELSE @,
                     !.session = session, !.received = IF new THEN 0 ELSE @,
-                    !.given = 0, !.doubt = FALSE]]
+                    !.given = 0, !.doubt = unheard, !.unheard = unheard]]
              /\ born' = IF new THEN born + 1 ELSE born
-             /\ Told(~new, session, verdict.silent \/ (verdict.doubt /\ ~none))
+             /\ Told(~new, session, verdict.silent \/ verdict.doubt)
 
 (* m may call n silent. *)
 IsSilent(m, n) ==
@@ -402,10 +470,11 @@ Decide(m) ==
            claims == [n \in who |-> IF n = m THEN mine ELSE said[n]]
            verdict == Verdict(m, claims, IF Broken = "silence is a no" THEN {} ELSE silent)
            record == [own EXCEPT !.epoch = verdict.epoch, !.older = verdict.older, !.given = 0,
-                                 !.doubt = @ \/ verdict.doubt]
+                                 !.doubt = @ \/ verdict.doubt,
+                                 !.unheard = @ \/ (own.session = 0 /\ verdict.doubt)]
            elsewhere == verdict.source \notin {0, m} \cup own.older /\ silent = {} /\ own # Nothing
        IN  IF search[m].waits /\ ~Waits(m)
-           THEN Abandon(m, wire) /\ UNCHANGED <<disk, work, born, client, wrong>>
+           THEN Abandon(m, wire) /\ UNCHANGED <<disk, work, born, client, wrong, misses>>
            ELSE IF /\ ~search[m].waits
                    /\ silent # {} \/ verdict.source # m
            THEN /\ search' = [search EXCEPT ![m] = NoSearch]
@@ -413,7 +482,7 @@ Decide(m) ==
                         IF elsewhere THEN {} ELSE @ \cup search[m].suspects]
                 /\ wire' = Forget(wire, m)
                 /\ work' = IF elsewhere THEN [work EXCEPT ![m] = Work("gone", Nothing)] ELSE work
-                /\ UNCHANGED <<disk, born, client, wrong>>
+                /\ UNCHANGED <<disk, born, client, wrong, misses>>
            ELSE IF verdict.source \in {0, m} /\ Stands(m, verdict)
            THEN /\ search' = [search EXCEPT ![m] = NoSearch]
                 /\ wire' = Forget(wire, m)
@@ -425,7 +494,7 @@ Decide(m) ==
                         !.stage = "settle", !.waits = search[m].waits, !.verdict = verdict]]
                 /\ work' = [work EXCEPT ![m] = Work("settle", record)]
                 /\ wire' = Forget(wire, m)
-                /\ UNCHANGED <<disk, asked, born, client, wrong>>
+                /\ UNCHANGED <<disk, asked, born, client, wrong, misses>>
            ELSE /\ search' = [search EXCEPT ![m] = [NoSearch EXCEPT
                         !.stage = "move", !.waits = search[m].waits,
                         !.suspects = search[m].suspects, !.verdict = verdict]]
@@ -436,8 +505,8 @@ Decide(m) ==
                         /\ wire' = Forget(wire, m)
                    ELSE /\ wire' = Send(Forget(wire, m), m, verdict.source, Take(verdict.claimed))
                         /\ UNCHANGED work
-                /\ UNCHANGED <<disk, asked, born, client, wrong>>
-    /\ UNCHANGED <<lease, owes, link, told, counts>>
+                /\ UNCHANGED <<disk, asked, born, client, wrong, misses>>
+    /\ UNCHANGED <<lease, owes, link, told, moves, crashes, cuts, expiries>>
 
 ----------------------------------------------------------------------------
 (* Moving. *)
@@ -455,7 +524,9 @@ TakeTake(m, n, frame, rest) ==
              /\ IF held.given = n
                 THEN wire' = Send(rest, m, n, given) /\ UNCHANGED <<work, client>>
                 ELSE /\ work' = [work EXCEPT ![m] =
-                            [Work("give", [held EXCEPT !.given = n]) EXCEPT !.to = n]]
+                            [Work("give", [held EXCEPT !.given = n,
+                                !.received = IF held.unheard THEN Replaced ELSE @])
+                                EXCEPT !.to = n]]
                      /\ client' = Without(m)
                      /\ wire' = rest
              /\ UNCHANGED <<disk, search>>
@@ -467,7 +538,7 @@ TakeGive(m, n, frame, rest) ==
         record == [epoch |-> verdict.epoch, session |-> frame.session,
                    received |-> IF Broken = "identifiers stay behind" THEN 0 ELSE frame.received,
                    given |-> 0, older |-> verdict.older,
-                   doubt |-> verdict.doubt \/ frame.doubt]
+                   doubt |-> verdict.doubt \/ frame.doubt, unheard |-> FALSE]
     IN  IF ~mine
         THEN wire' = rest /\ UNCHANGED <<search, work>>
         ELSE IF frame.session = 0
@@ -570,7 +641,7 @@ Commit(m) ==
            verdict == search[m].verdict
        IN  /\ work' = [work EXCEPT ![m] = Idle]
            /\ IF done.then = "settle" THEN Outcome(m, record, verdict)
-              ELSE disk' = [disk EXCEPT ![m] = record] /\ UNCHANGED <<client, wrong, born>>
+              ELSE disk' = [disk EXCEPT ![m] = record] /\ UNCHANGED <<client, wrong, born, misses>>
            /\ CASE done.then = "settle" ->
                     search' = [search EXCEPT ![m] = NoSearch] /\ UNCHANGED <<wire, asked>>
                 [] done.then = "give" ->
@@ -593,7 +664,7 @@ Commit(m) ==
                 [] done.then = "give way" ->
                     asked' = [asked EXCEPT ![m] = {}] /\ UNCHANGED <<search, wire>>
                 [] OTHER -> UNCHANGED <<search, asked, wire>>
-    /\ UNCHANGED <<lease, owes, link, told, counts>>
+    /\ UNCHANGED <<lease, owes, link, told, moves, crashes, cuts, expiries>>
 
 ----------------------------------------------------------------------------
 (* Links, leases, power cuts. *)
@@ -628,8 +699,8 @@ Cut(pair) ==
            ELSE /\ link' = [link EXCEPT ![pair] = "down"]
                 /\ search' = [search EXCEPT ![m] = Left(@, n), ![n] = Left(@, m)]
                 /\ wire' = Asked(wire, link', losers)
-    /\ UNCHANGED <<disk, work, asked, lease, owes, client, told, wrong, born, moves, crashes,
-                   expiries>>
+    /\ UNCHANGED <<disk, work, asked, lease, owes, client, told, wrong, born, moves, misses,
+                   crashes, expiries>>
 
 Heal(pair) ==
     /\ link[pair] = "cut"
@@ -689,7 +760,7 @@ Crash(m) ==
     /\ lease' = [lease EXCEPT ![m] = [n \in Members |-> n = m]]
     /\ client' = Without(m)
     /\ owes' = {p \in owes : m \notin {p[1], p[2]}}
-    /\ UNCHANGED <<disk, told, wrong, born, moves, cuts, expiries>>
+    /\ UNCHANGED <<disk, told, wrong, born, moves, misses, cuts, expiries>>
 
 ----------------------------------------------------------------------------
 Site == \E m \in Members :
@@ -738,9 +809,16 @@ OneIsSure == Cardinality({m \in Members : IsNewest(m)}) <= 1
 (* Session Present is as the client knows it, or the answer was marked. *)
 NoSessionIsLost == ~wrong
 
+(* No other member has a newer session that is in no doubt. *)
+TheClientHasTheNewest ==
+    \A m, n \in Members :
+        LET here == client.at = m /\ client.open /\ disk[m].session # 0 /\ disk[m].given = 0
+            newer == disk[n].session # 0 /\ ~disk[n].doubt /\ m \in disk[n].older
+        IN  (m # n /\ here /\ newer) => n \in disk[m].older
+
 (* Of two sessions at first, the one that is left is in doubt until the client comes. *)
 TheLastIsInDoubt ==
-    (TwoSessions /\ moves = 0) =>
+    (Start = "two sessions" /\ moves = 0) =>
         \A m \in Members :
             \/ disk[m].session = 0 \/ disk[m].doubt
             \/ \E n \in Others(m) : disk[n].session # 0

@@ -35,11 +35,15 @@ CLIENT = QOS2 | {"Identity": False}
 
 def _move(**bounds: int) -> dict[str, object]:
     """Bounds of SiteMove: how often an event may happen; 0 for unnamed events."""
-    bounds = {"Moves": 1, "Messages": 0, "Crashes": 0, "Cuts": 0, "Expiries": 0} | bounds
-    return {"Homes": {1}, "TwoSessions": False, "Waiting": False, "Patient": False, **bounds}
+    named = ("Messages", "Misses", "Crashes", "Cuts", "Expiries")
+    bounds = {"Moves": 1} | dict.fromkeys(named, 0) | bounds
+    where = {"Homes": {1}, "Start": "one session"}
+    return {**where, "Waiting": False, "Patient": False, **bounds}
 
 
-TWO_SESSIONS = {"TwoSessions": True}
+TWO_SESSIONS = {"Start": "two sessions"}
+UNHEARD = {"Start": "unheard"}
+OLD_NO = {"Start": "an old no"}
 AT_LAST = _move(Cuts=1) | {"Patient": True}
 
 
@@ -70,7 +74,7 @@ CHECKED = {
     "QoS2Durable": "INVARIANTS NothingIsLost NothingIsDoubled NothingIsForged\n"
     "PROPERTIES EverythingArrives BoardsSayItAgain\n",
     "SiteMove": "INVARIANTS NothingIsLost NothingIsDoubled NothingIsSwallowed NothingIsForged"
-    " OneIsSure NoSessionIsLost OnePlaceWhenQuiet TheLastIsInDoubt\n",
+    " OneIsSure NoSessionIsLost OnePlaceWhenQuiet TheLastIsInDoubt TheClientHasTheNewest\n",
     "SiteForward": "INVARIANTS NothingIsDoubled NothingIsLost NothingIsStuck\n"
     "PROPERTIES BecomesQuiet\n",
 }
@@ -93,14 +97,19 @@ RUNS = (
     Run("SiteMove", "a move, a crash", _move(Messages=1, Crashes=1)),
     Run("SiteMove", "at last, a link breaks", AT_LAST),
     Run("SiteMove", "at last, a link breaks", AT_LAST, "called back at once"),
+    Run("SiteMove", "a move, a missed CONNACK", _move(Messages=1, Misses=1)),
+    Run("SiteMove", "an unheard session, a move", _move(Messages=1, Misses=1) | UNHEARD),
+    Run("SiteMove", "an unheard session", _move() | UNHEARD, "told once"),
+    Run("SiteMove", "an old no, a move", _move() | OLD_NO),
+    Run("SiteMove", "an old no", _move() | OLD_NO, "an old no counts"),
     Run("SiteMove", "two sessions, a move", _move() | TWO_SESSIONS),
     Run("SiteMove", "two sessions, three faults", _move(Moves=0, Cuts=2, Crashes=1) | TWO_SESSIONS),
     Run("SiteMove", "two sessions", _move(Moves=0, Cuts=1) | TWO_SESSIONS, "over before the doubt"),
     Run("SiteMove", "a move", _move(Messages=1), "identifiers stay behind"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "silence is a no"),
-    Run("SiteMove", "a link breaks", _move(Cuts=1), "no lease is waited for"),
+    Run("SiteMove", "a link breaks", _move(Messages=1, Cuts=1), "no lease is waited for"),
     Run("SiteMove", "a link breaks", _move(Cuts=1), "who was silent is forgotten"),
-    Run("SiteMove", "a link breaks", _move(Cuts=1), "a lease before the word"),
+    Run("SiteMove", "a link breaks", _move(Messages=1, Cuts=1), "a lease before the word"),
     Run("SiteMove", "two moves", _move(Moves=2), "no, while it moves"),
     Run("SiteForward", "a move, a restart", _forward(Messages=2, Restarts=1)),
     Run("SiteForward", "two moves", _forward(Gives=2)),
