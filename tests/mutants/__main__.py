@@ -91,6 +91,18 @@ MODULES = {
         alike={
             "keep = oldest.number if oldest else newest + 2": "no file is both above and below",
             "path, any_of_them = self._folder / DAMAGED, True": "a row waits, as was seen before",
+            "return not self._set_damaged_aside() or self._spool.waiting(1)[1] > 0": (
+                "a row has a topic, and so a size"
+            ),
+            "return not self._set_damaged_aside() or self._spool.waiting(2)[0] > 0": (
+                "two rows are more than none, too"
+            ),
+            "self._numbered(self._spool.rows(cut.first - 2, cut.rows, before=cut.last + 1)),": (
+                "the row before has landed, and is not in the spool any more"
+            ),
+            "self._numbered(self._spool.rows(cut.first - 1, cut.rows, before=cut.last + 2)),": (
+                "with another row the bytes differ, and with fewer rows they do, too"
+            ),
         },
     ),
     "gateway.uplink.lander": Module("gateway/uplink/lander.py", ("tests/uplink/test_lander.py",)),

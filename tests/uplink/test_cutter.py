@@ -248,11 +248,12 @@ def test_lost_file_is_made_again_from_the_rows_of_its_batch(
     data: GatewayData, make: Make, harm: str
 ) -> None:
     """Rows of other batches, and rows that wait, are not in it."""
-    cutter, spool = make(batch_count=2)
-    data.add(6, None)
+    cutter, spool = make(batch_count=3)
+    data.add(2, None)
     first = cutter.cut()
     spool.landed(first)
     cutter.forget(first)
+    data.add(5, None)
     cut = cutter.cut()
     path = data.path / "batches" / f"{2:012d}.parquet"
     whole = path.read_bytes()
