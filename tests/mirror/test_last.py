@@ -108,3 +108,24 @@ def test_readings_of_an_hour_are_counted_beyond_a_plot_and_over_a_restart(tmp_pa
     again = LastReadings(tmp_path)
     assert again.per_hour("roof-1", end) == kept.per_hour("roof-1", end)
     assert again.per_hour("roof-1", end + 7_200_000_000) == 0
+
+
+def test_gaps_are_the_last_four_between_receipts(tmp_path: Path) -> None:
+    kept = LastReadings(tmp_path)
+    for number in range(7):
+        kept.take("roof-1", reading(at=NOW + number * number * 1_000_000))
+    assert list(kept.of("roof-1")["adc0"].gaps) == [5, 7, 9, 11]
+
+
+def test_names_beyond_a_number_have_their_newest_point_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(last, "MOST_PLOTS", 2)
+    kept = LastReadings(tmp_path)
+    for name in ("a", "b", "c"):
+        for at in (NOW, NOW + 1):
+            kept.take("roof-1", reading(name, at=at))
+    assert [len(series.points) for series in kept.of("roof-1").values()] == [2, 2, 1]
+    assert [job.name for job in kept.jobs] == [
+        saved.job.name for saved in (kept.saved, kept.saved_counts, kept.saved_topics)
+    ]

@@ -30,7 +30,7 @@ from hypothesis import Phase, settings
 from tests.mutants.mutate import Mutant, of_c, of_python
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("gateway", "provisioning", "hil", "firmware", "tests")
+COPIED = ("gateway", "provisioning", "hil", "firmware", "systemd", "tests")
 SHORTEST_S = 10.0
 """A mutant that never ends is killed after this long and some times what all tests take."""
 
