@@ -129,3 +129,40 @@ def test_names_beyond_a_number_have_their_newest_point_only(
     assert [job.name for job in kept.jobs] == [
         saved.job.name for saved in (kept.saved, kept.saved_counts, kept.saved_topics)
     ]
+
+
+def test_topics_of_a_name_are_few_and_outlive_the_gateway(tmp_path: Path) -> None:
+    kept = LastReadings(tmp_path)
+    longest = "d" * 256
+    for topic in ("a", "a", "b", longest, f"{longest}d", "e", "a"):
+        kept.take("roof-1", reading(), topic)
+    known = ("a", "b", longest, last.UNKNOWN)
+    assert kept.of("roof-1")["adc0"].topics == known
+    kept.take("roof-2", reading())
+    for topic in ("a", "b", "c", "d", "e", "f"):
+        kept.take("roof-2", reading(), topic)
+    four = ("a", "b", "c", "d", last.UNKNOWN)
+    assert kept.of("roof-2")["adc0"].topics == four
+    text = kept.news()
+    assert text
+    kept.write(text)
+    later = LastReadings(tmp_path)
+    assert later.of("roof-1")["adc0"].topics == known
+    assert later.of("roof-2")["adc0"].topics == four
+
+
+def test_each_change_is_news(tmp_path: Path) -> None:
+    kept = LastReadings(tmp_path)
+    fault = reading(f"adc0{last.FAULT}", value=3)
+    kept.take("roof-1", fault)
+    assert kept.news()
+    assert kept.forget("roof-2") == []
+    assert kept.news() is None
+    mended = kept.mend("roof-1", reading(at=NOW + 9))
+    assert mended == Reading(fault.name, 0, "V", NOW + 9, "synchronised", 4, NOW + 9)
+    assert kept.news()
+    assert kept.mend("roof-1", reading()) is None, "it is over"
+    assert kept.news() is None
+    assert kept.forget("roof-1") == [fault.name]
+    assert kept.news()
+    assert (kept.received("roof-1"), kept.per_hour("roof-1", NOW + 9)) == (None, 0)
