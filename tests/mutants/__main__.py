@@ -147,7 +147,9 @@ MODULES = {
     ),
     "gateway.doctor.settings": Module("gateway/doctor/settings.py", ("tests/doctor",), 80.0),
     "gateway.backup.sealed": Module(
-        "gateway/backup/sealed.py", ("tests/backup/test_sealed.py",), 80.0
+        "gateway/backup/sealed.py",
+        ("tests/backup/test_sealed_format.py", "tests/backup/test_sealed.py"),
+        80.0,
     ),
     "gateway.web.board_rows": Module(
         "gateway/web/board_rows.py", ("tests/web/test_board_rows.py",), 80.0
