@@ -205,20 +205,19 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
             return OncewayError(
                 text,
                 port,
-                f"The board was named as {board.name} ({board.title}); name another one with"
-                " --board",
+                f"The board was named {board.name} ({board.title}); name another kind with --board",
             )
     if mismatch := re.search(r"(?:mismatch at byte|at addr) (0x[0-9a-fA-F]+)", output):
         return OncewayError(
             f"the flash differs from the written image from byte {mismatch[1]} on",
             port,
-            "Try again; if it stays, the flash is worn out",
+            "Try again; if the error stays, the flash is worn out",
         )
     if silent or _NO_ANSWER.search(output):
         return OncewayError(
             "the boot loader does not answer",
             port,
-            f"Is it {board.title} (--board)? Does it have a boot loader at {board.baud} baud?"
+            f"Is the board {board.title} (--board)? Has it a boot loader at {board.baud} baud?"
             f" `onceway board probe --port {port}` finds out. Press its reset button as this"
             " starts",
         )

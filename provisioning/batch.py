@@ -70,7 +70,9 @@ def _entries(path: Path, rows: "csv.DictReader[str]") -> Iterator[Entry]:
     for row in rows:
         where = f"{path}:{rows.line_num}"
         if None in row or None in row.values():
-            raise OncewayError("this line and the first one differ in the number of columns", where)
+            raise OncewayError(
+                "this line and the first line differ in the number of columns", where
+            )
         try:
             check_name(row["name"])
             entry = Entry(rows.line_num, row["name"], row["port"], board(row.get("board") or "uno"))

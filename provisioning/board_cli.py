@@ -55,7 +55,7 @@ def list_ports(as_json: Json = False) -> None:
         print(json.dumps([asdict(entry) for entry in plugged], indent=2))
         return
     if not plugged:
-        print("no serial port here; plug a board in, and see `dmesg` if it stays away")
+        print("no serial port found. Plug a board in; if no port appears, see `dmesg`")
         return
     table = Table("port", "stable name", "looks like", "description", "held by")
     for entry in plugged:
@@ -88,11 +88,11 @@ def probe_port(
             "no boot loader answers",
             port,
             "A bare chip has none, and a chip that was written with a programmer may have lost it."
-            " Press the reset button as this starts",
+            " Press the reset button as the command starts",
         )
     if as_json:
         print(json.dumps([one.name for one in found]))
         return
-    print(f"{port}: one of these answers here; name it with --board")
+    print(f"{port}: the board is one of these; name its kind with --board")
     for one in found:
         print(f"  {one.name}: {one.title}")

@@ -70,7 +70,7 @@ def _radio(registry: Registry, name: str, wanted: Wanted) -> dict[str, Any]:
         raise OncewayError(
             "the gateway has several radios",
             str(registry.path.parent),
-            "Say by --network which one the board is for",
+            "Name the network of the board's radio with --network",
         )
     if found:
         return found[0]

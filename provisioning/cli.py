@@ -98,7 +98,7 @@ def add(
         raise OncewayError(
             f"{kind.title} does not accept an interval by cable",
             hint=f"When it is on the air, publish `interval …` to commands/{name} at QoS 2;"
-            " it obeys when it sends next",
+            " the board gets it when it sends next",
         )
     opened = open_registry(registry, make=not dry_run)
     job = Job(
@@ -136,7 +136,7 @@ def add(
             f" next sequence {met.next_sequence}"
         )
         if wanted is not None:
-            print(f"a reading each {wanted.text}: its EEPROM lives {years:g} years")
+            print(f"with a reading each {wanted.text} its EEPROM lasts about {years:g} years")
 
 
 @app.command()

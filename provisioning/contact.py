@@ -105,7 +105,7 @@ def _no_greeting(port: str, board: Board, wait_s: float) -> OncewayError:
         f"the board was flashed and read back, but no greeting came within {wait_s:.0f} s",
         port,
         f"Is this firmware made for {board.title}, and does it speak the reliable link at"
-        f" {board.link_baud} baud? The same command tries again",
+        f" {board.link_baud} baud? Then run the same command again",
     )
 
 

@@ -163,7 +163,7 @@ def _check_radio(plan: Plan, target: Target) -> None:
     """Raise OncewayError if a radio board has no channel, or a wired board has one."""
     if target.board.radio and plan.radio is None:
         raise OncewayError(
-            f"the registry knows no channel of {plan.was or plan.name!r}",
+            f"the registry has no radio channel for {plan.was or plan.name!r}",
             target.port,
             "`onceway device replace` gives it one, and a new key",
         )
@@ -212,13 +212,15 @@ def _wrong_board(plan: Plan, difference: str, port: str) -> OncewayError:
         return OncewayError(
             f"the board on this port {difference}: it is not {name!r}",
             port,
-            f"Is that its port? `onceway device replace {name}` takes another board",
+            f"Is the port right? `onceway device replace {name}` gives the name to another board",
         )
     hint = (
         "Is that the right port? `onceway device rename` gives a device another name; after"
         " `onceway device revoke` its board is free"
     )
-    return OncewayError(f"the board on this port {difference}: it would be lost", port, hint)
+    return OncewayError(
+        f"the board on this port {difference}: that device would be overwritten", port, hint
+    )
 
 
 @contextmanager

@@ -49,9 +49,9 @@ class Interval:
         if self.is_short(next_sequence):
             days = self.years(next_sequence) * _YEAR_S / 86_400
             raise OncewayError(
-                f"at a reading each {self.text} the board's EEPROM is worn out in {days:.0f} days",
+                f"with a reading each {self.text} the board's EEPROM lasts {days:.1f} days only",
                 "--interval",
-                "Give a longer one, or --force",
+                "Give a longer interval, or --force",
             )
 
 

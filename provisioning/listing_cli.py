@@ -403,7 +403,7 @@ def _longest_wait(folder: Path, name: str, within: int | None, as_json: bool) ->
     patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)
     if heard["radio"] and heard["connected"] and not as_json:
         print(
-            f"{name} is on a radio: it gets the command when it next sends. This waits for"
+            f"{name} is on a radio: it gets the command when it next sends. The command waits for"
             f" {patience} s at most; Ctrl-C ends the waiting",
             file=sys.stderr,
         )
@@ -437,7 +437,9 @@ def ping(
             raise Unknown("there is no such device", name, "See: onceway device list")
         if not notified and not as_json:
             expectation = (
-                "It answers at its next turn" if row["radio"] else "It speaks when it has to"
+                "A radio board is heard when it sends next"
+                if row["radio"]
+                else "A board is heard when it sends"
             )
             state = "connected" if row["connected"] else "not connected"
             print(f"{name} is {state}. {expectation}; Ctrl-C ends the waiting", file=sys.stderr)

@@ -12,6 +12,7 @@ import typer
 
 from gateway.commands.passphrase import ask_passphrase
 from gateway.errors import OncewayError
+from gateway.system.amounts import amount
 from provisioning.backup import open_sealed, seal
 from provisioning.options import Json, RegistryFile, existing_registry, open_registry
 
@@ -90,5 +91,5 @@ def _report(as_json: bool, devices: int, action: str, file: Path) -> None:
     print(
         json.dumps({"devices": devices, "file": str(file)})
         if as_json
-        else f"{devices} {'device' if devices == 1 else 'devices'} {action}"
+        else f"{amount(devices, 'device')} {action}"
     )

@@ -32,7 +32,7 @@ def main() -> None:
     for found in conflicts:
         print(CONFLICT + found.model_dump_json())
     for name in left_out:
-        print(f"{name}: its entry is not possible, so it is not shared", file=sys.stderr)
+        print(f"{name}: its entry in the registry is invalid, so it is not shared", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -80,9 +80,9 @@ def update_devices(
         untouched = len(wanted) - len(done)
         raise OncewayError(
             f"{failed} of {len(wanted)} devices could not be updated"
-            + (f"; {untouched} were left alone" if untouched else ""),
+            + (f"; not tried: {untouched}" if untouched else ""),
             str(opened.path),
-            "Fix that and run the command again: it skips those that have the firmware",
+            "Fix the cause and run the command again: boards with this firmware are skipped",
         )
 
 

@@ -110,7 +110,7 @@ class Users:
             self.hashes[name] = found
         except ValueError:
             raise UsersError(
-                "this line is not a user",
+                "this line does not describe a user",
                 f"{self.path}:{number}",
                 "Remove it, and add the user again: onceway user add",
             ) from None

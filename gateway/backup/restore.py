@@ -102,12 +102,14 @@ def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
         revoked = _take_over_revoked(source, target) if target.exists() else []
     except sqlite3.Error as error:
         raise OncewayError(
-            f"the device registry of the backup, or the one here, cannot be read ({error})",
+            f"the device registry of the backup, or of this machine, cannot be read ({error})",
             str(target),
-            "If it is the one here, move it away and restore again",
+            "If the one on this machine is damaged, move it away and restore again",
         ) from error
     _place(source, target, entry, keep=True)
-    return [f"revoked here, and so they stay: {', '.join(revoked)}"] if revoked else []
+    return (
+        [f"devices revoked on this machine stay revoked: {', '.join(revoked)}"] if revoked else []
+    )
 
 
 def _take_over_revoked(restored: Path, present: Path) -> list[str]:

@@ -109,7 +109,7 @@ class SealedReader(io.RawIOBase):
 
 
 def _damaged() -> BackupError:
-    return BackupError("the backup is damaged, or was cut off", hint="Use another copy of it")
+    return BackupError("the backup is damaged or incomplete", hint="Use another copy of it")
 
 
 def _derive(passphrase: str, salt: bytes) -> tuple[bytes, bytes]:

@@ -86,7 +86,7 @@ class Registry:
         self._replaced: set[str] = set()
         text = f"{self._path}: the device registry cannot be read"
         self.reading = Job("registry", text, REGISTRY_S)
-        self.looking = Job("boards", "boards and their registry are not checked", LOOP_S)
+        self.looking = Job("boards", "the list of boards is not compared with the registry", LOOP_S)
         self.pending = SavedFile(folder / PENDING, "the list of boards that ask to be admitted")
         self.refresh()
 

@@ -210,7 +210,7 @@ def _by_silence(
         interval = known.gaps.learnt or unknown  # as of the next look, so that the words stay
         limit = max(INTERVALS * interval, LEAST_S)
     if known.heard is None:
-        text = f"this gateway has received no reading, and {words(limit)} are over"
+        text = f"this gateway has received no reading for {words(limit)}"
     else:
         text = f"no reading arrived for more than {words(limit)}; one each {words(interval)} is due"
     return state(

@@ -106,5 +106,5 @@ def _conflict(first: bytes, second: bytes) -> bool:
     try:
         return not says_the_same(first, second)
     except Exception:  # a fault in the comparison must not end the board's connection
-        log.exception("two payloads of one key cannot be compared: they count as two")
+        log.exception("two payloads of one key cannot be compared: they count as different")
         return True

@@ -255,7 +255,7 @@ class Bridge:
                     "the other broker has forgotten our session: messages in flight may arrive"
                     " twice"
                     if pair.joined
-                    else "the other broker has a session that the bridge has not begun; a new one"
+                    else "the other broker has a session that the bridge did not begin; a new one"
                     " begins"  # [MQTT-3.2.2-4]
                 )
             if not pair.joined:

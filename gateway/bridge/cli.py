@@ -23,6 +23,7 @@ from gateway.commands.options import (
 from gateway.errors import OncewayError, UsageError
 from gateway.store import views
 from gateway.store.views import AsideView
+from gateway.system.amounts import amount, are
 from gateway.system.logs import printable
 
 app = typer.Typer(
@@ -118,11 +119,11 @@ def again(
         done = _ask(folder, "bridge-again", name, wanted)
     except control.NotRunning:
         raise NoGateway(
-            "the gateway does not run, and only it can send messages again",
+            "the gateway does not run, and only a running one can send messages again",
             str(folder),
             "sudo systemctl start onceway-gateway",
         ) from None
-    _say(done, wanted, "are in the queue again", as_json)
+    _say(done, wanted, "in the queue again", as_json)
 
 
 @app.command()
@@ -144,13 +145,13 @@ def discard(
     except control.NotRunning:
         with views.changing(folder) as database:
             done = views.discard_aside(database, name, wanted)
-    _say(done, wanted, "are deleted", as_json)
+    _say(done, wanted, "deleted", as_json)
 
 
 def _wanted(numbers: list[int] | None, everything: bool) -> list[int]:
     """Return the wanted numbers, empty for all."""
     if bool(numbers) == everything:
-        raise UsageError("say which messages", hint="Give their numbers, or --all")
+        raise UsageError("no message is named", hint="Give numbers of messages, or --all")
     return numbers or []
 
 
@@ -163,10 +164,10 @@ def _say(done: int, wanted: list[int], text: str, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps({"done": done}))
     else:
-        typer.echo(f"{done} messages {text}")
+        typer.echo(f"{are(done)} {text}")
     if done < len(set(wanted)):
         raise OncewayError(
-            f"{len(set(wanted)) - done} of these messages are not there",
+            f"no such message: {len(set(wanted)) - done} of {amount(len(set(wanted)), 'number')}",
             hint="See: onceway bridge aside",
         )
 

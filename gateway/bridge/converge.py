@@ -208,7 +208,9 @@ class Convergence:
     def unavailable(self) -> None:
         """Note that the other broker keeps no retained messages."""
         if self._section.retained:
-            self.error = "the other broker keeps none: set retained = false in [[bridge]]"
+            self.error = (
+                "the other broker keeps no retained messages: set retained = false in [[bridge]]"
+            )
 
     def end(self) -> None:
         self._careful = self._crossing
@@ -371,7 +373,10 @@ class Convergence:
             async with asyncio.timeout(RETRY_S):
                 await _until(lambda: self._queue()[0] >= last and not link.tries_suspects())
         except TimeoutError:
-            raise OncewayError("messages wait all the time", self._section.server) from None
+            raise OncewayError(
+                "messages never stop waiting, so both brokers cannot be compared",
+                self._section.server,
+            ) from None
         await link.far.settled()
         return before
 

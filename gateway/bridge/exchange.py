@@ -109,7 +109,7 @@ class Exchange:
         self._inward = Gate(crossings, self._from_far, prefix, self._ended)
         near.gate = Gate(crossings, self._from_near, None, self._ended)
         near.on_packets = near.gate.take
-        near.ended = lambda: self._ended("our broker has ended the session's connection")
+        near.ended = lambda: self._ended("our broker ended the connection of the bridge's session")
         far.listen()
 
     def end(self) -> None:
@@ -202,7 +202,7 @@ class Exchange:
         """Handle our broker's answer to a message. Return True if the message waits now."""
         refused = self.refused_for_now.answered(answer)
         if refused is not None:
-            why = f"this gateway refuses it: {words(answer.reason)}"
+            why = f"this gateway refuses the message: {words(answer.reason)}"
             self._counts.cannot_take(refused.topic, why)
         if not self.refused_for_now.keeps(answer.packet_id):
             return False
@@ -221,7 +221,7 @@ class Exchange:
             return
         fresh, expired = self.refused_for_now.again()
         for packet in expired:
-            why = "it has expired while this gateway had no room"
+            why = "the message expired while this gateway had no room"
             self._refuse(far, packet, ReasonCode.QUOTA_EXCEEDED, why)
         for packet in fresh:
             self._crossings.arrives(packet)

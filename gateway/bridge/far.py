@@ -247,10 +247,11 @@ class FarConnection(asyncio.Protocol):
             size = len(encode(packet, Version.V5))
         except Exception as error:
             raise Unfit(
-                "it cannot be written", f"it cannot be written as a packet ({error})"
+                "the message cannot be written",
+                f"the message cannot be written as a packet ({error})",
             ) from error
-        text = f"its packet has {size:,} bytes, and the other broker takes {self.most:,} at most"
-        raise Unfit("it is too large", text)
+        text = f"its packet has {size:,} bytes, and the other broker accepts {self.most:,} at most"
+        raise Unfit("the message is too large", text)
 
     def write(self, data: bytes) -> None:
         """Send packets encoded by `encoded`."""
@@ -269,7 +270,7 @@ class FarConnection(asyncio.Protocol):
         after it on a connection that does nothing else.
         """
         if self._closed:
-            raise OncewayError("it closed the connection")
+            raise OncewayError("the other broker closed the connection")
         self._asked = self._loop.create_future()
         self.send(packet)
         try:
@@ -296,7 +297,7 @@ class FarConnection(asyncio.Protocol):
         """Send PINGREQ, and check that the other broker is alive."""
         silent = self._loop.time() - self._heard
         if silent > 1.5 * self._keep_alive:
-            self._drop(f"it has said nothing for {silent:.0f} s")
+            self._drop(f"the other broker was silent for {silent:.0f} s")
             return
         self._pings.append(None)
         self.send(Pingreq())
@@ -329,7 +330,7 @@ class FarConnection(asyncio.Protocol):
             packets += self._stream
         except MqttError as error:
             self._hand_over(packets)
-            self._drop(f"it sends bytes that are not MQTT: {error}", blamed=True)
+            self._drop(f"the other broker sends bytes that are not MQTT: {error}", blamed=True)
             return
         self._hand_over(packets)
 
@@ -338,7 +339,7 @@ class FarConnection(asyncio.Protocol):
         if packets and not self._connack.done():
             answer = packets.pop(0)
             if not isinstance(answer, Connack):
-                self._drop(f"it answers CONNECT with {type(answer).__name__}")
+                self._drop(f"the other broker answers CONNECT with {type(answer).__name__}")
                 return
             properties = answer.properties or {}
             self.most = properties.get(PropertyId.MAXIMUM_PACKET_SIZE, MAX_PACKET)
@@ -347,7 +348,7 @@ class FarConnection(asyncio.Protocol):
             self._connack.set_result(answer)
         if any(isinstance(packet, Connack | Auth) for packet in packets):
             self.send(Disconnect(ReasonCode.PROTOCOL_ERROR))  # [MQTT-3.2.0-2]
-            self._drop("it sends a second CONNACK, or AUTH without being asked")
+            self._drop("the other broker sends a second CONNACK, or AUTH without a request")
             return
         bye = next((packet for packet in packets if isinstance(packet, Disconnect)), None)
         if bye is not None:
@@ -360,7 +361,9 @@ class FarConnection(asyncio.Protocol):
         if bye is not None:
             self.gave_reason = bool(bye.reason)
             blamed = not bye.reason or blames_message(bye.reason)
-            self._drop(f"it ended the connection ({bye.reason.name}){own_words(bye)}", blamed)
+            self._drop(
+                f"the other broker ended the connection ({bye.reason.name}){own_words(bye)}", blamed
+            )
 
     def _handles(self, packet: Packet) -> bool:
         """Handle an answer to PINGREQ or to `ask`. Return False for any other packet."""
@@ -382,7 +385,7 @@ class FarConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         closed = error is None or isinstance(error, _CLOSED)
-        self._drop(str(error) if error else "it closed the connection", closed)
+        self._drop(str(error) if error else "the other broker closed the connection", closed)
 
 
 def check(section: BridgeSection) -> None:

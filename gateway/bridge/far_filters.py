@@ -72,7 +72,10 @@ class FarFilters:
             self._suspects.forget_guilty(request)
             self._given_up.add(request)
             if request[0]:
-                self._lack(request[1], f"it closes the connection at that, {TIMES} times")
+                self._lack(
+                    request[1],
+                    f"the other broker closed the connection at that request, {TIMES} times",
+                )
         return request in self._given_up
 
     def _lack(self, item: str, why: str) -> None:
@@ -97,7 +100,7 @@ class FarFilters:
         )
         self._qos = min(self._section.qos, far.qos)
         if subscribe and not far.offers(item):
-            self._lack(item, "it offers no wildcards")
+            self._lack(item, "the other broker offers no wildcards")
             return None
         try:
             size = len(far.encoded(packet))

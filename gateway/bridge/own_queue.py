@@ -72,7 +72,7 @@ class OwnQueue:
                 flow.maximum = min(self.in_flight, self._engine.broker.limits.inflight)
                 flow.pump()
 
-        self._soon("the bridge sends more at a time", widen)
+        self._soon("raising the number of messages in flight", widen)
 
     def held_back(self) -> None:
         """Drop the guilty releases that are held back, if no other release waits for PUBCOMP.
@@ -105,7 +105,7 @@ class OwnQueue:
                 "a new session begins there, without the message that closed the last connection"
             )
 
-        self._soon("the bridge gives a message up", give_up)
+        self._soon("giving a message up", give_up)
 
     def _give_up(self, released: tuple[int, ...]) -> None:
         """Count and log messages whose PUBREL closes the connection."""
@@ -136,7 +136,7 @@ class OwnQueue:
             elif near is not None and near is self.near:
                 self._set_aside(packet.packet_id, kind, reason, received=received)
 
-        self._soon("a message was set aside", put)
+        self._soon("setting a message aside", put)
 
     def _soon(self, doing: str, call: Callable[[], None]) -> None:
         """Call a function after the current work of our broker. An exception in the call ends this
@@ -214,7 +214,7 @@ class OwnQueue:
                 self._released.add(packet.packet_id)
 
         if packet.qos:
-            self._soon("a message that does not cross is taken out of the queue", forget)
+            self._soon("removing a message that does not cross", forget)
 
     def is_for_now(self, packet: Publish) -> bool:
         """Whether our broker's refusal of a message is temporary."""

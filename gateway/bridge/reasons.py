@@ -14,46 +14,48 @@ from gateway.mqtt.reason import ReasonCode
 SAYS = " (it says: "
 """Start of the other broker's own words, which may be different each time."""
 
+_NOT_OFFERED = "the message uses a feature that the broker does not offer"
+
 OF_THE_MESSAGE: dict[ReasonCode, str] = {
-    ReasonCode.UNSPECIFIED_ERROR: "the broker does not want it, and does not say why",
-    ReasonCode.MALFORMED_PACKET: "the broker cannot read it: a character or level that it forbids",
-    ReasonCode.PROTOCOL_ERROR: "it uses what the broker does not offer",
-    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: "it is valid, but the broker does not accept it",
+    ReasonCode.UNSPECIFIED_ERROR: "the broker refuses the message, and does not say why",
+    ReasonCode.MALFORMED_PACKET: "the topic has a character or level that is forbidden",
+    ReasonCode.PROTOCOL_ERROR: _NOT_OFFERED,
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: "the message is valid, and the broker refuses it",
     ReasonCode.NOT_AUTHORIZED: "the bridge's user may not publish to its topic",
     ReasonCode.TOPIC_FILTER_INVALID: "the broker does not accept such a topic",
     ReasonCode.TOPIC_NAME_INVALID: "the broker does not accept such a topic",
     ReasonCode.PACKET_IDENTIFIER_IN_USE: "another message has its packet identifier there",
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND: "no answer to a PUBLISH, so a retry cannot help",
-    ReasonCode.TOPIC_ALIAS_INVALID: "the broker misreads it: bridges send no topic alias",
-    ReasonCode.PACKET_TOO_LARGE: "it is beyond a limit of the broker, announced or not",
+    ReasonCode.TOPIC_ALIAS_INVALID: "the broker misreads the message: bridges send no topic alias",
+    ReasonCode.PACKET_TOO_LARGE: "the message exceeds a limit of the broker, announced or not",
     ReasonCode.PAYLOAD_FORMAT_INVALID: "its payload is not what its properties say",
     ReasonCode.RETAIN_NOT_SUPPORTED: "the broker keeps no such retained message",
     ReasonCode.QOS_NOT_SUPPORTED: "the broker does not accept this QoS on its topic",
     ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: "its topic begins like a shared subscription",
-    ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED: "it uses what the broker does not offer",
-    ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED: "it uses what the broker does not offer",
+    ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED: _NOT_OFFERED,
+    ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED: _NOT_OFFERED,
 }
 """Failures that repeat however often the message is sent, each with its meaning."""
 
 OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
-    ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: "about the connection",
-    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: "about the connection",
-    ReasonCode.BAD_USER_NAME_OR_PASSWORD: "about the bridge's login",
+    ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: "a fault of the connection",
+    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: "a fault of the connection",
+    ReasonCode.BAD_USER_NAME_OR_PASSWORD: "a fault of the bridge's login",
     ReasonCode.SERVER_UNAVAILABLE: "the broker is not ready",
     ReasonCode.SERVER_BUSY: "the broker has too much to do",
-    ReasonCode.BANNED: "about the bridge's login",
+    ReasonCode.BANNED: "a fault of the bridge's login",
     ReasonCode.SERVER_SHUTTING_DOWN: "the broker stops, and will start again",
-    ReasonCode.BAD_AUTHENTICATION_METHOD: "about the bridge's login",
-    ReasonCode.KEEP_ALIVE_TIMEOUT: "the line was silent",
+    ReasonCode.BAD_AUTHENTICATION_METHOD: "a fault of the bridge's login",
+    ReasonCode.KEEP_ALIVE_TIMEOUT: "the connection was silent",
     ReasonCode.SESSION_TAKEN_OVER: "another client uses the bridge's client identifier",
-    ReasonCode.RECEIVE_MAXIMUM_EXCEEDED: "about how many messages are in flight",
-    ReasonCode.MESSAGE_RATE_TOO_HIGH: "about how fast messages come",
+    ReasonCode.RECEIVE_MAXIMUM_EXCEEDED: "too many messages are in flight",
+    ReasonCode.MESSAGE_RATE_TOO_HIGH: "messages arrive too fast",
     ReasonCode.QUOTA_EXCEEDED: "the broker has no room now",
     ReasonCode.ADMINISTRATIVE_ACTION: "an administrator ended the connection",
-    ReasonCode.USE_ANOTHER_SERVER: "about the broker",
-    ReasonCode.SERVER_MOVED: "about the broker",
-    ReasonCode.CONNECTION_RATE_EXCEEDED: "about how often the bridge connects",
-    ReasonCode.MAXIMUM_CONNECT_TIME: "about how long the connection lasted",
+    ReasonCode.USE_ANOTHER_SERVER: "the bridge shall use another broker",
+    ReasonCode.SERVER_MOVED: "the bridge shall use another broker",
+    ReasonCode.CONNECTION_RATE_EXCEEDED: "the bridge connects too often",
+    ReasonCode.MAXIMUM_CONNECT_TIME: "the connection has lasted too long",
 }
 """Failures that are temporary, or that a person can fix, each with its meaning."""
 

@@ -117,7 +117,7 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
     if item.held:
         found.append(("held", f"{wait(item.held)} for room here, from the other broker"))
     if item.error is None and is_late(item.oldest_s):
-        text = f"the oldest of {item.waiting:,} messages has waited for {item.oldest_s:.0f} s"
+        text = f"{wait(item.waiting)}, the oldest for {item.oldest_s:.0f} s"
         found.append(("queue", text))
     if item.retained == "differ":
         differ = "topic differs" if item.differ == 1 else "topics differ"

@@ -129,7 +129,7 @@ class Survey:
             too_many = len(self.found) > self._limits.retained
             if too_many or self.size > self._limits.retained_bytes + _OVERHEAD * len(self.found):
                 raise OncewayError(
-                    "it has more retained messages than this gateway may have"
+                    "the other broker has more retained messages than this gateway may have"
                     " (limits.retained, limits.retained_bytes)",
                     self._section.server,
                     "Give the bridge narrower filters, or retained = false",
@@ -139,7 +139,9 @@ class Survey:
     async def _ask(self, packet: Subscribe | Unsubscribe | Pingreq) -> Packet:
         answer = await self._far.ask(packet, _ANSWER_S)
         if answer is None:
-            raise OncewayError("it does not answer while its retained messages are read")
+            raise OncewayError(
+                "the other broker does not answer while its retained messages are read"
+            )
         return answer
 
 

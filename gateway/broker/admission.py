@@ -82,7 +82,7 @@ class Admission:
         greedy = core.attached.greedy(most)
         if greedy is None or greedy is owner:
             return _FULL
-        text = f"{greedy.name} has too many connections: the rest of limits.connections is kept"
+        text = f"{greedy.name} has too many connections (limits.connections): others need room"
         first = next(c for c in core.connections if c.session and c.session.origin is greedy)
         end(first, ReasonCode.QUOTA_EXCEEDED, text)
         return ""
@@ -94,7 +94,7 @@ class Admission:
         core, most = self._core, self._core.limits.sessions
         if owner is not None and not within(owner.sessions + 1, most):
             if (found := self._idle.take(lambda item: item.origin is owner)) is None:
-                return f"{owner.name} has too many sessions: the rest of limits.sessions is kept"
+                return f"{owner.name} has too many sessions (limits.sessions): others need room"
             end(found)
         if len(core.sessions) >= most:
             if (found := self._idle.take(lambda item: True)) is None:

@@ -130,7 +130,7 @@ class Broker(Core):
         except Exception as error:
             if self.step.unfinished != before:
                 raise
-            blame(self, connection, error, "its DISCONNECT is written")
+            blame(self, connection, error, "writing its DISCONNECT")
             if connection.state is not State.CLOSED:
                 connection.end(text, will=True)
 
@@ -354,7 +354,7 @@ class Broker(Core):
         except Exception as error:
             if self.step.unfinished != before or connection is None:
                 raise
-            connection.fail(error, "retained messages are sent")
+            connection.fail(error, "sending retained messages")
             return False
 
     def go_on(self) -> None:
@@ -449,7 +449,7 @@ class Broker(Core):
         """End a connection whose pending acknowledgements could not be released."""
         if self.step.unfinished != before:
             raise error
-        connection.fail(error, f"answers that waited for {action} are let go")
+        connection.fail(error, f"releasing answers that waited for {action}")
 
     def take_read(self, order: Order, rows: Any) -> None:
         """Handle the rows that an order has read."""

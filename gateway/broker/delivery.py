@@ -276,6 +276,6 @@ class Outgoing:
                     packets[0] if len(packets) == 1 else b"".join(packets), self._commit
                 )
             except Exception as error:
-                self.connection.fail(error, "messages are sent")
+                self.connection.fail(error, "sending messages")
             self._packets.clear()
             self._size = 0

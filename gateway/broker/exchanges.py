@@ -337,7 +337,7 @@ def _stated_identity(
         return None
     if not connection.policy.access.may_identify(connection):
         if connection.identifies:
-            text = "PUBLISH: incarnation and seq count no longer; the next CONNACK says so"
+            text = "PUBLISH: the access rules no longer accept incarnation and seq from this client"
             raise ProtocolError(text, ReasonCode.ADMINISTRATIVE_ACTION)
         return None
     return session.client, int(incarnation), int(sequence)

@@ -84,7 +84,7 @@ def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
     topic = core.router.routed(run.topic)
     if topic.refused:
         shared = topic.name.startswith(SHARE_PREFIX)
-        text = "it stands for shared subscriptions" if shared else "limits.topic_levels"
+        text = "$share/ is for shared subscriptions" if shared else "limits.topic_levels"
         return lack._replace(text=text)
     if lack.bound is None:
         return lack
@@ -99,14 +99,14 @@ def _never(core: Core, run: PublishRun, topic: RoutedTopic) -> str:
     """
     text, limits = "", core.limits
     if topic.spooled and not core.spool.fits_when_empty(run, _account(core, run)):
-        text = "it is larger than the spool: spool.max_bytes, or quota.spool_share"
+        text = "the message is larger than the spool: spool.max_bytes, or quota.spool_share"
     elif run.retain and run.size and _retained_size(run, topic) > limits.retained_bytes:
-        text = "it is larger than all retained messages: limits.retained_bytes"
+        text = "the message is larger than limits.retained_bytes"
     elif run.qos and topic.refusing:
         found = (item for item in topic.refusing if never_fits(core, item, run))
         if (session := next(found, None)) is not None:
             key = bound_key(core, session, 0, run.weight + OVERHEAD)
-            text = f"it is larger than the queue of {quote(session.client)}: {key}"
+            text = f"the message is larger than the queue of {quote(session.client)}: {key}"
     return text
 
 
@@ -114,7 +114,9 @@ def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
     """Return the bound and its configuration key in words."""
     limits = core.limits
     if bound is Bound.SPOOL:
-        return "the spool, or its part of it, is full: spool.max_bytes, or quota.spool_share"
+        return (
+            "the spool, or the client's share of it, is full: spool.max_bytes, or quota.spool_share"
+        )
     if bound is Bound.SECOND_DISK:
         return f"{bound.words} (site.copies)"
     if bound is Bound.DISK:
@@ -127,7 +129,7 @@ def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
         key = bound_key(core, session, run.count, run.count * (run.weight + OVERHEAD))
         return f"the queue of {quote(session.client)} is full: {key}"
     if core.retained.fits(topic.name, _retained_size(run, topic), limits):
-        return "the others are kept for other users and addresses: limits.retained, retained_bytes"
+        return "this user or address has too many: limits.retained, limits.retained_bytes"
     if core.retained.count >= limits.retained:
         return "too many retained messages: limits.retained"
     return "the retained messages take too much memory: limits.retained_bytes"
@@ -428,7 +430,7 @@ def deliver(
         try:
             connection.send_qos_0(run, flags, extra, skip, count)
         except Exception as error:
-            connection.fail(error, "a message is sent")
+            connection.fail(error, "sending a message")
         return
     if not qos and connection is None and not session.queueing.qos_0:
         return

@@ -192,7 +192,7 @@ class Ledger:
             self._fail(flow, error, before)
 
     def _fail(self, flow: Sender, error: Exception, before: int) -> None:
-        if self.step.unfinished != before or not flow.fail(error, "its queue is sent"):
+        if self.step.unfinished != before or not flow.fail(error, "sending its queue"):
             raise error
 
     def when_on_disk(self, commit: int, call: Callable[[], None]) -> None:

@@ -28,6 +28,7 @@ from gateway.broker.send_flow import SendFlow
 from gateway.broker.session import Session
 from gateway.config import INSIDE
 from gateway.mqtt.reason import ReasonCode
+from gateway.system.amounts import are
 from gateway.system.logs import about, printable
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
     if order.first == send_flow.tail and (missing := _missing(session, order, rows)):
         _tell(core, session, missing)
         if session.user != INSIDE:
-            text = f"{missing:,} messages of its queue are gone from the store"
+            text = f"{are(missing)} gone from its queue in the store"
             core.effects.end(session, ReasonCode.UNSPECIFIED_ERROR, text)
             return
         send_flow.count(-missing, -missing * OVERHEAD)
@@ -167,9 +168,9 @@ def _tell(core: Core, session: Session, missing: int) -> None:
     core.statistics.vanished += missing
     goes_on = session.user == INSIDE
     log.error(
-        "%s: %d messages of its queue are gone from the store. %s. See: onceway store check",
+        "%s: %s gone from its queue in the store. %s. See: onceway store check",
         printable(session.client),
-        missing,
+        are(missing),
         "Its other messages are kept"
         if goes_on
         else "The session ends, and its client gets Session Present 0 at its next CONNECT",
@@ -215,9 +216,8 @@ def _collected(
     if missing:
         core.statistics.vanished += missing
         log.error(
-            "%d messages from shared subscriptions are gone from the store; they were to go to"
-            " other members. See: onceway store check",
-            missing,
+            "shared subscriptions: %s gone from the store. See: onceway store check",
+            are(missing),
             extra=about(reason="store_damaged"),
         )
     if shared:

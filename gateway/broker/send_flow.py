@@ -261,7 +261,7 @@ class SendFlow:
                 delivery.count - delivery.sent,
             )
         except Exception as error:
-            out.connection.fail(error, "a message is sent")
+            out.connection.fail(error, "sending a message")
         self._done(delivery, delivery.open)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
@@ -280,7 +280,7 @@ class SendFlow:
             skip = delivery.skip + offset
             pieces = None if shape is None else run.pieces(shape, number, skip, count)
         except Exception as error:
-            out.connection.fail(error, "a message is encoded")
+            out.connection.fail(error, "encoding a message")
             return count
         if pieces is None:  # too large for this receiver: as if acknowledged [MQTT-3.1.2-25]
             for identifier in packet_ids(number, count):

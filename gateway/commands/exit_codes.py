@@ -29,10 +29,10 @@ MEANINGS = {
     " next start.",
     NO_UPLINK: "There is no [uplink], so nothing is landed; systemd does not start the uplink"
     " again.",
-    OUTAGE: "The landing place has not been reached for too long.",
+    OUTAGE: "The landing place has been out of reach for too long.",
     STORE: "A store or its backup cannot be used: it is missing, damaged or of another version.",
     NAME_TAKEN: "Another store uses the gateway's name at the landing place.",
-    NO_GATEWAY: "No gateway runs with this data directory, and only it can do that.",
+    NO_GATEWAY: "No gateway runs with this data directory; this command needs a running one.",
     INTERNAL: "An internal error has ended the gateway; systemd starts it again.",
     KEPT: "Messages of `onceway publish` wait in its journal: the next call sends them.",
 }

@@ -163,4 +163,4 @@ def _meant(path: tuple[int | str, ...]) -> str:
         if isinstance(name, str):
             section = model_of(section.model_fields[name].annotation) or section
     near = get_close_matches(str(path[-1]), section.model_fields, 1)
-    return f", {near[0]!r} was meant?" if near else ""
+    return f". Did you mean {near[0]!r}?" if near else ""

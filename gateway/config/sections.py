@@ -691,7 +691,7 @@ class BridgeSection(Section):
     @model_validator(mode="after")
     def _makes_sense(self) -> "BridgeSection":
         if not (self.up or self.down):
-            raise ValueError('names no topics: set up = ["sensors/#"], or down')
+            raise ValueError('has neither up nor down. Add, for example, up = ["sensors/#"]')
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate and key go together")
         if self.password_file is not None and self.user is None:

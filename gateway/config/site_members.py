@@ -37,10 +37,10 @@ def unlike(config: Config) -> str | None:
         return None
     file, listed = config.site.written, config.site.members
     parts = [
-        *(f"it lacks {name}" for name in listed if name not in file),
-        *(f"only it has {name}" for name in file if name not in listed),
+        *(f"{name} is only in the list" for name in listed if name not in file),
+        *(f"{name} is only in the file" for name in file if name not in listed),
         *(
-            f"it has {name} at {at}, the list at {listed[name]}"
+            f"the file has {name} at {at}, and the list has it at {listed[name]}"
             for name, at in file.items()
             if listed.get(name, at) != at
         ),
@@ -48,6 +48,6 @@ def unlike(config: Config) -> str | None:
     if not parts:
         return None
     return (
-        "[site.members] of the configuration differs from the list that the site's first gateway"
-        f" has signed, which counts: {', '.join(parts)}"
+        "[site.members] in the configuration file differs from the list that the site's first"
+        f" gateway has signed, and the list counts: {', '.join(parts)}"
     )

@@ -28,15 +28,15 @@ def _check_bind(value: str) -> str:
 
 def _check_filter(value: str) -> str:
     if problem := topic_filter_problem(value):
-        raise ValueError(f"a topic filter that {problem}")
+        raise ValueError(f"the topic filter {problem}")
     if value.startswith(SHARE_PREFIX):
-        raise ValueError("a shared subscription has no place here")
+        raise ValueError("a shared subscription is not allowed here")
     return value
 
 
 def _check_spooled(value: str) -> str:
     if value.startswith(SYSTEM_PREFIX):
-        raise ValueError("the broker's own figures do not go up")
+        raise ValueError("topics of the broker itself ($SYS) are not kept for the uplink")
     return value
 
 
@@ -90,7 +90,7 @@ def _check_hook(value: str) -> str:
     if url.scheme not in ("http", "https") or not url.hostname:
         raise ValueError("must be a URL, such as https://auth.example/mqtt")
     if url.username is not None or url.password is not None:
-        raise ValueError("a password has no place in this file")
+        raise ValueError("must have no password")
     return value
 
 
@@ -99,7 +99,7 @@ def _check_mail_server(value: str) -> str:
     if url.scheme not in ("smtp", "smtps") or not url.hostname or url.path or url.query:
         raise ValueError("must be a URL, such as smtps://mail.example or smtp://mail.example:587")
     if url.username is not None or url.password is not None:
-        raise ValueError("a password has no place in this file: mail_user and mail_password_file")
+        raise ValueError("must have no password: use mail_user and mail_password_file")
     return value
 
 
@@ -115,7 +115,7 @@ def split_broker(value: str) -> tuple[str, int, bool]:
     if url.scheme not in ("mqtt", "mqtts") or not url.hostname or beyond:
         raise ValueError("must be a URL, such as mqtts://broker.example or mqtt://10.0.0.2:1883")
     if url.username is not None or url.password is not None:
-        raise ValueError("a password has no place in this file: user and password_file")
+        raise ValueError("must have no password: use user and password_file")
     encrypted = url.scheme == "mqtts"
     return url.hostname, url.port or (8883 if encrypted else 1883), encrypted
 
@@ -157,7 +157,7 @@ def _check_network(value: str) -> str:
 
 def _check_plain(value: str) -> str:
     if value.startswith("$"):
-        raise ValueError("topics that begin with $ are each broker's own")
+        raise ValueError("topics that begin with $ belong to one broker, and do not cross a bridge")
     return value
 
 
@@ -189,7 +189,7 @@ def _check_landing(value: str) -> str:
         if scheme not in known_implementations and scheme not in registry:
             raise ValueError(f"there is no file system called {scheme!r}")
     if not value or (colon and not path.strip("/")):
-        raise ValueError("names no place")
+        raise ValueError("names no folder or bucket")
     if not colon and not value.startswith("/"):
         raise ValueError("must be a URL, such as file:///srv/landing, or an absolute path")
     if colon and scheme == "file" and not path.startswith("/"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
+from gateway.system.amounts import amount
 
 _NEEDED = 100_000_000
 """Bytes: three times the store's reserve (`store/space.py`)."""
@@ -71,12 +72,12 @@ def _errors(device: Path, root: Path) -> Iterator[Finding]:
     if count:
         yield wrong(
             "card",
-            f"the file system of {device.name} has met {count} errors",
+            f"the file system of {device.name} has counted {amount(count, 'error')}",
             "Make a copy now: `sudo onceway store backup --to FILE`. Then check it"
             " (`sudo touch /forcefsck`, reboot), and replace the card if errors occur again",
         )
     else:
-        yield ok("card", f"the file system of {device.name} has met no error")
+        yield ok("card", f"the file system of {device.name} has counted no error")
 
 
 def _wear(disk: Path) -> Iterator[Finding]:

@@ -60,7 +60,7 @@ def uplink(config: Config) -> Iterator[Finding]:
             state = look(spool, data, config.spool_bytes)
     except NoSpool:
         if config.uplink is not None:
-            yield unseen("uplink", "the gateway has not made its database yet")
+            yield unseen("uplink", "the gateway has not created its database yet")
         return
     except NotAllowed as error:
         yield unseen("uplink", str(error))

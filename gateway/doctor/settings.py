@@ -50,7 +50,7 @@ def meaning(config: Config) -> Iterator[Finding]:
     if config.uplink is None:
         yield warning(
             part,
-            "there is no landing place: readings go to subscribers and bridges, and none is kept",
+            "there is no landing place: readings go to subscribers and bridges, and are not stored",
             'Add [uplink] with landing = "URL"',
         )
 

@@ -17,6 +17,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.landing.place import Landing, error_text
 from gateway.ingest.report.health import damage
 from gateway.ingest.report.tables import in_quarantine, progress_of_feeds
+from gateway.system.amounts import were
 from gateway.system.gateway_name import shown
 from gateway.uplink.landing import Unreachable, open_landing
 from gateway.uplink.manifest import cleaned_json, cleaned_name
@@ -75,7 +76,8 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
     if failed:
         more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
         raise OncewayError(
-            f"{len(failed)} feeds were not cleaned: {'; '.join(failed[:SHOWN])}{more}", landing.url
+            f"{were(len(failed), 'feed')} not cleaned: {'; '.join(failed[:SHOWN])}{more}",
+            landing.url,
         )
 
 

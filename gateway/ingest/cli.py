@@ -16,6 +16,7 @@ from gateway.ingest import class_archive, places
 from gateway.ingest.command import Job, build, downloaded_jars
 from gateway.ingest.exit_codes import SOMEBODY_SHOULD_LOOK
 from gateway.ingest.prepare import prepare as prepare_centre
+from gateway.system.amounts import amount
 from gateway.system.durations import seconds
 from gateway.system.gateway_name import shown
 
@@ -431,7 +432,8 @@ def clean(
                     done.append(asdict(one))
                     if not as_json:
                         print(
-                            f"{shown(one.feed)}: {one.batches} batches deleted, up to {one.until}"
+                            f"{shown(one.feed)}: {amount(one.batches, 'batch', 'batches')} deleted,"
+                            f" up to {one.until}"
                         )
             finally:
                 if as_json:
@@ -497,7 +499,7 @@ def trust_command(
 
     if trusted is None and "/" not in table and "." in table.strip("."):
         raise OncewayError(
-            "the place of a table that is called by its catalog name is not known here",
+            "the folder of a table with a catalog name is not known to this command",
             table,
             "Give its path or URL, or name the file of keys with --trusted, here and for `run`",
         )
@@ -614,6 +616,10 @@ def _execute(job: Job) -> None:
         )
     jars = downloaded_jars() if "--jars" in job.spark else None  # tables on S3 have others
     if jars is not None and class_archive.is_stale(jars):
-        print("This start takes longer, until: onceway ingest prepare", file=sys.stderr, flush=True)
+        print(
+            "This start takes longer. `onceway ingest prepare` shortens later ones",
+            file=sys.stderr,
+            flush=True,
+        )
     command = job.first()
     os.execve(command.arguments[0], command.arguments, {**os.environ, **command.environment})  # noqa: S606

@@ -36,7 +36,9 @@ class Fragments:
         """Note the number of bytes that a connection holds now."""
         pool = self._after if connection.has_spoken else self._before
         for worst in pool.hold(connection, size):
-            self.drop(worst, "it holds the most bytes of messages that are not complete")
+            self.drop(
+                worst, "incomplete messages take too much memory, and this connection has the most"
+            )
 
     def spoken(self, connection: "Counted") -> None:
         """Note that the first message of a connection has arrived."""

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 SCAN_INTERVAL = 0.5
 """Seconds between two looks for ports that were plugged in."""
 
-LENT = "lent to a command that writes its board"
+LENT = "in use by a command that writes to its board"
 """The problem of a port that another process uses with the gateway's consent."""
 
 _MOST_SAID = 64

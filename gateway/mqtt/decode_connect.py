@@ -53,7 +53,7 @@ def _version(reader: Reader) -> tuple[Version, bool]:
         version = _VERSIONS.get((name, level & ~_BRIDGE))
         version, bridge = (None, False) if version == Version.V5 else (version, True)
     if version is None:
-        text = f"CONNECT: protocol {quote(name)} level {level} is not spoken here"
+        text = f"CONNECT: protocol {quote(name)} level {level} is not supported"
         known = {
             "MQTT": Version.V5 if level > Version.V5 else Version.V3_1_1,
             "MQIsdp": Version.V3_1,

@@ -206,7 +206,7 @@ class ClientLink:
     def writable(self) -> None:
         engine = self._engine
         engine.begin()
-        engine.serve(self.connection, "it takes bytes again", self._writable)
+        engine.serve(self.connection, "resuming its output", self._writable)
 
     def _writable(self) -> None:
         self.feed()
@@ -301,7 +301,9 @@ class ClientLink:
     def wake(self) -> None:
         """Read on, because the user may publish again."""
         self._engine.begin()
-        self._engine.serve(self.connection, "its user may publish again", self._wake)
+        self._engine.serve(
+            self.connection, "resuming its input after a pause for the quota", self._wake
+        )
 
     def _wake(self) -> None:
         if self._engine.broker.now < self._quota_pause_ends:
@@ -340,7 +342,9 @@ class ClientLink:
 
     def _after_pause(self) -> None:
         self._engine.begin()
-        self._engine.serve(self.connection, "its pause is over", self._go_on_after_pause)
+        self._engine.serve(
+            self.connection, "resuming its input after a pause", self._go_on_after_pause
+        )
 
     def _go_on_after_pause(self) -> None:
         self._pausing = False
@@ -413,12 +417,12 @@ class ClientLink:
             elif connection.interrupted:
                 self.throttle()
         except Exception as error:
-            engine.fault(connection, error, "its bytes are taken")
+            engine.fault(connection, error, "handling its input")
 
     def lost(self, reason: str) -> None:
         self._lost_reason = reason
         self._engine.begin()
-        self._engine.serve(self.connection, "its end is noted", self._end)
+        self._engine.serve(self.connection, "ending its connection", self._end)
 
     def _end(self) -> None:
         """Tell the broker that the client is gone, unless input waits because of the user's

@@ -198,12 +198,12 @@ class Engine:
         try:
             call(*args)
         except Exception as error:
-            self.fail(error, f"the engine ran {getattr(call, '__name__', 'a part of its turn')}")
+            self.fail(error, f"running {getattr(call, '__name__', 'a part of its turn')}")
 
     def fail_unfinished(self) -> None:
         """Stop the engine, because some part of the gateway has left a step unfinished."""
         error = self.broker.step.error
-        self.fail(error, "work on shared state was done by another part of the gateway")
+        self.fail(error, "another part of the gateway changed shared state")
 
     def begin(self) -> None:
         """Begin a turn: set the time, and schedule the end of the turn behind the input that is
@@ -265,7 +265,7 @@ class Engine:
         waiting, self._put_off = self._put_off, deque()
         while waiting and not self._turn_is_over():
             link = waiting.popleft()
-            self.serve(link.connection, "the rest of its bytes is taken", link.go_on)
+            self.serve(link.connection, "handling the rest of its input", link.go_on)
         for link in waiting:
             self.put_off(link)
         self._put_off.rotate(len(waiting))
@@ -309,7 +309,7 @@ class Engine:
                 self._write_to(connection)
             except Exception as error:
                 connection.dirty = False
-                self.fault(connection, error, "it is written to")
+                self.fault(connection, error, "writing its output")
         if self.output.bytes > broker.limits.memory_bytes:
             self.output.drop_slowest_links()
         if broker.dirty:
@@ -340,7 +340,7 @@ class Engine:
         questions, self.broker.questions = self.broker.questions, []
         for question in questions:
             asker = cast("Connection", question.connection)
-            self.serve(asker, "it is found out who it is", self._logins.ask, question)
+            self.serve(asker, "checking its login", self._logins.ask, question)
         orders, self.broker.orders = self.broker.orders, []
         for order in orders:
             self.commits.carry_out(order)
@@ -348,7 +348,7 @@ class Engine:
     def _check_answered(self, order: Ask, refusal: Refusal | None) -> None:
         self.begin()
         connection = cast("Connection", order.connection)
-        self.serve(connection, "its CONNECT is answered", dispatch.answered, order, refusal)
+        self.serve(connection, "answering its CONNECT", dispatch.answered, order, refusal)
         self._read_from(connection)
 
     def placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
@@ -358,7 +358,7 @@ class Engine:
     def _placed(self, connection: Connection, packet: Connect, refusal: Refusal | None) -> None:
         self.begin()
         self.serve(
-            connection, "its CONNECT is answered", dispatch.placed, connection, packet, refusal
+            connection, "answering its CONNECT", dispatch.placed, connection, packet, refusal
         )
         self._read_from(connection)
 
@@ -366,7 +366,7 @@ class Engine:
         """Read on after a CONNECT is answered."""
         link = self._links.get(connection)
         if link is not None:
-            self.serve(connection, "it is read from again", link.throttle)
+            self.serve(connection, "resuming its input", link.throttle)
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(TICK_S, self.do, self._tick)
@@ -497,7 +497,7 @@ class Commits:
         if not isinstance(rows, Exception):
             self._broker.take_read(order, rows)
         elif not self._broker.take_unread(order, rows):
-            self._engine.fail(rows, "the store was read")
+            self._engine.fail(rows, "reading the store")
 
     # -- writes
 
@@ -576,7 +576,7 @@ class Commits:
     def _read_on(self) -> None:
         held_back, self._held_back = self._held_back, []
         for link in held_back:
-            self._engine.serve(link.connection, "it is read from again", link.read_on)
+            self._engine.serve(link.connection, "resuming its input", link.read_on)
 
     def _see_space(self, under_way: int = 0) -> None:
         """Take over the state of the disk after the writer's last commit. under_way: bytes of
@@ -588,7 +588,7 @@ class Commits:
 
     def _on_failure(self, error: Exception) -> None:
         if is_damage(error) or not isinstance(error, sqlite3.Error | OSError):
-            self._loop.call_soon_threadsafe(self._engine.fail, error, "a commit was written")
+            self._loop.call_soon_threadsafe(self._engine.fail, error, "writing a commit")
             return
         why = cause(error, self._folder).reason
         self._loop.call_soon_threadsafe(self._engine.do, self._refuse, why)

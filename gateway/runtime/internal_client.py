@@ -107,7 +107,7 @@ class Client:
         self._on_packet = lambda packet: None
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
-            receiver.lost("its request is answered")
+            receiver.lost("the request is answered")
 
     def close(self) -> None:
         """Note that the broker has ended the connection."""

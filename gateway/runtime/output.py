@@ -90,7 +90,7 @@ class Output:
             if time.monotonic() > ends:
                 break
             del self._hungry[link]
-            self._engine.serve(link.connection, "it is written to", link.feed)
+            self._engine.serve(link.connection, "writing its output", link.feed)
         for link in self._hungry:
             self.feed_later(link)
 
@@ -113,15 +113,15 @@ class Output:
     def see_progress(self) -> None:
         """Check which of the slow links have sent anything."""
         for link in list(self._slow):
-            self._engine.serve(link.connection, "its progress is read", link.see_progress)
+            self._engine.serve(link.connection, "checking its progress", link.see_progress)
 
     def drop_slowest_links(self) -> None:
         """Drop the links with the most unsent bytes, because the total of all is too large."""
         most = self._engine.broker.limits.memory_bytes
         for link in list(self._slow):
-            self._engine.serve(link.connection, "its unsent bytes are counted", link.look)
+            self._engine.serve(link.connection, "counting its unsent bytes", link.look)
         for link in sorted(self._slow, key=lambda link: link.unsent + link.waiting, reverse=True):
             if self.bytes <= most - most // 8:
                 break
-            self._engine.serve(link.connection, "it is given up", link.give_up)
+            self._engine.serve(link.connection, "dropping its connection", link.give_up)
         self._engine.broker.settle()

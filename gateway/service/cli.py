@@ -159,7 +159,7 @@ def status(
     else:
         typer.echo(f"gateway {found['gateway']}, version {found['version']}: {found['status']}")
         if found["restored"] is not None:
-            typer.echo(f"another generation of the store: {found['restored']}")
+            typer.echo(f"a new generation of the store began: {found['restored']}")
         for problem in found["problems"]:
             typer.echo(f"problem with the {problem['part']}: {problem['what']}")
             if "todo" in problem:

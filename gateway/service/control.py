@@ -228,7 +228,7 @@ class Control:
             try:
                 request = _parse(await reader.readline())
             except (ValueError, RecursionError) as error:
-                last = {"error": f"not a request ({error})"}
+                last = {"error": f"this is not a valid request ({error})"}
             else:
                 if request["do"] == "lend":
                     last = await self._lend(request["port"], reader, writer, limit)
@@ -262,7 +262,7 @@ class Control:
     ) -> Row:
         """Lend a port. Return the last line of the answer."""
         if self._lent >= MOST_LENT:
-            return {"error": "too many ports are lent"}
+            return {"error": "too many commands use serial ports of the gateway now"}
         self._lent += 1
         try:
             with self._lending(port):
@@ -351,7 +351,7 @@ class Control:
         name, text, expected = request["client"], request["interval"], self._source.expected
         if expected is None or not (name in expected.states or name in expected.elsewhere):
             raise Unknown(
-                "no such board is expected here",
+                "the gateway knows no board with this name",
                 name,
                 "`onceway device list` shows the boards",
             )
@@ -508,27 +508,27 @@ async def _look(look: Callable[[], Awaitable[None]], running: set[asyncio.Future
     task.add_done_callback(running.discard)
     await asyncio.wait([task], timeout=PRESENT_S)
     if task.done() and (error := task.exception()) is not None:
-        log.error("the boards cannot be judged (%s)", error)
+        log.error("the state of the boards cannot be determined (%s)", error)
 
 
 def _parse(line: bytes) -> dict[str, str]:
     """Return the keys of a request. Raises ValueError if `line` is not a valid request."""
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
-        raise ValueError(f"do: one of {', '.join(Control.REQUESTS)}")
+        raise ValueError(f"do must be one of {', '.join(Control.REQUESTS)}")
     keys = ("do", "client", "port", "wait", "text", "bridge", "numbers", "interval", "words")
     found = {key: request.get(key, "") for key in keys}
     for key, value in found.items():
         if not isinstance(value, str) or (key == "port" and "\0" in value):
-            raise ValueError(f"{key}: a string")
+            raise ValueError(f"{key} must be a string")
     if found["do"] == "device":
         device_commands.parse(found["words"])
     if not re.fullmatch("|[1-9][0-9]{0,4}", found["wait"]):
-        raise ValueError("wait: seconds, from 1 to 99999")
+        raise ValueError("wait must be a number of seconds from 1 to 99999")
     if found["interval"] not in ("", "never", "learn", "0") and parse(found["interval"]) is None:
-        raise ValueError("interval: a time, such as 5m")
+        raise ValueError("interval must be a time, such as 5m")
     if not re.fullmatch("|[0-9]{1,18}(,[0-9]{1,18})*", found["numbers"]):
-        raise ValueError("numbers: numbers with commas between them")
+        raise ValueError("numbers must be numbers with commas between them")
     return found
 
 

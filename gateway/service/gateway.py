@@ -185,9 +185,9 @@ class Gateway:
             self._registry.boards.last_publications.recall(config.gateway.data)
             if restored is not None:
                 log.warning(
-                    "this is another generation of the store: %s. Packet identifiers of messages in"
+                    "a new generation of the store begins: %s. Packet identifiers of messages in"
                     " flight are forgotten, and boards begin new sessions: commands that"
-                    " waited for them are gone",
+                    " waited for boards are gone",
                     restored,
                 )
             clock.start(broker.now, loop.time())

@@ -301,7 +301,7 @@ class Listeners:
         for item in self._network:
             if item.access.accepts_no_client:
                 log.warning(
-                    "%s: no client can connect: no users, no anonymous ones. See: onceway user add",
+                    "%s: no client can connect: there is no user. Add one: onceway user add NAME",
                     item.access.section.name,
                 )
 
@@ -338,7 +338,7 @@ class Listeners:
         inherited: list[socket.socket] = self._activated.get(section.systemd or "", [])
         if section.systemd and not inherited:
             names = ", ".join(map(repr, self._activated)) or "none"
-            text = f"systemd hands over no socket named {section.systemd!r} (but {names})"
+            text = f"systemd passes no socket named {section.systemd!r} (passed: {names})"
             raise ConfigError(text, hint="Set FileDescriptorName= in the socket unit")
         item = _Network(self._engine, section, passwords, identifiers)
         common: dict[str, Any] = {"name": section.name, "sockets": inherited, "tls": tls}
@@ -400,7 +400,7 @@ class Listeners:
         """
         device = os.path.realpath(path)
         if device in self._lent:
-            raise OncewayError("the port is lent to another command already", path)
+            raise OncewayError("another command uses the port already", path)
         self._lent.add(device)
         try:
             for item in self._serial:

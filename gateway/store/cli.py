@@ -136,7 +136,7 @@ def downgrade(
         return
     typer.echo(f"{folder}: written with schema {version}. Install the older Onceway before a start")
     for line in left_out:
-        typer.echo(f"It does not know {line}")
+        typer.echo(f"The older Onceway does not know {line}")
 
 
 @app.command()

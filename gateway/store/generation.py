@@ -52,14 +52,14 @@ def why_other_generation(
         return mark
     beside = _read(folder)
     if beside is not None and known is None and _get(database, "boot") is None:
-        return "it is new, and the one that ran here is gone"
+        return "the store is new, and the previous one is gone"
     if known is not None and beside is None:
-        return f"the file {NAME} is not beside it"
+        return f"the file {NAME} is missing beside the store"
     if known is not None and beside not in known.split():
-        return f"the file {NAME} beside it belongs to another one"
+        return f"the file {NAME} beside the store belongs to another store"
     serial = serial_number()
     if None not in (machine, serial) and machine != serial:
-        return f"it comes from another machine (serial number {machine}, not {serial})"
+        return f"the store comes from another machine (serial number {machine}, not {serial})"
     if log_gone is not None and not was_stopped(database):
         return (
             f"the last run was not stopped, and its write-ahead log is gone ({log_gone}): commits"

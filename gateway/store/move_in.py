@@ -89,7 +89,7 @@ class _Import:
         }
         for place, (kind, values) in enumerate(records(self._parts)):
             if (kind == SESSION) != (place == 0):
-                raise Unfit("it does not begin with a session, or holds two of them")
+                raise Unfit("it does not begin with a session, or has two of them")
             if (take := takers.get(kind)) is not None:
                 take(*values)
         if self._move is not None:

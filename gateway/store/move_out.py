@@ -196,8 +196,8 @@ class StoredParts(Sequence[bytes]):
         ).fetchone()
         if found is None or not is_whole(self._database, "given_part", found):
             log.error(
-                "session of %s, which was given away: part %d of %d is gone from the store, or has"
-                " changed there. Its client begins a new session",
+                "session of %s, which has moved to another gateway: part %d of %d is gone from the"
+                " store, or has changed there. Its client begins a new session",
                 name(name_of(self._key)),
                 index + 1,
                 self._parts,

@@ -38,6 +38,7 @@ from gateway.store.cells import broken, sound, teach
 from gateway.store.move_rows import name_of
 from gateway.store.queue_reads import PLAUSIBLE, WHOLE
 from gateway.store.row_checks import CHECKED, OURS
+from gateway.system.amounts import amount, are
 from gateway.system.logs import printable
 
 FLOWS = "flows"
@@ -175,7 +176,9 @@ def _twins(database: sqlite3.Connection) -> Iterator[Missing]:
             elif table == "session":
                 yield Missing(f"session of {name(item.cells.rsplit(' ', 4)[0])}: {item}")
     for item in twins.changed(database, "given"):
-        yield Missing(f"session of {_name_of(item.row)}, which was given away: {item}", "given")
+        yield Missing(
+            f"session of {_name_of(item.row)}, which has moved to another gateway: {item}", "given"
+        )
     for item in twins.changed(database, "place"):
         yield Missing(str(item), "other" if item.is_missing else "refused")
     for item in twins.changed(database, "batch"):
@@ -207,7 +210,7 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     ]
     found += [
         # a gap longer than the queue means a wrong number
-        (session, f"{int(gap):,} messages of its queue are gone" if 0 < gap <= rows else _DAMAGED)
+        (session, f"{are(int(gap))} gone from its queue" if 0 < gap <= rows else _DAMAGED)
         for session, gap, rows in database.execute(_PLACES, (noted,))
     ]
     found += _in_flight(database)
@@ -235,9 +238,9 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
 
 def _words(problem: str, places: int, count: int) -> str:
     if problem == "gone":
-        return f"the content of {count:,} messages of its queue is gone"
+        return f"the content of {amount(count, 'message')} of its queue is gone"
     if problem == "length":
-        return f"{count:,} messages of its queue are not as long as they say"
+        return f"{amount(count, 'message')} of its queue with a wrong length"
     return _DAMAGED if places == 1 else f"{places:,} places of its queue are damaged"
 
 
@@ -251,11 +254,11 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
         for first, count in places:
             missing -= _identifiers(first, count, following)
         if missing:
-            yield session, f"{len(missing):,} messages that were in flight are gone"
+            yield session, f"{amount(len(missing), 'message')} in flight, and gone from the store"
         if swept and (idle := _idle(following, flying | released, places)):
             yield (
                 session,
-                f"{len(idle):,} places of its queue are neither in flight nor still to be sent",
+                f"{amount(len(idle), 'place')} of its queue neither in flight nor to be sent",
             )
 
 
@@ -343,7 +346,7 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
         for session, count in database.execute(
             f"SELECT session, count(*) FROM {table} WHERE {_STRAY}{shared} GROUP BY session"  # noqa: S608
         ):
-            found.setdefault(session, []).append(f"{count:,} rows in {table}")
+            found.setdefault(session, []).append(f"{amount(count, 'row')} in {table}")
     return [
         Missing(f"session {session} is gone, and has left {', '.join(rows)}", "stray", session)
         for session, rows in found.items()
@@ -359,8 +362,8 @@ def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
         " AND id NOT IN (SELECT session FROM journey)"
     ):
         yield Missing(
-            f"session {session}, for messages that are late for one that has left: its present"
-            " member is not recorded, so they are lost"
+            f"session {session}, the forwarder of a session that has moved: the member that has it"
+            " now is not recorded, so the messages of the forwarder are lost"
         )
     query = f"SELECT id, client, user FROM session JOIN {_KEYS} ON session = id WHERE {_MISTAKEN}"  # noqa: S608
     for session, client, user in database.execute(query).fetchall():
@@ -368,7 +371,7 @@ def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
             session,
             client,
             user,
-            f"row {session} of journey: its key cannot be",  # prose: the name of the table
+            f"row {session} of journey: its key is invalid",  # prose: the name of the table
         )
 
 
@@ -383,14 +386,21 @@ def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
         "SELECT key, count(*) FROM given_part WHERE key NOT IN (SELECT key FROM given) GROUP BY key"
     )
     found = [
-        (key, f"{count:,} parts of the session that moved to {printable(member)} are missing")
+        (key, f"{are(count, 'part')} missing of the session that moved to {printable(member)}")
         for key, member, count in incomplete.fetchall()
     ]
     found += [
-        (key, f"{count:,} parts of it have no row in given") for key, count in alone.fetchall()
+        (key, f"{amount(count, 'part')} of it without a row in given")
+        for key, count in alone.fetchall()
     ]
     return [
-        (key, Missing(f"session of {_name_of(key)}, which was given away: {problem}", "given"))
+        (
+            key,
+            Missing(
+                f"session of {_name_of(key)}, which has moved to another gateway: {problem}",
+                "given",
+            ),
+        )
         for key, problem in found
     ]
 
@@ -409,8 +419,8 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
         " FROM batch WHERE landed IS NULL AND rows <> there"
     ):
         yield Missing(
-            f"batch {number}, which has not landed: {rows - present:,} of its {rows:,} rows of the"
-            " spool are gone"
+            f"batch {number}, which has not landed: {are(rows - present, 'row')} gone from the"
+            f" spool, of {rows:,}"
         )
 
 

@@ -217,7 +217,7 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
         (first, end) for first, end in holes if ends or (lowest is not None and first > lowest)
     ]
     lost = [
-        f"spool: rows {first} to {end}, {end - first + 1} of them, except rows that had landed"
+        f"spool: {amount(end - first + 1, 'row')}, {first} to {end}, except rows that had landed"
         for first, end in found
     ]
     return (
@@ -225,7 +225,7 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
         if known
         else [
             *lost,
-            "spool: which row was the last; rows after the last readable one cannot be named",
+            "spool: the number of the last row, so rows after the last readable one are not listed",
         ]
     )
 
@@ -261,8 +261,8 @@ def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
         ).fetchall()
         for number, client, waiting in found:
             ended.append(
-                f"session {client}: its flows are gone, so it ends; {waiting} messages waited"
-                " for it"
+                f"session {client}: its row in flow is gone, so it ends, with"
+                f" {amount(waiting, 'message')} in its queue"
             )
             for statement in (
                 "session WHERE id",

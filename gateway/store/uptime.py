@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.system.amounts import amount
 from gateway.system.time_of_day import DAY, MOST_AWAY, doubt
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,8 @@ def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -
         return int(stood) / 1000
     away = max(0, utc - int(known))
     if away > MOST_AWAY:
-        log.warning("the gateway was off for %d days by the clock: counted as none", away // DAY)
+        text = "the gateway was off for %d days by the clock, which is not believed: counted as 0 s"
+        log.warning(text, away // DAY)
         return int(stood) / 1000
     _tell_away(database, int(stood), away / 1_000_000)
     return int(stood) / 1000 + away / 1_000_000
@@ -66,8 +68,8 @@ def _tell_away(database: sqlite3.Connection, stood: int, away: float) -> None:
         (stood, stood + away * 1000),
     ).fetchone()
     if count:
-        text = "the gateway was off for %.1f h by the clock: %d sessions have expired meanwhile"
-        log.warning(text, away / 3600, count)
+        text = "the gateway was off for %.1f h by the clock: meanwhile %s expired"
+        log.warning(text, away / 3600, amount(count, "session"))
 
 
 def last_seen(database: sqlite3.Connection) -> int | None:

@@ -47,7 +47,7 @@ def vanished(path: Path) -> str | None:
     try:
         data = index.read_bytes()[: _INDEX.size]
     except FileNotFoundError:
-        return "neither it nor its index is there, unless another program has copied it"
+        return "the log and its index are missing, unless another program has copied the log"
     frames = _INDEX.unpack(data)[0] if len(data) == _INDEX.size else 0
     return f"the index names {frames} frames, and the log has {size} bytes" if frames else None
 
@@ -87,7 +87,7 @@ def _look(log: Path, frames: int, salt: bytes) -> str | None:
             commits += mark == salts and size > 0
             at += page + FRAME_BYTES
     return (
-        f"the log is damaged behind frame {frames}: {commits} commits cannot be read"
+        f"the log is damaged after frame {frames}: {commits} commits cannot be read"
         if commits > 1
         else None
     )

@@ -225,7 +225,7 @@ class Writer:
                     return False
             else:
                 if tries:
-                    log.warning("the store accepts data again, after %d tries", tries)
+                    log.warning("the store accepts data again; failed commits: %d", tries)
                 self.times.error = None
                 self.times.commit.observe(perf_counter() - begin)
                 return True

@@ -8,9 +8,9 @@ def amount(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def are(number: int, one: str = "message", size: int | None = None) -> str:
+def are(number: int, one: str = "message", size: int | None = None, many: str = "") -> str:
     """Return the beginning of a sentence: `1 message is`, `2 messages (140 bytes) are`."""
-    return f"{amount(number, one)}{_of(size)} {'is' if number == 1 else 'are'}"
+    return f"{amount(number, one, many)}{_of(size)} {'is' if number == 1 else 'are'}"
 
 
 def were(number: int, one: str = "message") -> str:
@@ -32,6 +32,6 @@ def stranded(rows: int, size: int) -> str:
     bytes.
     """
     return (
-        f"{wait(rows, size=size)}, and no [uplink] lands them. Add [uplink], or give them up:"
+        f"{wait(rows, size=size)}, and no [uplink] lands them. Add [uplink], or discard them:"
         " onceway spool discard"
     )

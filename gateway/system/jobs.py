@@ -67,7 +67,9 @@ class Job:
         """The problem as a sentence, or None."""
         if not self.overdue:
             return None
-        return f"{self.failure} for more than {self.bound_s:.0f} s ({self.error or 'it hangs'})"
+        return (
+            f"{self.failure} for more than {self.bound_s:.0f} s ({self.error or 'it does not end'})"
+        )
 
     def begin(self) -> None:
         """Note that there is work. Further calls before the next success change nothing."""

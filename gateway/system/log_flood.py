@@ -47,7 +47,7 @@ class LogFlood:
             return False
         self._full_until[place] = until
         if left_out:
-            _add(record, f" ({left_out} lines like this were left out before)")
+            _add(record, f" (lines like this left out before: {left_out})")
         elif until + EVERY_S > now + AT_ONCE * EVERY_S:
             _add(record, " (more lines like this are left out)")
         self._left_out[place] = 0

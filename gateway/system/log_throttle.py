@@ -49,6 +49,6 @@ class LogThrottle:
             return False
         self._full_until = until
         if self._left_out and until < now + QUIET_S / 2:
-            log.warning("%d warnings were left out", self._left_out)
+            log.warning("warnings left out: %d", self._left_out)
             self._left_out = 0
         return True

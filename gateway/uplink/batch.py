@@ -93,7 +93,7 @@ def decode(data: bytes) -> tuple[list[Row], dict[str, str]]:
         check=False,
     )
     if done.returncode:
-        raise NotABatch("this cannot be read as a Parquet file")
+        raise NotABatch("the data cannot be read as a Parquet file")
     try:
         columns, labels = marshal.loads(done.stdout)  # noqa: S302 - our own process wrote it
         return list(zip(*(columns[name] for name in SCHEMA.names), strict=True)), labels

@@ -158,7 +158,7 @@ def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
             if not job.data.is_dir():
                 raise
             if not logged:
-                log.warning("%s. Waiting for that", error)
+                log.warning("%s. The uplink waits until the gateway creates it", error)
                 notify("READY=1")  # only the gateway is missing
                 logged = True
             stop.wait(LOOK_S)

@@ -90,7 +90,7 @@ class Cutter:
             sync(self._folder)
             for item, _ in found:
                 self._spool.drop(item.row[0])
-                log.error("%s. It does not land. It is set aside in %s", item, path)
+                log.error("%s. The row does not land, and is set aside in %s", item, path)
         return any_of_them
 
     def _waits_for_clock(self, now: float) -> bool:

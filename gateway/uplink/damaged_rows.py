@@ -49,8 +49,8 @@ class DamagedRows(Numbers):
         once = {item.row for item in found}
         for item, row in cells:
             if row is None or len(once) < len(found):
-                text = f"row {item.row[0]} of spool is not where its number belongs"
-                raise sqlite3.DatabaseError(f"{text}: onceway store salvage saves the others")
+                text = f"row {item.row[0]} of spool is out of order"
+                raise sqlite3.DatabaseError(f"{text}: onceway store salvage saves the other rows")
         return [(item, dict(zip(columns, row, strict=True))) for item, row in cells]
 
     def drop(self, row: int) -> None:

@@ -64,7 +64,7 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
         text, hint = reason(error), None
         if "nsupported" in text and "features" in text:
             hint = (
-                f"deltalake {__version__} does not know all that the table uses:"
+                f"deltalake {__version__} does not support a feature of the table:"
                 " use Spark to query it"
             )
         elif "s3a://" in text:
@@ -105,7 +105,7 @@ def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
     where = f"device = '{name}' AND sequence = {int(sequence)}"
     rows = query(table, f"SELECT * FROM it WHERE {where}")  # noqa: S608 - quoted above
     if rows is None:
-        raise OncewayError("cannot look into the table: there is none", table)
+        raise OncewayError("there is no such table", table)
     for row in rows:
         yield Arrival(
             row["incarnation"],

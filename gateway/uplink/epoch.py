@@ -41,7 +41,7 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
     old = spool.origin()
     first_new = _first_not_landed(spool, landing, number)
     # the gateway's next start forgets outdated state (gateway/store/generation.py)
-    why = f"the landing place held batch {number} of it already"
+    why = f"the landing place already had batch {number} of this gateway"
     meta: dict[str, str | None] = {owner.SUCCESSOR: owner.new_number(), generation.MARK: why}
     spool.renumber(draw(), meta, first_new, new_key=True)
     log.warning(

@@ -57,14 +57,14 @@ def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
         return []
     received = next((row[6] for row in spool.rows(spool.last_cut()[1], 1)), None)
     if received is None:
-        since = "of which the oldest has no time yet"
+        since = "the oldest without a time yet"
     elif now - received / 1e6 >= settings.batch_age_s:
         return []
     else:
-        since = f"of which the oldest came at {_clock(received / 1e6)}"
+        since = f"the oldest from {_clock(received / 1e6)}"
     return [
-        f"the next batch has {count:,} of {settings.batch_count:,} messages, {since}: it is cut"
-        f" when that one is {settings.batch_age_s:g} s old (uplink.batch_age_s)"
+        f"the next batch has {count:,} of {settings.batch_count:,} messages, {since}: the batch"
+        f" is cut when that message is {settings.batch_age_s:g} s old (uplink.batch_age_s)"
     ]
 
 

@@ -105,7 +105,7 @@ def check(spool: Spool, landing: Landing) -> None:
                 landing.url,
                 "If this is the only gateway with this name, run `onceway uplink claim`.",
             )
-        present = f"host {mark.host}, since {mark.since}" if mark else "it is about to take it"
+        present = f"host {mark.host}, since {mark.since}" if mark else "which is just taking it"
         raise OwnedByAnother(
             f"the gateway name {origin.gateway} belongs to another gateway here ({present})",
             landing.url,
@@ -114,8 +114,8 @@ def check(spool: Spool, landing: Landing) -> None:
         )
     elif mark.epoch == origin.epoch and mark.landed > landed:
         raise NumberTaken(
-            f"{mark.landed} batches have landed, and this store knows of {landed}: it is a copy"
-            " from before",
+            f"{mark.landed} batches have landed, and this store knows of {landed}: this store is"
+            " an older copy",
             landing.url,
         )
     elif (mark.epoch, mark.landed) != (origin.epoch, landed):
@@ -126,8 +126,8 @@ def must_be_the_place(landing: Landing, gateway: str, landed: int) -> None:
     """Raise Unreachable if there is no owner mark although batches have landed."""
     if landed and read(landing, gateway) is None:
         raise Unreachable(
-            f"{landed} batches of {gateway} have landed here, but its owner mark"
-            f" {mark_name(gateway)} is gone",
+            f"the owner mark {mark_name(gateway)} is gone, although batches of {gateway} have"
+            f" landed ({landed})",
             landing.url,
             "Is the right place mounted? If it was moved or emptied on purpose, run `onceway uplink"
             " claim`.",

@@ -52,7 +52,7 @@ from gateway.uplink.spool import EVER, NoSpool, Spool
 
 _LOCKS = "gateway.lock", "uplink.lock"
 _NEW_KEY = (
-    "Bring it back from a backup. Or copy the directory without it, make a key there"
+    "Restore it from a backup. Or copy the directory without the key, make a key in the copy"
     " (`onceway uplink key --data COPY`), give it to the centre (`onceway ingest trust`), and land"
     " the copy"
 )
@@ -214,9 +214,10 @@ class _Work:
         landed, _ = self._spool.last_landed()
         if landed and owner.read(self._landing, origin.gateway) is None:
             raise OncewayError(
-                f"{landed} batches of {origin.gateway} have landed, and nothing of it is here",
+                f"nothing of {origin.gateway} is at this landing place, although batches of it have"
+                f" landed ({landed})",
                 self._landing.url,
-                "Name the place where it landed until now. Is it mounted?",
+                "Name the place where they landed. Is it mounted?",
             )
 
 
@@ -262,7 +263,7 @@ def _must_hold_a_store(directory: Path) -> None:
         found, readable, keyed = True, False, False
     if not found:
         usual = directory / _USUAL
-        hint = f"Is it {usual}?" if (usual / FILE).is_file() else None
+        hint = f"Name this directory: {usual}" if (usual / FILE).is_file() else None
         raise NoSpool(
             f"there is no store of a gateway ({FILE})",
             str(directory),

@@ -193,7 +193,7 @@ class Uplink:
             self._spool.put({WAY: way})
             log.log(
                 logging.WARNING if way is Way.LOOK else logging.DEBUG,
-                "at the landing place, %s",
+                "how the landing place protects names: %s",
                 way.text,
             )
 

@@ -73,8 +73,8 @@ def _damaged(path: Path) -> OncewayError:
     return OncewayError(
         "this is not a key that signs batches",
         str(path),
-        "Bring it back from a backup. Or delete it: then there will be a new one, which the centre"
-        " must be given (`onceway uplink key`).",
+        "Restore the key from a backup. Or delete the file: the uplink then makes a new key, which"
+        " the centre must be given (`onceway uplink key`).",
     )
 
 

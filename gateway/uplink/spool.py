@@ -139,7 +139,7 @@ class Spool(DamagedRows):
             ) from error
         except sqlite3.Error as error:
             if not (to_read or may_use(data) or has_log(path)):
-                text = "the gateway's database has no log, which this account may not make"
+                text = "the database has no write-ahead log, and this account may not create one"
                 raise NoSpool(text, str(path), START_GATEWAY) from error
             raise self._unusable(error) from error
         if not made:

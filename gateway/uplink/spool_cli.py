@@ -98,9 +98,9 @@ def land(
         return
     typer.echo(
         f"{done.gateway}, epoch {done.epoch}: {amount(done.readings, 'message')} landed now in"
-        f" {amount(done.batches, 'batch', 'batches')}, {done.there:,} were there already."
-        f"{f' {done.copies:,} are copies for other gateways.' if done.copies else ''}"
-        f" {place} has all that this store held for it"
+        f" {amount(done.batches, 'batch', 'batches')}; landed before: {done.there:,}."
+        f"{f' Copies for other gateways among them: {done.copies:,}.' if done.copies else ''}"
+        f" {place} now has every message of this store"
     )
 
 

@@ -223,18 +223,19 @@ def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
 def unknown(spool: Spool, device: str, sequence: int) -> str:
     """Return a sentence about the possible places of a reading that this gateway does not know."""
     oldest = spool.oldest_known_batch()
-    before = f", or landed before batch {oldest} of epoch {spool.origin().epoch}" if oldest else ""
+    epoch = spool.origin().epoch
+    before = f", or it landed before batch {oldest} of epoch {epoch}" if oldest else ""
     lost = [cut.number for cut, keys in spool.landed_batches() if unpack(keys) is None]
     names = f"{', '.join(map(str, lost[:_LOST]))}{', ...' if len(lost) > _LOST else ''}"
     within = (
-        f", or is in a batch whose list of readings the store has lost ({names}). See: onceway"
-        " store check"
+        f", or it is in a batch of which the store has lost the list of readings ({names}). See:"
+        " onceway store check"
         if lost
         else ""
     )
     return (
-        f"{device} {sequence}: not in this gateway's spool or batches; it never arrived here (it is"
-        " not measured yet, still in the board, or went by another gateway), or was discarded, or"
+        f"{device} {sequence}: not in this gateway's spool or batches. Perhaps it never arrived:"
+        " not measured yet, still in the board, or at another gateway. Or it was discarded, or it"
         f" arrived while there was no [uplink]{before}{within}"
     )
 

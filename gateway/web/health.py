@@ -14,7 +14,7 @@ from typing import Any, Literal
 from gateway import __version__
 from gateway.broker.lack import FOR_GOOD
 from gateway.links.serial_port import LENT
-from gateway.system.amounts import amount
+from gateway.system.amounts import amount, are
 from gateway.system.causes import remedy
 from gateway.system.last_backup import last_backup
 from gateway.system.without_figures import without_figures
@@ -169,7 +169,7 @@ def _publishers(source: Source) -> list[Problem]:
     if not found:
         return []
     count = found.total()
-    subject = "one publisher is" if count == 1 else f"{count:,} publishers are"
+    subject = are(count, "publisher")
     why = [f"{bound.words if bound else FOR_GOOD} ({number:,})" for bound, number in found.items()]
     return [Problem("publishers", f"{subject} paused: {', '.join(sorted(why))}", about="paused")]
 
@@ -179,7 +179,7 @@ def _clients(source: Source) -> list[Problem]:
     found = sorted(source.broker.fights.present.items())
     named = [Problem(CLIENTS, text, about=client) for client, text in found[:MOST_NAMED]]
     if more := found[MOST_NAMED:]:
-        text = f"{len(more):,} more client identifiers are fought for"
+        text = f"{amount(len(more), 'more client identifier')} used by two clients at once"
         named.append(Problem(CLIENTS, text))
     return named
 

@@ -23,6 +23,7 @@ from gateway.broker.view import SessionView
 from gateway.config import PageSection
 from gateway.mirror.last import UNKNOWN, LastReadings, Series
 from gateway.payload.readings import Reading
+from gateway.system.amounts import amount
 
 Row = dict[str, Any]
 
@@ -130,8 +131,7 @@ class Sight:
         ]
         hidden = len(found) - len(shown)
         if hidden:
-            more = "1 problem" if hidden == 1 else f"{hidden:,} problems"
-            text = f"{more} of boards or parts that you may not read"
+            text = f"{amount(hidden, 'problem')} of boards or parts that you may not see"
             shown.append({"part": "hidden", "what": text, "todo": "Ask an operator"})
         return shown
 

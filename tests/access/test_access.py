@@ -114,7 +114,7 @@ async def test_a_removed_user_is_out_when_the_file_is_read_again(tmp_path: Path)
         await second.take(Puback)
         users.path.write_text("nonsense\n")
         running.process.send_signal(signal.SIGHUP)
-        await running.logged("users:1: this line is not a user")
+        await running.logged("users:1: this line does not describe a user")
         assert (
             await answer(running.port, Connect("d", username="carol", password=b"new")) == R.SUCCESS
         )
@@ -262,7 +262,7 @@ async def test_a_socket_from_systemd_is_served(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("[[listener]]\n", "needs either bind = ADDRESS:PORT or systemd = NAME"),
-        ('[[listener]]\nsystemd = "mqtt"\n', "systemd hands over no socket named 'mqtt'"),
+        ('[[listener]]\nsystemd = "mqtt"\n', "systemd passes no socket named 'mqtt'"),
         (
             LISTENER + 'origins = ["https://x"]\n',
             "origins are for listeners with type = 'websocket'",
@@ -275,7 +275,10 @@ async def test_a_socket_from_systemd_is_served(tmp_path: Path) -> None:
             LISTENER + 'tls = { certificate = "/nowhere/c", key = "/nowhere/k" }\n',
             "/nowhere/c: cannot be read",
         ),
-        (LISTENER + '[[acl]]\nread = ["a/#/b"]\n', "acl[1].read[1] = 'a/#/b': a topic filter that"),
+        (
+            LISTENER + '[[acl]]\nread = ["a/#/b"]\n',
+            "acl[1].read[1] = 'a/#/b': the topic filter has",
+        ),
     ],
 )
 async def test_impossible_listener_is_reported_in_words(
@@ -354,5 +357,5 @@ def test_a_hash_that_cannot_be_computed_is_no_user(tmp_path: Path, cost: str) ->
     path.write_text(
         f"# users\nalice:scrypt:{cost}:{bytes(16).hex()}:{base64.b16encode(bytes(32)).decode()}\n"
     )
-    with pytest.raises(UsersError, match="users:2: this line is not a user"):
+    with pytest.raises(UsersError, match="users:2: this line does not describe a user"):
         Users(path)

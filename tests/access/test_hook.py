@@ -336,7 +336,7 @@ def test_addresses_that_do_not_answer_share_the_time_with_the_others(
     [
         ({"command": ["a"], "url": "http://b"}, "needs either a command or a url, not both"),
         ({"url": "ftp://b"}, "access.url = 'ftp://b': must be a URL, such as https"),
-        ({"url": "https://u:secret@b"}, "access.url: a password has no place in this file"),
+        ({"url": "https://u:secret@b"}, "access.url: must have no password"),
         ({"command": "a b"}, "access.command: write a list, in square brackets"),
         ({"hook_timeout_s": 0}, "access.hook_timeout_s = 0: input should be greater than 0"),
     ],

@@ -135,7 +135,7 @@ def test_device_revoked_since_the_backup_stays_revoked(site: Path, tmp_path: Pat
     here.revoke("roof-1")
     here.revoke("roof-3")
     done = onceway("restore", file, "--config", site / "gateway.toml")
-    assert "revoked here, and so they stay: roof-1, roof-3" in done.stdout
+    assert "devices revoked on this machine stay revoked: roof-1, roof-3" in done.stdout
     now = {item.name: item.status for item in Registry(site / "data/registry.db").devices()}
     assert now == {"roof-1": "revoked", "roof-2": "ready", "roof-3": "revoked"}
 

@@ -29,7 +29,7 @@ async def test_a_second_connack_ends_the_connection(tmp_path: Path, packet: Pack
         there, _ = await far.meet(present=False)
         there.send(packet)
         assert (await there.pick(Disconnect)).reason == ReasonCode.PROTOCOL_ERROR
-        await near.logged("it sends a second CONNACK")
+        await near.logged("the other broker sends a second CONNACK")
         await far.meet(present=True)
 
 

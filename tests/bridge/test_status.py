@@ -50,7 +50,12 @@ def test_a_bridge_is_late_after_three_pauses_between_attempts() -> None:
 
 def test_bridge_that_only_waits_and_compares_has_no_problem() -> None:
     for state in ("off", "waiting", "comparing", "equal"):
-        fine = replace(FINE, retained=state, oldest_s=LATE_S, last_error="it closed the connection")
+        fine = replace(
+            FINE,
+            retained=state,
+            oldest_s=LATE_S,
+            last_error="the other broker closed the connection",
+        )
         assert problems(fine) == []
 
 
@@ -60,7 +65,10 @@ def test_bridge_that_only_waits_and_compares_has_no_problem() -> None:
         ("bridge", {"error": "no route"}),
         ("queue", {"oldest_s": LATE_S + 1}),
         ("retained", {"retained": "differ", "differ": 1}),
-        ("retained", {"retained": "messages wait all the time"}),
+        (
+            "retained",
+            {"retained": "messages never stop waiting, so both brokers cannot be compared"},
+        ),
         ("aside", {"aside": 1}),
         ("aside", {"aside_lost": 1}),
         ("dropped", {"dropped": 1}),

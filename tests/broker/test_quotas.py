@@ -299,7 +299,7 @@ def test_accounts_of_users_that_have_nothing_are_forgotten() -> None:
         ({"users": ["a"]}, "quota[1]: sets no limit: give sessions"),
         ({"sessions": 0}, "quota[1].sessions = 0: input should be greater than or equal to 1"),
         ({"spool_share": 2.0}, "quota[1].spool_share = 2.0: input should be less than or equal"),
-        ({"session": 1}, "quota[1].session: there is no such key, 'sessions' was meant?"),
+        ({"session": 1}, "quota[1].session: there is no such key. Did you mean 'sessions'?"),
     ],
 )
 def test_an_impossible_quota_is_explained(section: dict[str, object], text: str) -> None:

@@ -82,7 +82,7 @@ def test_sys_topics_reach_neither_disk_nor_spool() -> None:
         == [(0,)]
     )
     assert world.broker.retained.count == 0
-    with pytest.raises(ConfigError, match="own figures do not go up"):
+    with pytest.raises(ConfigError, match="are not kept for the uplink"):
         parse({"spool": {"topics": ["$SYS/#"]}}, "here")
 
 

@@ -84,7 +84,10 @@ def _load(folder: Path, text: str) -> Config:
             "[access]\nurl = 'http://b:0'",
             "access.url = 'http://b:0': the port of a URL is a number from 1 to 65535",
         ),
-        ("[[bridge]]\nname = 'b'\nserver = 'mqtt://b'", 'names no topics: set up = ["sensors/#"]'),
+        (
+            "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'",
+            'has neither up nor down. Add, for example, up = ["sensors/#"]',
+        ),
         (
             "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['#']\nmax_bytes = 200_000_000",
             "more than half of limits.memory_bytes = 256000000: raise that, too",

@@ -38,7 +38,7 @@ def test_defaults_of_the_site_section() -> None:
         ({"members": MEMBERS | {"é" * 40: "h:1"}}, "64 bytes"),
         ({"members": MEMBERS | {f"m{n}": "h:1" for n in range(20)}}, "site.members"),
         ({"members": MEMBERS | {"x": MEMBERS["barn"]}}, "two members have the address"),
-        ({"member": {}}, "'members' was meant?"),
+        ({"member": {}}, "Did you mean 'members'?"),
     ],
 )
 def test_invalid_site_section_is_refused(keys: dict[str, Any], words: str) -> None:

@@ -91,7 +91,7 @@ def card(root: Path, data: Path, errors: int, life: str) -> None:
 def test_a_card_with_errors_that_is_worn(tmp_path: Path) -> None:
     card(tmp_path, tmp_path, errors=3, life="0x01 0x0a\n")
     assert states(disk.health(tmp_path, tmp_path)) == [
-        (State.WRONG, "the file system of mmcblk0p2 has met 3 errors"),
+        (State.WRONG, "the file system of mmcblk0p2 has counted 3 errors"),
         (State.WARNING, "mmcblk0 has used 100 % of its life"),
     ]
 

@@ -92,7 +92,7 @@ def test_pass_without_new_batches_reports_the_progress() -> None:
     from gateway.ingest.jobs.stream import progress_text
 
     feeds = {"roof/0a1b2c3d": 7, "roof/ffffffff": 2, "cellar/0a1b2c3d": 3}
-    assert progress_text(feeds) == "12 batches of 2 gateways were read so far"
+    assert progress_text(feeds) == "the table has 12 batches of 2 gateways"
 
 
 @pytest.mark.parametrize("made", [".", "site/0a1b2c3d/000000000001.parquet", None])

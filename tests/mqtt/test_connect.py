@@ -161,7 +161,7 @@ def test_a_protocol_that_is_not_spoken(name_and_level: str, answer_in: Version |
     error = error_for(f"{name_and_level} 02 00 00 00 00 01 'a'")
     assert error.code is R.UNSUPPORTED_PROTOCOL_VERSION
     assert error.version is answer_in
-    assert "is not spoken here" in str(error)
+    assert "is not supported" in str(error)
 
 
 @pytest.mark.parametrize(

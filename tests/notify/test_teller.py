@@ -419,11 +419,11 @@ async def test_a_test_without_a_channel_says_what_to_do(tmp_path: Path) -> None:
         ({"mail_to": ["a@b"]}, "mail_to and mail_server need each other"),
         ({"mail_server": "http://x"}, "must be a URL, such as smtps://"),
         ({"webhook": "ftp://x"}, "must be a URL"),
-        ({"mail_server": "smtps://u:p@x", "mail_to": ["a@b"]}, "a password has no place"),
+        ({"mail_server": "smtps://u:p@x", "mail_to": ["a@b"]}, "must have no password"),
         ({"quiet": ["22-6"]}, "notify.quiet"),
         ({"heartbeat": "mqtt://x"}, "must be a URL with a topic"),
         ({"heartbeat": "mqtt://x/a/#"}, "must be a URL with a topic"),
-        ({"heartbeat": "mqtt://u:p@x/a"}, "a password has no place"),
+        ({"heartbeat": "mqtt://u:p@x/a"}, "must have no password"),
         ({"heartbeat": "ftp://x/a"}, "must be a URL"),
     ],
 )

@@ -46,8 +46,8 @@ def test_device_list_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
         ("name,port\na,p\0q\n", r"boards\.csv:2: 'p\\x00q' is not a valid port"),
         ("name,port\na b,p\n", r"boards\.csv:2: 'a b' is not a valid device name"),
         ("name,port\na,p\na,q\n", r"boards\.csv:3: the name 'a' is on line 2"),
-        ("name,port\na\n", r"boards\.csv:2: this line and the first one differ in"),
-        ("name,port\na,p,q\n", r"boards\.csv:2: this line and the first one differ in"),
+        ("name,port\na\n", r"boards\.csv:2: this line and the first line differ in"),
+        ("name,port\na,p,q\n", r"boards\.csv:2: this line and the first line differ in"),
         ("name,port,board\na,p,due\n", r"boards\.csv:2: no board is called 'due'"),
     ],
 )

@@ -76,7 +76,7 @@ async def test_unaccepted_message_waits_for_the_next_call(tmp_path: Path) -> Non
         own.refuse = lambda packet: R.QUOTA_EXCEEDED
         code, _, error = await published(own, tmp_path, "t", "1", "--wait", "0.2")
         assert code == exit_codes.KEPT
-        assert error.startswith("error: 1 messages wait in boiler.onceway: ")
+        assert error.startswith("error: messages that wait in boiler.onceway: 1: ")
         own.refuse = lambda packet: R.SUCCESS
         assert await published(own, tmp_path, "t", "2") == (0, "", "")
         assert values(own)[-2:] == [1, 2]

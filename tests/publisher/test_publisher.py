@@ -128,7 +128,7 @@ async def test_message_refused_for_good_is_reported_and_kept(tmp_path: Path) -> 
         async with to(own, tmp_path, stop_s=0) as p:
             await p.publish("no", 1)
             await p.publish("yes", 2, wait=True)
-            with pytest.raises(StillWaiting, match=r"1 messages wait .*'no': PUBREC 0x87"):
+            with pytest.raises(StillWaiting, match=r"that wait .*: 1: .*'no': PUBREC 0x87"):
                 await p.flush(0.2)
         assert kept(tmp_path) == 1
         own.refuse = lambda p: R.SUCCESS

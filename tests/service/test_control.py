@@ -84,7 +84,7 @@ async def test_a_port_is_lent_to_one_command_at_a_time_and_for_as_long_as_it_las
         with control_client.lent(tmp_path, "/dev/null"):
             with control_client.lent(tmp_path, "/dev/zero"):
                 pass
-            with pytest.raises(OncewayError, match="lent to another command already"):
+            with pytest.raises(OncewayError, match="another command uses the port"):
                 control_client.lent(tmp_path, "/dev/null").__enter__()
 
     def free() -> bool:
@@ -325,7 +325,7 @@ async def test_invalid_request_is_answered_and_does_no_harm(tmp_path: Path) -> N
             writer.write(line)
             writer.write_eof()
             answer = json.loads(await asyncio.wait_for(reader.readline(), 10))
-            assert answer["error"].startswith("not a request"), line[:10]
+            assert answer["error"].startswith("this is not a valid request"), line[:10]
             writer.close()
         assert await asyncio.to_thread(control_client.ask, tmp_path, do="sessions") == []
 

@@ -86,7 +86,7 @@ def test_the_gateway_does_nothing_else(words: object) -> None:
 
 async def test_a_request_for_something_else_is_refused(closed: Path) -> None:
     async with gateway(closed.parent, "--config", str(closed)):
-        with pytest.raises(OncewayError, match="not a request"):
+        with pytest.raises(OncewayError, match="not a valid request"):
             await asyncio.to_thread(
                 control_client.ask, closed.parent / "data", do="device", words='["import"]'
             )

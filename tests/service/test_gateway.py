@@ -136,7 +136,7 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_database_file(tmp_p
     [
         ("[gateway]\nname = 'a/b'", "gateway.name = 'a/b': must be usable as a folder name"),
         ("[gateway]\ncolour = 1", "gateway.colour: there is no such key"),
-        ("[gateway]\nnam = 'site-1'", "gateway.nam: there is no such key, 'name' was meant?"),
+        ("[gateway]\nnam = 'site-1'", "gateway.nam: there is no such key. Did you mean 'name'?"),
         (
             "[[listener]]\nbind = ':1'\ntls = { certifcate = 'x' }",
             "listener[1].tls.certifcate: there is no such key, 'certificate' was meant?",
@@ -156,7 +156,7 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_database_file(tmp_p
         ("[[listener]]\nbind = ':1'\n[web]\nbind = ':1'", "two sections have the bind ':1'"),
         (
             "[spool]\ntopics = ['a/#/b']",
-            "spool.topics[1] = 'a/#/b': a topic filter that has a # that is not its last level",
+            "spool.topics[1] = 'a/#/b': the topic filter has a # that is not its last level",
         ),
         ("[spool]\nmax_bytes = '1'", "spool.max_bytes = '1': write a number without quotes"),
         ("[gateway", "not TOML"),

@@ -322,7 +322,7 @@ async def test_client_no_longer_allowed_is_disconnected_with_the_reason(site: Si
             'tls = { certificate = "/nowhere/c", key = "/nowhere/k" }\n',
             "/nowhere/c: cannot be read",
         ),
-        ('[access]\nusers = "/etc/hosts"\n', "/etc/hosts:1: this line is not a user"),
+        ('[access]\nusers = "/etc/hosts"\n', "/etc/hosts:1: this line does not describe a user"),
     ],
 )
 def test_check_config_looks_at_what_the_file_names(site: Site, text: str, said: str) -> None:

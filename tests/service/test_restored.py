@@ -59,7 +59,7 @@ async def test_a_new_message_with_an_identifier_from_before_the_backup_arrives(
             assert (await client.take(Pubrec)).reason < ReasonCode.UNSPECIFIED_ERROR
             client.send(Pubrel(7))
             assert (await client.take(Pubcomp)).reason == ReasonCode.SUCCESS
-        await running.logged("this is another generation of the store")
+        await running.logged("a new generation of the store begins")
         assert control.ask(folder, do="status")[0]["restored"]
         await running.end()
     assert spooled(folder) == [b"first", b"second"]

@@ -135,7 +135,10 @@ def test_file_that_differs_from_the_list_is_named(site: Site, tmp_path: Path) ->
     known.heard(sign(site.of("a"), {"a": "h:9", "b": "h:2", "c": "h:3"}))
     known.save()
     told = unlike(load(config)) or ""
-    assert "it lacks c, only it has d, it has a at h:1, the list at h:9" in told
+    assert (
+        "c is only in the list, d is only in the file, the file has a at h:1, and the list has it"
+        " at h:9" in told
+    )
     (finding,) = [found for found in doctor(load(config)) if "signed" in found.what]
     assert (finding.what, finding.state) == (told, State.WARNING)
     output = CliRunner().invoke(app, ["status", "--config", str(config)]).output
@@ -227,7 +230,7 @@ async def test_member_comes_moves_and_goes_without_a_restart(tmp_path: Path) -> 
         await begin(found, "c", at)
         for name, others in (("a", "bc"), ("b", "ac"), ("c", "ab")):
             await names(found, name, *others)
-        await found.running["b"].logged("[site.members] of the configuration differs")
+        await found.running["b"].logged("[site.members] in the configuration file differs")
         hops, _ = await found.connect("b", "hops")
         hops.send(Subscribe(1, [Subscription("t", 1)]))
         await hops.take(Suback)

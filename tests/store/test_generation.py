@@ -85,7 +85,7 @@ def test_copy_from_before_the_last_change_is_another_generation(
     shutil.copy(folder / FILE, tmp_path / "copy")
     assert life(folder) is None
     shutil.copy(tmp_path / "copy", folder / FILE)
-    assert "belongs to another one" in (life(folder) or "")
+    assert "belongs to another store" in (life(folder) or "")
     assert received(folder) == b""
     assert life(folder) is None, "said once"
 
@@ -96,14 +96,14 @@ def test_copy_without_its_generation_file_is_another_generation(
     clone = tmp_path / "clone"
     clone.mkdir()
     shutil.copy(folder / FILE, clone / FILE)
-    assert f"the file {NAME} is not beside it" in (life(clone) or "")
+    assert f"the file {NAME} is missing beside the store" in (life(clone) or "")
     assert received(clone) == b""
 
 
 def test_new_store_in_the_place_of_a_lost_one_is_another_generation(folder: Path) -> None:
     for path in folder.glob(f"{FILE}*"):
         path.unlink()
-    assert "the one that ran here is gone" in (life(folder) or "")
+    assert "the previous one is gone" in (life(folder) or "")
     assert life(folder) is None, "said once"
 
 

@@ -94,53 +94,53 @@ LAST = _WAITING + " ORDER BY first DESC LIMIT 1"
 
 CASES = {
     # the session of which something is missing, what happens to the store, what the log says
-    "message": ("waiting", "DELETE FROM message WHERE id = ({message})", "content of 1 messages"),
+    "message": ("waiting", "DELETE FROM message WHERE id = ({message})", "content of 1 message"),
     "message, the first": (
         "waiting",
         "DELETE FROM message WHERE id = ({first_message})",
-        "content of 1 messages",
+        "content of 1 message",
     ),
     "message, the last": (
         "waiting",
         "DELETE FROM message WHERE id = ({last_message})",
-        "content of 1 messages",
+        "content of 1 message",
     ),
     "message, another number": (
         "waiting",
         "UPDATE queue SET message = 999999 WHERE first = ({place}) AND " + of("waiting"),
-        "content of 1 messages",
+        "content of 1 message",
     ),
     "message, shorter": (
         "waiting",
         "UPDATE message SET count = 2, body = x'001122' WHERE id = ({message})",
-        "1 messages of its queue are not as long",
+        "1 message of its queue with a wrong length",
     ),
     "message, nothing in it": (
         "waiting",
         "UPDATE message SET count = 0 WHERE id = ({message})",
-        "1 messages of its queue are not as long",
+        "1 message of its queue with a wrong length",
     ),
     "message under way": (
         "flying",
         "DELETE FROM message WHERE id = (SELECT message FROM queue WHERE "
         + of("flying")
         + " ORDER BY first LIMIT 1 OFFSET 3)",
-        "content of 1 messages",
+        "content of 1 message",
     ),
     "message of a shared subscription": (
         "shared",
         "DELETE FROM message WHERE id = (SELECT message FROM queue WHERE share <> '' LIMIT 1)",
-        "content of 1 messages",
+        "content of 1 message",
     ),
     "queue": (
         "waiting",
         "DELETE FROM queue WHERE first = ({place}) AND " + of("waiting"),
-        "1 messages of its queue are gone",
+        "1 message is gone from its queue",
     ),
     "queue, the first": (
         "waiting",
         "DELETE FROM queue WHERE first = ({first_place}) AND " + of("waiting"),
-        "1 messages of its queue are gone",
+        "1 message is gone from its queue",
     ),
     "queue, flags": (
         "waiting",
@@ -165,12 +165,12 @@ CASES = {
     "flow, next": (
         "waiting",
         "UPDATE flow SET next = 90 WHERE " + of("waiting"),
-        "89 places of its queue are neither in flight nor still to be sent",
+        "89 places of its queue neither in flight nor to be sent",
     ),
     "queue, under way": (
         "flying",
         "DELETE FROM queue WHERE " + of("flying") + " AND first = 3",
-        "1 messages that were in flight are gone",
+        "1 message in flight, and gone from the store",
     ),
     "flow": ("flying", "DELETE FROM flow WHERE " + of("flying"), "packet identifiers are gone"),
     "flow of a queue": (
@@ -195,7 +195,7 @@ CASES = {
         "is gone, and has left",
     ),
     "given_part": (None, "DELETE FROM given_part WHERE part = 1", "session of given, which was"),
-    "given": (None, "DELETE FROM given", "3 parts of it have no row in given"),
+    "given": (None, "DELETE FROM given", "3 parts of it without a row in given"),
     "batch": (None, "DELETE FROM batch WHERE number = 1", "batch 1 is gone"),
     "batch_content": (
         None,
@@ -206,7 +206,11 @@ CASES = {
     "spool, two rows": (None, "DELETE FROM spool WHERE id IN (6, 7)", "rows 6 to 7 of the spool"),
     "spool, the newest": (None, "DELETE FROM spool WHERE id > 7", "rows 8 to 9 of the spool"),
     "spool, the first behind a batch": (None, "DELETE FROM spool WHERE id = 5", "row 5 of the"),
-    "spool, of a batch": (None, "DELETE FROM spool WHERE id = 3", "1 of its 2 rows of the spool"),
+    "spool, of a batch": (
+        None,
+        "DELETE FROM spool WHERE id = 3",
+        "1 row is gone from the spool, of 2",
+    ),
 }
 REFUSED = {
     "meta, the epoch": "DELETE FROM meta WHERE key = 'epoch'",
@@ -426,7 +430,7 @@ def test_loss_in_the_store_of_a_running_gateway_is_reported(
     harm(world.database, statement)
     found = world.connect(str(client), clean=False, properties=FOREVER, answers=True)
     world.sleep(1)
-    assert [line for line in caplog.messages if "are gone from the store" in line], case
+    assert [line for line in caplog.messages if "gone from its queue in the store" in line], case
     assert found.closed
     assert found.take_all(Disconnect) or not found.raw, "or it ends before its CONNACK"
     assert not present(world, str(client))
@@ -450,7 +454,10 @@ def test_damaged_place_in_the_store_of_a_running_gateway_is_reported(
     harm(world.database, f"UPDATE queue SET {cell} WHERE first = ({{place}}) AND {of('waiting')}")
     found = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
     world.sleep(1)
-    said = "its queue cannot be read from the store (DamagedPlace", "are gone from the store"
+    said = (
+        "its queue cannot be read from the store (DamagedPlace",
+        "gone from its queue in the store",
+    )
     assert any(one in line for line in caplog.messages for one in said), caplog.text
     assert found.closed
     assert not present(world, "waiting")
@@ -463,7 +470,7 @@ def test_last_message_of_a_queue_that_is_gone_is_reported_while_the_gateway_runs
     harm(world.database, "DELETE FROM queue WHERE first >= ({place}) AND " + of("waiting"))
     found = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
     world.sleep(1)
-    assert f"{COUNT - 300} messages of its queue are gone" in caplog.text
+    assert f"{COUNT - 300} messages are gone from its queue" in caplog.text
     assert len(found.take_all(Publish)) <= 300
     assert found.closed
     assert not present(world, "waiting")
@@ -499,7 +506,7 @@ def test_messages_of_an_ended_session_that_are_gone_are_reported(
     other.subscribe("$share/g/shared/#", qos=1)
     world.end_session("shared")
     world.sleep(1)
-    assert "1 messages from shared subscriptions are gone" in caplog.text
+    assert "shared subscriptions: 1 message is gone" in caplog.text
     assert len(other.take_all(Publish)) == 19
 
 

@@ -93,7 +93,7 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
     lost = 2990 - result.rows["spool"]
     assert 0 < lost < 60
     assert re.fullmatch(
-        rf"spool: rows \d+ to \d+, {lost} of them, except rows that had landed", result.lost[0]
+        rf"spool: {lost} rows, \d+ to \d+, except rows that had landed", result.lost[0]
     )
     assert check(tmp_path) == []
     assert result.old.exists()

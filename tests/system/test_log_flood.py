@@ -48,7 +48,7 @@ def test_a_flood_of_any_logger_is_some_lines_and_tells_how_many_more(
     log.now += EVERY_S
     say("later")
     assert len(log.lines) == AT_ONCE + 1
-    assert f"{20_000 - AT_ONCE} lines like this were left out" in log.lines[-1]
+    assert f"lines like this left out before: {20_000 - AT_ONCE}" in log.lines[-1]
     log.now += AT_ONCE * EVERY_S
     say("100 %")
     assert log.lines[-1] == "the device '100 %' is unknown"

@@ -135,10 +135,10 @@ def test_without_a_log_the_uplink_waits_for_the_gateway(site: Path) -> None:
     for name in ("gateway.db-wal", "gateway.db-shm"):
         (site / "data" / name).unlink()
     with (
-        running(site, UPLINK, "uplink", "run", until="Waiting for that") as said,
+        running(site, UPLINK, "uplink", "run", until="The uplink waits until") as said,
         running(site, GATEWAY, "gateway", "run", until=": start "),
     ):
-        assert "has no log, which this account may not make" in said
+        assert "has no write-ahead log" in said
         until_landed(site)
 
 

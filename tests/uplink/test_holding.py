@@ -42,8 +42,8 @@ def test_a_batch_that_is_not_full_waits_for_its_age(data) -> None:
     data.add(3)
     arrive_now(data)
     (reason,) = held(data, batch_age_s=600)
-    assert reason.startswith("the next batch has 3 of 500 messages, of which the oldest came at ")
-    assert reason.endswith("it is cut when that one is 600 s old (uplink.batch_age_s)")
+    assert reason.startswith("the next batch has 3 of 500 messages, the oldest from ")
+    assert reason.endswith("the batch is cut when that message is 600 s old (uplink.batch_age_s)")
     assert held(data, batch_age_s=600, batch_count=3) == []
     assert held(data, batch_age_s=600, batch_bytes=3) == []
 
@@ -53,7 +53,7 @@ def test_a_row_without_a_time_waits_with_a_reason(data) -> None:
     with data.db() as db:
         db.execute("UPDATE spool SET received = NULL")
     (reason,) = held(data)
-    assert "of which the oldest has no time yet" in reason
+    assert "the oldest without a time yet" in reason
 
 
 def test_a_closed_window_says_when_it_opens(data) -> None:

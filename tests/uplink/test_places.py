@@ -144,7 +144,7 @@ def test_key_unknown_to_the_ssh_server_is_reported_as_an_outage(sftp):
 def test_unknown_option_is_not_an_outage(sftp):
     with pytest.raises(
         OncewayError,
-        match=r"\[uplink.options\] has something that is not known here: .*'clientkeys'",
+        match=r"\[uplink.options\] has an unknown option: .*'clientkeys'",
     ) as caught:
         open_landing(sftp.url(), {**sftp.options, "clientkeys": ["x"]})
     assert not isinstance(caught.value, Unreachable)

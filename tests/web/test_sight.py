@@ -397,7 +397,7 @@ def test_hidden_problems_are_counted(readings: LastReadings) -> None:
     assert shown == [
         ("boards", "roof-1 is silent"),
         ("store", "the disk is full"),
-        ("hidden", "2 problems of boards or parts that you may not read"),
+        ("hidden", "2 problems of boards or parts that you may not see"),
     ]
     assert found.problems(problems[2:3], whose) == problems[2:3]
     assert found.problems([], whose) == []

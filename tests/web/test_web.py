@@ -265,7 +265,7 @@ async def test_publishers_that_are_paused_are_shown_with_the_reason(tmp_path: Pa
                 (problem,) = (await answer.json())["problems"]
             assert problem == {
                 "part": "publishers",
-                "what": "one publisher is paused: the queue of a subscriber has no room (1)",
+                "what": "1 publisher is paused: the queue of a subscriber has no room (1)",
             }
             found = await metrics(url)
             assert value(found, "publishers_paused", bound="queue") == 1

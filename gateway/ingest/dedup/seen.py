@@ -127,7 +127,7 @@ class Seen:
         collect_ranges(self._table.read(versionAsOf=self.covers), self.ranges)
         self.unsaved = True
         log.info(
-            "read the keys of %d devices from version %d in %.1f s",
+            "read the keys of the table: devices %d, version %d, %.1f s",
             self.ranges.devices,
             self.covers,
             time.monotonic() - started,

@@ -191,7 +191,7 @@ def stored(log: CommitLog, application: str, head: int) -> Progress | None:
             version -= 1
     if was_set_back or head < 0:
         return None
-    raise HistoryGone(f"versions up to {head} do not record how far the table is", application)
+    raise HistoryGone(f"no version up to {head} records which batches the table has", application)
 
 
 def parse(text: bytes, version: int) -> Commit:

@@ -312,7 +312,7 @@ def another_table(name: str) -> OncewayError:
         "the table was deleted, restored from a copy, or replaced by another one since the "
         "ingest started",
         name,
-        "Start the ingest again: it takes what that table lacks",
+        "Start the ingest again: it adds the batches that the table lacks",
     )
 
 

@@ -108,11 +108,11 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
         raise OncewayError(
             f"the checkpoint does not fit the table: {why}; and it cannot be put aside: {how}",
             url,
-            "Move it away, or name another folder with --checkpoint: the table knows the rest",
+            "Move it away, or name another folder with --checkpoint: the table has the progress",
         ) from error
     log.warning(
-        "the checkpoint %s does not fit the table: %s. It is called %s now, and the ingest begins"
-        " where the table is",
+        "the checkpoint %s does not fit the table: %s. It is now called %s, and the ingest"
+        " continues with the batches that the table lacks",
         url,
         why,
         name,

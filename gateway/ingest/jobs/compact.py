@@ -59,5 +59,8 @@ def compact(spark: SparkSession, publications: Table, *others: Table) -> None:
             table.settle()
             table.delta().vacuum()
         log.info(
-            "%s: %d files became %d", table.name, done["numFilesRemoved"], done["numFilesAdded"]
+            "%s: joined small files: %d before, %d now",
+            table.name,
+            done["numFilesRemoved"],
+            done["numFilesAdded"],
         )

@@ -46,6 +46,7 @@ from gateway.ingest.report.progress import note
 from gateway.ingest.sink.foreach_batch import Sink
 from gateway.ingest.sink.publications import PUBLICATIONS
 from gateway.ingest.sink.row_batch import RowBatch
+from gateway.system.amounts import amount
 from gateway.system.durations import seconds
 
 DAMAGED_HELP = (
@@ -411,7 +412,8 @@ def _let_end(query: StreamingQuery) -> None:
 def progress_text(feeds: Feeds) -> str:
     """Return the progress of all feeds in words."""
     gateways = {feed.partition("/")[0] for feed in feeds}
-    return f"{sum(feeds.values())} batches of {len(gateways)} gateways were read so far"
+    batches = amount(sum(feeds.values()), "batch", "batches")
+    return f"the table has {batches} of {amount(len(gateways), 'gateway')}"
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:

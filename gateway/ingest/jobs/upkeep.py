@@ -35,6 +35,7 @@ from gateway.ingest.sink.quarantine import QUARANTINE
 from gateway.ingest.sink.readings import READINGS
 from gateway.ingest.summary.devices import DEVICES
 from gateway.ingest.summary.quality import QUALITY
+from gateway.system.amounts import are
 from gateway.system.durations import seconds
 
 log = logging.getLogger("onceway.ingest")
@@ -122,7 +123,8 @@ def _work(spark: SparkSession, options: argparse.Namespace) -> None:
         damaged = release(spark, sink, Landing(url), Trust(trusted, sink.signed))
         if damaged:
             raise OncewayError(
-                f"{damaged} batches are still damaged", f"{publications.name}_quarantine"
+                f"{are(damaged, 'batch', many='batches')} still damaged",
+                f"{publications.name}_quarantine",
             )
     elif options.command == "compact":
         compact(spark, publications, *others)

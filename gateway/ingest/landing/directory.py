@@ -104,7 +104,9 @@ class Directory:
             self.closed[gateway] = f"it cannot be listed: {error_text(error)}"
             return self._feeds.get(gateway, [])
         if feeds and not gateway_name.is_text(gateway):
-            self.closed[gateway] = "its name is not in UTF-8. Rename the folder, or mount it so"
+            self.closed[gateway] = (
+                "its name is not in UTF-8. Rename the folder, or mount it with names in UTF-8"
+            )
             return []
         self.closed.pop(gateway, None)
         return feeds

@@ -42,7 +42,7 @@ class Keys:
         """Add a key of a gateway. Raises ValueError if it is not a public key."""
         public_key(key)
         if not gateway or "/" in gateway:
-            raise ValueError(f"no gateway's name: {gateway[:60]!r}")
+            raise ValueError(f"not a gateway's name: {gateway[:60]!r}")
         known = self.keys.setdefault(gateway, [])
         if key not in known:
             known.append(key)
@@ -50,7 +50,7 @@ class Keys:
     def text(self) -> str:
         """Return the keys in words."""
         how = {
-            None: "refused, but by a table that is older than signatures",
+            None: "refused, except by a table that is older than signatures",
             True: "taken",
             False: "refused",
         }[self.unsigned]

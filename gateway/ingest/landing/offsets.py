@@ -461,7 +461,7 @@ class Feeds:
         if manifest is not None:
             fresh = self._is_fresh(manifest)
             flaw = batch.flaw(self._landing, manifest) if self._wait or fresh else None
-            why = f"it is {'not whole yet' if fresh else 'damaged'} ({flaw}), it came"
+            why = f"it is {'not whole yet' if fresh else 'damaged'} ({flaw}), and arrived"
             return None if flaw is None else self._hole(feed, number, why, number)
         known = self.holes.get(feed)
         if known is not None and known.number == number and self._landing.has(feed, known.arrived):
@@ -470,7 +470,7 @@ class Feeds:
         return (
             None
             if seen is None
-            else self._hole(feed, number, f"it is missing, batch {seen} came", seen)
+            else self._hole(feed, number, f"it is missing, and batch {seen} arrived", seen)
         )
 
     def _hole(self, feed: str, number: int, why: str, arrived: int) -> Hole:

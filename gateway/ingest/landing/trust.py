@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from gateway.errors import OncewayError
 from gateway.ingest.landing.keys import Keys, load, public_key
 from gateway.ingest.landing.place import Announced, error_text
+from gateway.system.amounts import are
 from gateway.uplink.manifest import Manifest, Origin, key_id
 
 SHOWN = 5
@@ -104,9 +105,9 @@ class Trust:
             shown = sorted(waiting)[:SHOWN]
             more = f" and {len(waiting) - SHOWN} more" if len(waiting) > SHOWN else ""
             log.warning(
-                "held: %d gateways are not trusted: %s%s. Their batches wait until `onceway"
-                " ingest trust` is given their keys (`onceway uplink key`)",
-                len(waiting),
+                "held: %s not trusted: %s%s. Batches of an untrusted gateway wait until `onceway"
+                " ingest trust` gets its key (`onceway uplink key`)",
+                are(len(waiting), "gateway"),
                 ", ".join(shown),
                 more,
             )

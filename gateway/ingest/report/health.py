@@ -22,6 +22,7 @@ from gateway.ingest.delta.commits import LOOK_BACK, CommitLog, HistoryGone, stor
 from gateway.ingest.delta.tables import sibling_table
 from gateway.ingest.payload.version import application_id
 from gateway.ingest.report.tables import TableFolder, log_gap
+from gateway.system.amounts import amount
 from gateway.uplink.delta_reader import location, opened, query, reason
 
 SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
@@ -150,8 +151,8 @@ def _behind(table: str, readings: str, running: bool) -> str | None:
     if running and time.time() - written < TOGETHER_S:
         return None
     return (
-        f"it lacks the publications of {len(lacking)} commits, the first of them version"
-        f" {lacking[0]} of {_text(written)}: the next start of the ingest brings them"
+        f"it lacks the publications of {amount(len(lacking), 'commit')}, beginning with version"
+        f" {lacking[0]} of {_text(written)}: the next start of the ingest adds them"
     )
 
 

@@ -68,7 +68,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.is_gone) for name, one in feeds],
         ),
         "feed_lag_seconds": (
-            "Since when the oldest batch that the table lacks has been there.",
+            "Time at which the oldest batch that the table lacks landed.",
             [(name, one.lag_s or 0.0) for name, one in feeds],
         ),
         "feed_held": (
@@ -76,7 +76,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.held is not None) for name, one in feeds],
         ),
         "feed_held_seconds": (
-            "Since when it waits.",
+            "Time since which the feed waits.",
             [(name, one.held_s) for name, one in feeds],
         ),
         "feed_rows": (

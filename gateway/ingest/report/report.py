@@ -24,6 +24,7 @@ from gateway.ingest.report.counters import FeedTotal
 from gateway.ingest.report.health import TableHealth
 from gateway.ingest.report.job import Job
 from gateway.system import gateway_name
+from gateway.system.amounts import amount, are
 
 DEVICES_SHOWN = 20
 REFUSED_DAYS = 7
@@ -66,7 +67,9 @@ class FeedReport:
         if self.is_gone:
             found.append(f"{self.feed} has no batch at the landing place any more")
         if self.quarantine:
-            found.append(f"{self.feed}: {self.quarantine} batches are in quarantine")
+            found.append(
+                f"{self.feed}: {are(self.quarantine, 'batch', many='batches')} in quarantine"
+            )
         if (self.lag_s or 0.0) > max_lag_s:
             found.append(
                 f"{self.feed} is {self.lag_s:.0f} s behind, more than --max-lag {max_lag_s:.0f} s"
@@ -119,10 +122,10 @@ class Report:
             for gateway, host, at in self.refused
         ]
         if self.conflicts:
-            found.append(f"{self.conflicts} publications have the key of another one")
+            found.append(_conflicts(self.conflicts))
         if max_missing is not None and self.missing > max_missing:
             found.append(
-                f"{self.missing} sequences are missing, more than --max-missing {max_missing}"
+                f"{are(self.missing, 'sequence')} missing, more than --max-missing {max_missing}"
             )
         return found
 
@@ -200,6 +203,10 @@ def _readable(states: list[TableHealth], suffix: str) -> bool:
     return not any(one.rows is None and one.name.endswith(f"_{suffix}") for one in states)
 
 
+def _conflicts(count: int) -> str:
+    return f"{amount(count, 'publication')} with the key, but not the payload, of another one"
+
+
 def text(report: Report) -> str:
     """Return the report in words: a line per feed, the reasons of held feeds, the devices with the
     most missing sequences.
@@ -229,14 +236,14 @@ def text(report: Report) -> str:
     ]
     held_lines = [f"held: {one.held}" for one in report.feeds if one.held]
     missing = [
-        f"missing: {one.missing} sequences of {one.device} (incarnation {one.incarnation}), the"
-        f" first {one.gaps[0][0]}"
+        f"missing: {amount(one.missing, 'sequence')} of {one.device} (incarnation"
+        f" {one.incarnation}), the first {one.gaps[0][0]}"
         for one in report.devices[:DEVICES_SHOWN]
     ]
     if len(report.devices) > DEVICES_SHOWN:
         missing.append(
-            f"missing: {len(report.devices) - DEVICES_SHOWN} more devices miss sequences (--json"
-            " shows all)"
+            f"missing: sequences of {amount(len(report.devices) - DEVICES_SHOWN, 'more device')}"
+            " (--json shows all)"
         )
     spark = (
         [
@@ -246,11 +253,7 @@ def text(report: Report) -> str:
         if report.spark
         else []
     )
-    conflicts = (
-        [f"conflicts: {report.conflicts} publications have the key of another one"]
-        if report.conflicts
-        else []
-    )
+    conflicts = [f"conflicts: {_conflicts(report.conflicts)}"] if report.conflicts else []
     refused = [
         f"refused: another gateway named {gateway} (host {host}, {at}). Its readings"
         " stay in its spool until it gets a name of its own. This is reported"

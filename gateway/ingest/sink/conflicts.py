@@ -18,18 +18,18 @@ from gateway.ingest.sink.microbatch import MicroBatch
 from gateway.payload.rewording import says_the_same
 
 CONFLICTS = Layout(
-    "Publications whose key stands in publications with another payload; they are not in there",
+    "Publications that are not in publications: it has their key, with another payload",
     (
         ("device", "string", "Key, part 1, as in publications"),
         ("incarnation", "bigint", "Key, part 2, as in publications"),
         ("sequence", "bigint", "Key, part 3, as in publications"),
         ("topic", "string", "MQTT topic"),
-        ("payload", "binary", "MQTT payload of this one"),
+        ("payload", "binary", "MQTT payload of this publication"),
         ("received", "timestamp", "When the gateway received it, if it knew the time"),
         ("gateway", "string", "Which gateway sent it here"),
         ("epoch", "string", "Its store"),
         ("batch", "bigint", "In which batch of that epoch"),
-        ("found", "timestamp", "When that was noticed"),
+        ("found", "timestamp", "When the conflict was found"),
     ),
 )
 

@@ -22,7 +22,7 @@ QUARANTINE = Layout(
         ("batch", "bigint", "Number of the batch"),
         ("url", "string", "The Parquet file"),
         ("reason", "string", "Reason of the quarantine"),
-        ("found", "timestamp", "When that was noticed first"),
+        ("found", "timestamp", "When the damage was found first"),
         ("released", "timestamp", "When the repaired batch was added to the table, else null"),
     ),
 )

@@ -38,10 +38,10 @@ DEVICES = Layout(
         ("firmware", "string", "SHA-256 of its firmware's HEX file, as the registry says"),
         ("link", "string", "Where it is attached, as the registry says"),
         ("first_seen", "timestamp", "When its first publication with all of that was received"),
-        ("last_seen", "timestamp", "And the last one"),
-        ("listed", "timestamp", "When the registry said so last"),
+        ("last_seen", "timestamp", "When its last publication with all of that was received"),
+        ("listed", "timestamp", "When the registry last said so"),
         ("status", "map<string,double>", "Latest status of the device: boot, life, worn, …"),
-        ("status_time", "timestamp", "When that was received"),
+        ("status_time", "timestamp", "When that status was received"),
         ("current", "boolean", "Whether it is the newest row of the device"),
     ),
 )

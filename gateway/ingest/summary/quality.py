@@ -23,12 +23,12 @@ QUALITY = Layout(
     (
         ("device", "string", "Name of the device; @GATEWAY for clients without an identity"),
         ("incarnation", "bigint", "As in publications"),
-        ("day", "date", "When the gateway received it, or when it landed if that is not known"),
+        ("day", "date", "Day of receipt at the gateway, or of landing if that is not known"),
         ("expected", "bigint", "Publications that the sequences tell of: arrived and missing"),
         ("arrived", "bigint", "Publications in the table"),
-        ("late", "bigint", "Those that landed more than an hour after they were received"),
+        ("late", "bigint", "Publications that landed more than an hour after their receipt"),
         ("missing", "bigint", "Sequences that the table lacks, before those that arrived"),
-        ("gaps", "array<struct<first:bigint,last:bigint>>", "Which they are"),
+        ("gaps", "array<struct<first:bigint,last:bigint>>", "Ranges of the missing sequences"),
         ("duplicates", "bigint", "Publications that arrived again and were left out on this day"),
     ),
 )

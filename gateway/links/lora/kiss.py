@@ -32,12 +32,12 @@ and is never dropped.
 """
 
 ERRORS = {
-    1: "a request that is too short",
-    2: "a value that it cannot accept",
-    3: "something that this board lacks",
-    5: "a request that its firmware does not know",
-    BUSY: "that it is sending already, or has more to say than we read",
-    8: "something that this board does not support",
+    1: "that the request is too short",
+    2: "that it cannot accept the value",
+    3: "that its hardware lacks this feature",
+    5: "that its firmware does not know the request",
+    BUSY: "that it is sending already, or that the gateway reads its answers too slowly",
+    8: "that it does not support the request",
 }
 
 LARGEST = 512
@@ -151,7 +151,7 @@ class KissModem:
         self.ready = self._probed = False
         self._steps = deque(
             (
-                _Step("its version", bytes((GET_VERSION,)), VERSION),
+                _Step("for its version", bytes((GET_VERSION,)), VERSION),
                 _Step("to use this channel", bytes((SET_RADIO,)) + self._settings, OK),
                 _Step(
                     f"to send with {self._power} dBm", bytes((SET_POWER, self._power & 0xFF)), OK
@@ -176,7 +176,9 @@ class KissModem:
         if broken := self._decoder.broken - before:
             self.counts["broken by the modem"] += broken
         if self._probed and not self.ready and (b"+ERR=" in data or b"+OK" in data):
-            events += self._fail('it accepts AT commands: write modem = "rylr998" in [[lora]]')
+            events += self._fail(
+                'the modem accepts AT commands: write modem = "rylr998" in [[lora]]'
+            )
         return events
 
     def tick(self, now: float) -> list[Event]:
@@ -200,7 +202,7 @@ class KissModem:
                 self._done_by = None
                 events.append(Sent(now, False))
             else:
-                events += self._fail("it does not report that a frame was sent: it hangs")
+                events += self._fail("the modem does not report that a frame was sent: it hangs")
         elif self._look_at is not None and now >= self._look_at and self._asked is None:
             self._look_at = None
             self._steps.append(_Step("for its channel", bytes((GET_RADIO,)), RADIO))
@@ -271,9 +273,9 @@ class KissModem:
             self._version = f"KISS modem, firmware {data[0]}"
         if kind == RADIO and data != self._settings:
             return self._fail(
-                "it is on another channel than the configured one: it was reset"
+                "the modem was reset: it is on another channel than the configured one"
                 if self.ready
-                else "it does not accept this channel"
+                else "the modem does not accept the configured channel"
             )
         if self._steps:
             self._ask(now)
@@ -287,7 +289,7 @@ class KissModem:
     def _on_error(self, code: int, now: float) -> list[Event]:
         words = ERRORS.get(code, f"error {code}")
         if self._steps and code != BUSY:
-            return self._fail(f"asked {self._steps[0].query}, it says {words}")
+            return self._fail(f"asked {self._steps[0].query}, the modem says {words}")
         self.counts[f"the modem says {words}"] += 1
         if code == BUSY:
             self._busy = True

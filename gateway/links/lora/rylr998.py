@@ -22,19 +22,19 @@ from gateway.links.lora.exchange import extra
 from gateway.links.lora.radio import Event, Failed, Heard, Ready, Sent
 
 ERRORS = {
-    1: "a command without CR LF",
-    2: "a command that does not begin with AT",
-    4: "a command that it does not know",
-    5: "a length that is not that of the data",
+    1: "that a command does not end with CR LF",
+    2: "that a command does not begin with AT",
+    4: "that it does not know a command",
+    5: "that a length is not that of the data",
     10: "that sending took too long",
-    12: "that a frame came damaged",
-    13: "a frame of more than 240 bytes",
+    12: "that a frame arrived damaged",
+    13: "that a frame has more than 240 bytes",
     14: "that its flash memory cannot be written",
-    15: "a failure that it does not know",
+    15: "that it failed for an unknown reason",
     17: "that it is sending already",
-    18: "a preamble that it cannot accept",
-    19: "that the header of a frame came damaged",
-    20: "a time to sleep that it cannot accept",
+    18: "that it cannot accept the preamble",
+    19: "that the header of a frame arrived damaged",
+    20: "that it cannot accept the time to sleep",
 }
 
 OF_RECEPTION = (12, 19)
@@ -155,7 +155,7 @@ class Rylr998:
         )
         self._settings = (
             _Step("whether it is there", b"AT"),
-            _Step("its version", b"AT+VER?", b"+VER="),
+            _Step("for its version", b"AT+VER?", b"+VER="),
             _setting("for its network", b"NETWORKID", str(NETWORK)),
             *self._channel,
             _setting("for its power", b"CRFOP", str(power)),
@@ -204,7 +204,7 @@ class Rylr998:
         if self._leaves is not None and self._accepted and now >= self._leaves:
             return self._sent(now, True)
         if self._done_by is not None and now >= self._done_by:
-            return self._fail("it does not report that it has accepted a frame: it hangs")
+            return self._fail("the modem does not report that it has accepted a frame: it hangs")
         if self._look_at is not None and now >= self._look_at and self.idle:
             self._look_at = None
             self._steps.extend(self._channel)
@@ -265,11 +265,11 @@ class Rylr998:
                 self._accepted = True
                 return self.tick(now) if now >= self._leaves else []
         elif text == b"+READY" and self.ready:
-            return self._fail("it was reset")
+            return self._fail("the modem was reset")
         elif text != b"+READY":
             self.counts["strange from the modem"] += 1
             if b"\xc0" in text and not self.ready:
-                return self._fail('it speaks KISS: write modem = "kiss" in [[lora]]')
+                return self._fail('the modem speaks KISS: write modem = "kiss" in [[lora]]')
         return []
 
     def _on_answer(self, text: bytes, now: float) -> list[Event]:
@@ -277,10 +277,12 @@ class Rylr998:
         self._asked = None
         if step.wanted and text != step.wanted:
             if self.ready:
-                return self._fail(f"it says {_words(text)}, and was set to {_words(step.wanted)}")
+                return self._fail(
+                    f"the modem says {_words(text)}, and was set to {_words(step.wanted)}"
+                )
             if not step.tell:
                 return self._fail(
-                    f"it does not accept {_words(step.wanted)}: it says {_words(text)}"
+                    f"the modem does not accept {_words(step.wanted)}: it says {_words(text)}"
                 )
             retry = _Step(f"{step.query}, with {_words(step.tell)}", step.tell)
             self._steps.extendleft((replace(step, tell=b""), retry))
@@ -301,7 +303,7 @@ class Rylr998:
             self.counts[f"the modem says {words}"] += 1
             return []
         if self._steps:
-            return self._fail(f"asked {self._steps[0].query}, it says {words}")
+            return self._fail(f"asked {self._steps[0].query}, the modem says {words}")
         self.counts[f"the modem says {words}"] += 1
         return self._sent(now, False)
 

@@ -231,7 +231,7 @@ class Publisher:
                     await self._less.wait()
         except TimeoutError:
             raise StillWaiting(
-                f"{self._count} messages wait in {self._path}{self._why()}"
+                f"messages that wait in {self._path}: {self._count}{self._why()}"
             ) from None
 
     def _why(self) -> str:
@@ -262,8 +262,8 @@ class Publisher:
                     await self._less.wait()
         except TimeoutError:
             raise JournalFull(
-                f"{self._path} holds {self._count} messages, as much as it may (max_messages,"
-                f" max_bytes), and there was no room for {self._wait_s:g} s{self._why()}"
+                f"{self._path} is full (max_messages, max_bytes; messages: {self._count}), and had"
+                f" no room within {self._wait_s:g} s{self._why()}"
             ) from None
 
     # The journal
@@ -423,7 +423,7 @@ class Publisher:
                 f' identity = ["{self.device}"]'
             )
         if self.problem is not None:
-            log.info("connected to %s; %d messages wait", self._address, self._count)
+            log.info("connected to %s; waiting messages: %d", self._address, self._count)
         self._refused = self.problem = None
         self._met = True
         self._logged.clear()

@@ -32,10 +32,7 @@ def open_landing(url: str, options: dict[str, Any] | None = None, shared: bool =
         return GenericLanding(url, options or {}, shared)
     except Unreachable as error:
         if isinstance(error.__cause__, TypeError):
-            text = (
-                "the landing URL or [uplink.options] has something that is not known here:"
-                f" {error.__cause__}"
-            )
+            text = f"the landing URL or [uplink.options] has an unknown option: {error.__cause__}"
             raise OncewayError(text, without_password(url)) from error
         raise
     except ImportError as error:

@@ -56,7 +56,7 @@ async def test_an_rylr998_that_resets_and_one_that_hangs_are_opened_again(tmp_pa
         await site.start_board("roof-1")
         before = len(await site.rows("roof-1", 2, 60))
         site.signal("modem", signal.SIGUSR1)
-        await gateway.logged("it was reset")
+        await gateway.logged("the modem was reset")
         before = len(await site.rows("roof-1", before + 2, 60))
         site.signal("modem", signal.SIGUSR2)
         await gateway.logged("it hangs")
@@ -70,7 +70,7 @@ async def test_an_rylr998_that_resets_and_one_that_hangs_are_opened_again(tmp_pa
 @pytest.mark.parametrize(
     ("configured", "plugged_in", "said"),
     [
-        ("kiss", "rylr998", 'it accepts AT commands: write modem = "rylr998" in [[lora]]'),
+        ("kiss", "rylr998", 'the modem accepts AT commands: write modem = "rylr998" in [[lora]]'),
         ("rylr998", "kiss", "no RYLR998 answers"),
     ],
 )

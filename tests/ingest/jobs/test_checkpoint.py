@@ -257,7 +257,7 @@ def test_kept_checkpoint_is_readable_for_spark(
         (line,) = caplog.messages
         assert str(begun.job.checkpoint) in line
         assert str(asides(begun)[-1]) in line
-        assert "the ingest begins where the table is" in line
+        assert "the ingest continues with the batches that the table lacks" in line
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ def test_a_batch_in_quarantine_is_released_once_it_is_repaired(
         0,
     )
     assert re.match(
-        rf"{FEED} waits for batch 5: it is missing, batch 6 came 0\.\d h ago", str(seen["held"])
+        rf"{FEED} waits for batch 5: it is missing, and batch 6 arrived 0\.\d h ago",
+        str(seen["held"]),
     )
 
     damaged.write_bytes(whole)

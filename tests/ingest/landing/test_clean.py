@@ -67,7 +67,7 @@ def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str)
         with without_rights():
             done = clean(landing, table)
         assert isinstance(done.exception, OncewayError)
-        assert f"1 feeds were not cleaned: bad/{EPOCH}: " in str(done.exception)
+        assert f"1 feed was not cleaned: bad/{EPOCH}: " in str(done.exception)
         assert [line.split(":")[0] for line in done.output.splitlines()] == [
             f"a/{EPOCH}",
             f"z/{EPOCH}",

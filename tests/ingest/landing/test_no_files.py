@@ -240,5 +240,5 @@ def test_a_prefix_of_an_object_store_in_place_of_a_manifest_is_no_batch(
         assert feeds.holes.keys() == {BAD}
         made = report.make(landing, table(tmp_path, 1))
         (bad,) = (one for one in made.feeds if one.feed == BAD)
-        assert "waits for batch 2: it is missing, batch 3 came" in str(bad.held)
+        assert "waits for batch 2: it is missing, and batch 3 arrived" in str(bad.held)
         place.shut()

@@ -63,7 +63,7 @@ def test_a_missing_number_holds_its_feed_alone_and_is_reported(
     with caplog.at_level(logging.INFO, logger="onceway.ingest"):
         assert state.advance({}, ALL) == {A: 2, B: 2}
         assert str(state.holes[A]).startswith(
-            f"{A} waits for batch 3: it is missing, batch 5 came 0.0 h ago"
+            f"{A} waits for batch 3: it is missing, and batch 5 arrived 0.0 h ago"
         )
         state.advance({A: 2, B: 2}, ALL)
         # once, not at each pass
@@ -117,7 +117,7 @@ def test_a_gap_of_any_length_is_found(tmp_path: Path, caplog: pytest.LogCaptureF
     put(tmp_path, "a", 1, 502)
     state = feeds(tmp_path)
     assert state.advance({}, ALL) == {A: 1}
-    assert f"held: {A} waits for batch 2: it is missing, batch 502 came" in caplog.text
+    assert f"held: {A} waits for batch 2: it is missing, and batch 502 arrived" in caplog.text
 
 
 def test_few_folders_are_listed_at_each_check_and_all_in_time(

@@ -126,7 +126,7 @@ def test_a_gateway_without_a_key_waits_and_another_one_goes_on(
         assert feeds.advance({}, ALL) == {A: 1}
         assert feeds.advance({}, ALL) == {A: 1}
     (line,) = [one.getMessage() for one in caplog.records if "held" in one.getMessage()]
-    assert "1 gateways are not trusted: b." in line
+    assert "1 gateway is not trusted: b." in line
     assert "onceway ingest trust" in line
     save(url, Keys({"a": [signer.public]}, unsigned=True))  # while it runs
     assert feeds.advance({}, ALL) == {A: 1, B: 1}

@@ -175,7 +175,9 @@ def test_refused_channel_is_reported() -> None:
     tnc.refuses = {0x09}
     modem.open(0.0)
     (failed,) = exchange(modem, tnc, 0.0)
-    assert failed == Failed("asked to use this channel, it says a value that it cannot accept")
+    assert failed == Failed(
+        "asked to use this channel, the modem says that it cannot accept the value"
+    )
 
 
 def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
@@ -183,7 +185,7 @@ def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
     modem.send(b"one", 1.0)
     late = 1.0 + modem.airtime(3) + ANSWER_WAIT
     assert modem.deadline == late
-    assert modem.tick(late) == [Failed("it does not report that a frame was sent: it hangs")]
+    assert modem.tick(late) == [Failed("the modem does not report that a frame was sent: it hangs")]
     modem.open(10.0)
     tnc.boot()
     assert len(exchange(modem, tnc, 10.0)) == 1
@@ -191,7 +193,7 @@ def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
     assert modem.tick(10.0 + LOOK_EVERY) == []
     (failed,) = exchange(modem, tnc, 40.0)
     assert isinstance(failed, Failed)
-    assert "it was reset" in failed.reason
+    assert "the modem was reset" in failed.reason
     modem.open(41.0)
     assert isinstance(exchange(modem, tnc, 41.0)[0], Ready)
     assert modem.tick(41.0 + LOOK_EVERY) == []
@@ -205,7 +207,7 @@ def test_invalid_modem_frames_are_counted() -> None:
     assert modem.counts == {
         "broken by the modem": 1,
         "strange from the modem": 1,
-        "the modem says a request that its firmware does not know": 1,
+        "the modem says that its firmware does not know the request": 1,
     }
 
 

@@ -157,7 +157,7 @@ def test_a_modem_that_resets_in_the_middle_of_a_line_is_opened_again(cut: int) -
     pair = Pair().begin()
     assert pair.radio.receive(b"+RCV=3,5,hello,-99,-11\r\n"[:cut], 1.0) == []
     pair.modem.reset()
-    assert pair.radio.receive(pair.said, 1.0 + 2 * GAP) == [Failed("it was reset")]
+    assert pair.radio.receive(pair.said, 1.0 + 2 * GAP) == [Failed("the modem was reset")]
     assert pair.radio.counts == {"broken by the modem": 1}
     pair.said = b""
     pair.radio.open(6.0)
@@ -171,7 +171,7 @@ def test_a_modem_that_resets_while_it_sends_is_opened_again() -> None:
     pair.radio.send(b"one", 1.0)
     pair.run(1.0)
     pair.modem.reset()
-    assert pair.run(1.2) == [Failed("it was reset")]
+    assert pair.run(1.2) == [Failed("the modem was reset")]
     assert pair.radio.deadline is None
 
 
@@ -189,7 +189,7 @@ def test_port_without_a_modem_or_with_a_hanging_one_is_reported() -> None:
     late = pair.radio.deadline
     assert late is not None
     assert pair.radio.tick(late) == [
-        Failed("it does not report that it has accepted a frame: it hangs")
+        Failed("the modem does not report that it has accepted a frame: it hangs")
     ]
 
 
@@ -207,7 +207,10 @@ def test_refused_modem_setting_is_reported() -> None:
     pair.radio.open(0.0)
     (failed,) = pair.run(0.0)
     assert isinstance(failed, Failed)
-    assert "with AT+PARAMETER=10,7,1,8, it says a command that it does not know" in failed.reason
+    assert (
+        "with AT+PARAMETER=10,7,1,8, the modem says that it does not know a command"
+        in failed.reason
+    )
 
 
 def test_modem_settings_changed_from_outside_are_noticed() -> None:
