@@ -32,7 +32,7 @@ class Wanted:
 
 
 OPEN = Wanted()
-"""No option was given: each value is chosen here."""
+"""The options of a user who gave none: this module chooses each value."""
 
 
 def radios(registry: Registry) -> list[dict[str, Any]]:

@@ -28,8 +28,8 @@ Row = dict[str, Any]
 
 
 class Shared(NamedTuple):
-    """All present entries. left_out: names of boards whose entries are not possible. conflicts:
-    local and incoming changes that were lost.
+    """All present entries. left_out: names of boards with an invalid entry. conflicts: local and
+    incoming changes that were lost.
     """
 
     entries: list[Entry]
@@ -74,7 +74,7 @@ def share(connection: sqlite3.Connection, incoming: Iterable[Entry], member: str
 
 
 def _with_one_number(entries: dict[str, Entry], sent: set[str]) -> list[Conflict]:
-    """Return pairs of boards with one number by radio, of which one was sent."""
+    """Return pairs of radio boards with the same number, if one of the pair was sent to the others."""
     known: dict[tuple[int, int], Entry] = {}
     found = []
     for entry in sorted(entries.values(), key=lambda entry: entry.name):
@@ -176,7 +176,7 @@ def _write(
 
 
 def _plan(entry: Entry) -> RadioPlan | None:
-    """Return the settings of a radio board; None without them, or if they are not possible."""
+    """Return the settings of a radio board; None if it has none, or invalid ones."""
     try:
         text = entry.board.radio if entry.board is not None else None
         return None if text is None else RadioPlan.from_json(text)

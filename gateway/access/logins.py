@@ -46,7 +46,8 @@ MOST_AT_ONCE = 8
 """Largest number of simultaneous calls of a hook, which may be slow."""
 
 ALIKE_S = 0.5
-"""Seconds until the answer at an address that waits: longer than a comparison takes."""
+"""Seconds until a client at an address that waits gets its answer: longer than a comparison takes.
+"""
 
 _BUSY = ReasonCode.SERVER_BUSY, "too many passwords are being compared"
 _GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"

@@ -43,7 +43,9 @@ class Nowhere:
         self._seen: frozenset[str] = frozenset()
         """The names in the query of the last complete reply."""
         self._partial: tuple[set[str], frozenset[str]] | None = None
-        """Clients and names of the last reply, if a gateway was silent."""
+        """Clients with a session according to the last reply, and the names in its query, if a
+        gateway did not answer.
+        """
         self._asked = -math.inf
         self._unanswered: float | None = None
         """Time of the first query after the last complete reply, if there was one."""

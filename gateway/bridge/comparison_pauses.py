@@ -13,7 +13,9 @@ FREE = 3
 FIRST_S = 10.0
 """The first pause, in seconds."""
 BYTES_PER_S = 100
-"""Average rate of such comparisons, in bytes per second, below which no pause is needed."""
+"""Average rate of comparisons without a difference, in bytes per second, below which no pause is
+needed.
+"""
 _MOST_DOUBLINGS = 16
 
 
@@ -34,7 +36,7 @@ class ComparisonPauses:
         self._ended_at, self._size = now, size
 
     def forgive(self) -> None:
-        """Note that a connection has lasted."""
+        """End the pauses, because a connection has lasted."""
         self._in_vain = 0
 
     def left_s(self, now: float) -> float:

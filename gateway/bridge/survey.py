@@ -47,8 +47,8 @@ _NAMES_BYTES = 4_000
 
 
 class Survey:
-    """One reading of the other broker. limits: bounds of our retained messages, which also apply to
-    those of the other broker.
+    """One reading of the other broker's retained messages. limits: bounds of our retained messages,
+    which also apply to those of the other broker.
     """
 
     def __init__(self, section: BridgeSection, limits: LimitsSection) -> None:

@@ -31,8 +31,8 @@ _IDLE_S = 3600.0
 
 
 class Admission:
-    """The bounds, with one leaky bucket per address, stored as the time at which it is empty. Each
-    CONNECT adds 1 / rate seconds.
+    """The bounds. Each address has a leaky bucket, stored as the time at which the bucket is empty;
+    a CONNECT adds 1 / rate seconds to that time.
     """
 
     def __init__(self, core: Core) -> None:

@@ -138,7 +138,7 @@ def _take_page(
 
 
 def _take_behind(flow: SendFlow, number: int) -> None:
-    """Move QoS 0 deliveries that come before this number to the queue."""
+    """Move the QoS 0 deliveries up to this queue number to `pending`."""
     while flow.behind and flow.behind[0][0] <= number:
         flow.pending.append(flow.behind.popleft()[1])
 

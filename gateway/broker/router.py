@@ -217,7 +217,7 @@ class Router:
     def reconfigure(
         self, spool: list[str], levels: int, memory: int, *, copies: bool = False
     ) -> None:
-        """Apply other rules from now on."""
+        """Apply the rules of another configuration from now on."""
         self._spool, self._levels, self._copies = spool, levels, copies
         self._most = memory // _NAMES
         self._forget()

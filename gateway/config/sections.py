@@ -272,7 +272,8 @@ class LimitsSection(Section):
     """Size limit of the messages that wait for one session."""
     memory_bytes: Count = 256 * MEGABYTE
     """Size limit of the messages that wait for all sessions. Subscriptions may take the same amount
-    again, those of one user, or one address, four fifths of it; and so may incomplete packets.
+    again, and so may incomplete packets. One user, or one address, may have four fifths of the
+    amount for subscriptions.
     """
     outgoing_bytes: Count = 4 * MEGABYTE
     """Size limit of the output that one peer has not read yet. Beyond it, QoS 0 messages are
@@ -670,8 +671,8 @@ class BridgeSection(Section):
     """
     retained: bool = True
     """Whether the retained messages of these topics are compared after each connect, so that both
-    brokers hold the same. Without any `[[acl]]`, changes of the topics in up come here, too, and of
-    those in down go there.
+    brokers hold the same. Without any `[[acl]]`, changes cross in both directions, whether a topic
+    is in up or in down.
     """
     max_messages: Count = 1_000_000
     """Messages that may wait for the other broker; beyond this number, the oldest are dropped and

@@ -104,9 +104,9 @@ def build(
     memory: the driver's; by default a value for this machine. conf: KEY=VALUE settings for Spark,
     which override the ingest's own. downloaded: whether Delta's jars are named as files if an
     earlier start has downloaded them, which saves a lookup and thirty log lines. archive: what Java
-    does then with the archive of its classes (`class_archive.py`). An `s3a:` URL among the options
-    adds the packages for tables there. Raises OncewayError if Spark is not installed for this
-    Python, or a setting is invalid.
+    does with the archive of its classes (`class_archive.py`). An `s3a:` URL among the options adds
+    the packages for tables there. Raises OncewayError if Spark is not installed for this Python, or
+    a setting is invalid.
     """
     if find_spec("pyspark") is None or not SUBMIT.exists():
         raise OncewayError("Spark is not installed", str(SUBMIT), how_to_get("centre"))

@@ -28,7 +28,8 @@ class TcpTransport(asyncio.Protocol):
     high_water = 32 * 1024
     enough = high_water
     """Value of `unsent` above which no more of a large payload is written until
-    `Receiver.writable`. A transport with it takes a `memoryview`."""
+    `Receiver.writable`. A transport with this attribute accepts a `memoryview`.
+    """
 
     proxied_address: tuple[str, int] | None = None
     peer: Peer

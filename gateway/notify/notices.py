@@ -134,8 +134,9 @@ class Notices:
         self._before = set(self._known)
 
     def _called(self, text: str) -> str:
-        """Return the identifier of a problem that was reported with these words. Without one, it is
-        the words without figures, until `take` finds the problem.
+        """Return the identifier of the problem that was reported with these words. If there is
+        none, return the words without figures, which serve as its identifier until `take` finds the
+        problem.
         """
         found = (one for one, known in self._known.items() if known.text == text)
         return next(found, without_figures(text))

@@ -72,7 +72,7 @@ class Outbox:
             waiting.popleft()
 
     def text(self) -> str:
-        """Return the text for `write`."""
+        """Return the new content of the file, for `write`."""
         return json.dumps(
             {name: list(map(asdict, waiting)) for name, waiting in self._waiting.items()}
         )

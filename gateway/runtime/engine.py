@@ -182,7 +182,9 @@ class Engine:
     def serve(
         self, connection: Attached, doing: str, call: Callable[..., object], *args: object
     ) -> None:
-        """Make a call for one connection. doing: for the log, as a clause behind "while"."""
+        """Make a call for one connection. doing: for the log, as words behind "while", such as
+        "writing its output".
+        """
         if self.broken:
             return
         before = self.broker.step.unfinished

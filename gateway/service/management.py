@@ -125,7 +125,7 @@ class Management:
             await self._start_web(config.web.bind)
 
     def watch(self, *jobs: Job) -> None:
-        """Show the background jobs of further parts."""
+        """Add the background jobs of other parts to the status."""
         self._source.jobs.extend(jobs)
 
     async def close(self) -> None:

@@ -88,7 +88,7 @@ def configure(
     flood: LogFlood | None = None,
 ) -> None:
     """Log to standard error from now on. level: the lowest level. None: warnings, and information
-    of `talkative` loggers. flood: the limit of lines in a program that strangers reach.
+    of `talkative` loggers. flood: the limit of lines, for a program to which anybody can connect.
     """
     formatter = JsonFormatter() if form is Form.JSON else HumanFormatter()
     handler = logging.StreamHandler(sys.stderr)

@@ -199,7 +199,7 @@ class Accounts:
         return account
 
     def reconfigure(self, quota: Callable[[str], Quota | None]) -> None:
-        """Apply other sections from now on."""
+        """Apply other [[quota]] sections from now on."""
         self._quota = quota
         for name, account in self._all.items():
             account.apply_quota(quota(name))
@@ -253,8 +253,8 @@ Item = TypeVar("Item")
 
 
 class Spare(Generic[Item]):
-    """Items that may make room for others, the first one first. all_items: returns all items in
-    this order, spare or not. now: a clock in seconds.
+    """Items that may be removed to make room for others. all_items: returns all items in this
+    order, spare or not. now: a clock in seconds.
     """
 
     LOOKED_AT = 10_000

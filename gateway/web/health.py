@@ -51,7 +51,7 @@ CLOCK: Part = "clock"
 """The part for a clock that is not believed: a restart of the gateway does not help."""
 
 MOST_NAMED = 10
-"""Largest number of problems of the preceding part that are named."""
+"""Largest number of client identifiers that the problems of the part `clients` name."""
 
 STUCK_S = 5.0
 """Seconds for one commit above which the disk counts as a problem."""

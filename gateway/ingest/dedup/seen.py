@@ -53,8 +53,9 @@ class Seen:
         again."""
 
     def load(self) -> None:
-        """Start from the newest snapshot, or without one from the table itself. A snapshot of a
-        version that this log never had belongs to a table that has since been replaced by a copy.
+        """Start from the newest snapshot, or without one from the table itself. If the log never
+        had the version of a snapshot, a copy has replaced the table since, and the snapshot is not
+        used.
         """
         head = self._writer.version()
         found = snapshot.load(

@@ -35,8 +35,9 @@ from gateway.system.regions import Region
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 5.0
 _RECORD = "the record of airtime"
+
+RETRY_S = 5.0
 """Seconds until a missing or failed modem is tried again."""
 
 NUMBERS = range(1, 255)

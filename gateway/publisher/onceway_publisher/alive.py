@@ -13,7 +13,9 @@ room last half a minute."""
 
 
 class Alive:
-    """The times of one connection. keep_alive: in seconds; 0 for none."""
+    """The times by which one connection counts as alive or dead. keep_alive: in seconds; 0 for
+    none.
+    """
 
     def __init__(self, keep_alive: float, now: float) -> None:
         self._every = keep_alive / 2 if keep_alive else float("inf")

@@ -148,7 +148,7 @@ def find_way(files: Files, gateway: str) -> Way | None:
 
 
 def forget(files: Files, gateway: str) -> None:
-    """Make the next connection prove the way again, because a working operation has failed."""
+    """Make the next connection prove the way again, because an operation that worked has failed."""
     with suppress(Exception):  # the caller reports its own error
         _KeptProof(files, gateway).forget()
 

@@ -152,7 +152,7 @@ LAGS = {
     "description": "Does the ingest run (onceway-ingest.service)? What does its log say?",
 }
 TWICE = {
-    "summary": "Two payloads came with one key.",
+    "summary": "Two payloads arrived with one key.",
     "description": (
         "A device counts wrongly, or two have one identity. The table _conflicts has them."
     ),
