@@ -74,7 +74,9 @@ def share(connection: sqlite3.Connection, incoming: Iterable[Entry], member: str
 
 
 def _with_one_number(entries: dict[str, Entry], sent: set[str]) -> list[Conflict]:
-    """Return pairs of radio boards with the same number, if one of the pair was sent to the others."""
+    """Return pairs of radio boards with the same number, if one of the pair was sent to other
+    members.
+    """
     known: dict[tuple[int, int], Entry] = {}
     found = []
     for entry in sorted(entries.values(), key=lambda entry: entry.name):

@@ -257,7 +257,7 @@ BETWEEN_AT = {
     11: "should be a path",
     15: "region",
     17: "users",
-    18: "names no topics",
+    18: "has neither up nor down",
     21: "no such key",
     22: "two members have the address",
     24: "copies",
