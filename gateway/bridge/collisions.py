@@ -52,7 +52,7 @@ class _Crossing(NamedTuple):
 
 class Collisions:
     """The topics in doubt of one connection. now: the time in seconds. on_doubt: called when a
-    topic becomes doubtful. jitter: returns a random factor of each wait.
+    topic is newly in doubt. jitter: returns a random factor of each wait.
     """
 
     def __init__(
