@@ -39,7 +39,11 @@ DEVICES = Layout(
         ("link", "string", "Where it is attached, as the registry says"),
         ("first_seen", "timestamp", "When its first publication with all of that was received"),
         ("last_seen", "timestamp", "When its last publication with all of that was received"),
-        ("listed", "timestamp", "When the registry last said so"),
+        (
+            "listed",
+            "timestamp",
+            "Since when the registry says so: time of the first list after the last change to this",
+        ),
         ("status", "map<string,double>", "Latest status of the device: boot, life, worn, …"),
         ("status_time", "timestamp", "When that status was received"),
         ("current", "boolean", "Whether it is the newest row of the device"),
