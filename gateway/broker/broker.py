@@ -493,7 +493,7 @@ class Broker(Core):
             if ended < _AT_ONCE and (
                 connection.state is State.OPEN
                 and connection.keep_alive
-                and not connection.unheard
+                and not connection.unread
                 and silent > connection.keep_alive
             ):
                 ended += 1

@@ -102,7 +102,7 @@ class Connection:
         "size",
         "state",
         "stream",
-        "unheard",
+        "unread",
         "user",
         "version",
         "will",
@@ -158,7 +158,7 @@ class Connection:
         """Whether `stream` may contain complete packets, because the turn was over."""
         self.seen = broker.now
         """Time at which the client was last heard."""
-        self.unheard = False
+        self.unread = False
         """Whether the broker has stopped reading from the client."""
         self.quota_pause_s = 0.0
         """Seconds for which input waits because the user exceeds the quota's rate."""

@@ -43,7 +43,7 @@ class Attached(Receiver, Holder, Protocol):
     version: int
     size: int
     seen: float
-    unheard: bool
+    unread: bool
     state: State
     keep_alive: float
 

@@ -284,12 +284,12 @@ class ClientLink:
 
     def _hear(self) -> None:
         """Note that the client is read again."""
-        self.connection.unheard = False
+        self.connection.unread = False
         self.connection.seen = self._engine.broker.now
 
     def hold_back(self) -> None:
         """Stop reading from a publisher until a commit is on disk."""
-        self._held_back = self.connection.unheard = True
+        self._held_back = self.connection.unread = True
         self.throttle()
 
     def read_on(self) -> None:
@@ -402,17 +402,17 @@ class ClientLink:
             dispatch.receive(connection, data)
             if connection.quota_pause_s:
                 if not self._quota_pause:
-                    self._quota_pause = self._paced = connection.unheard = True
+                    self._quota_pause = self._paced = connection.unread = True
                     self._quota_pause_ends = engine.broker.now + connection.quota_pause_s
                     self._wake_later()
                 self.throttle()
             if connection.pause is not None:
-                connection.unheard = connection.unheard or connection.pause.stops_reading
+                connection.unread = connection.unread or connection.pause.stops_reading
                 self.throttle()
             if engine.commits.has_backlog:
                 engine.commits.hold_back(self)
             elif connection.full:
-                connection.unheard = not self.stuck
+                connection.unread = not self.stuck
                 self.throttle()
             elif connection.interrupted:
                 self.throttle()

@@ -72,7 +72,11 @@ _BOARD_FIGURES = (
         "Remaining life of the board's EEPROM at its interval, in years",
     ),
     ("board_worn_writes", "worn", "Failed writes of EEPROM cells, since the board's start"),
-    ("board_set_aside", "aside", "Publications that the gateway refused for good, as it counts"),
+    (
+        "board_set_aside",
+        "aside",
+        "Publications of the board that the gateway refused for good, since the start of the board",
+    ),
 )
 """Metric, figure of a board's status report, and help text."""
 
