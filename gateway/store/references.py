@@ -386,7 +386,7 @@ def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
         "SELECT key, count(*) FROM given_part WHERE key NOT IN (SELECT key FROM given) GROUP BY key"
     )
     found = [
-        (key, f"{are(count, 'part')} missing of the session that moved to {printable(member)}")
+        (key, f"{are(count, 'part')} missing, for {printable(member)}")
         for key, member, count in incomplete.fetchall()
     ]
     found += [

@@ -181,20 +181,24 @@ CASES = {
     "session": (
         "waiting",
         "DELETE FROM session WHERE client = 'waiting'",
-        r"session \d+ is gone, and has left 1 rows in subscription, 1 rows in flow, 600 rows in"
+        r"session \d+ is gone, and has left 1 row in subscription, 1 row in flow, 600 rows in"
         " queue",
     ),
     "session on a journey": (
         "willing",
         "DELETE FROM session WHERE client = 'willing'",
-        "rows in journey",
+        "row in journey",
     ),
     "session, another number": (
         "flying",
         "UPDATE session SET id = 777 WHERE client = 'flying'",
         "is gone, and has left",
     ),
-    "given_part": (None, "DELETE FROM given_part WHERE part = 1", "session of given, which was"),
+    "given_part": (
+        None,
+        "DELETE FROM given_part WHERE part = 1",
+        "session of given, which has moved to another gateway: 1 part is missing, for",
+    ),
     "given": (None, "DELETE FROM given", "3 parts of it without a row in given"),
     "batch": (None, "DELETE FROM batch WHERE number = 1", "batch 1 is gone"),
     "batch_content": (
