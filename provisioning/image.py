@@ -50,9 +50,9 @@ class Image:
             self._hex.loadhex(str(path))
         except OSError as error:
             hint = (
-                "Run `make firmware`; where that builds none for this board, name a HEX file with"
-                f" --hex: made for {board.chip_title} at {board.clock // 1_000_000} MHz, with the"
-                f" identity page at 0x{board.identity:X}"
+                "Run `make firmware`. If that builds none for this board, name a HEX file with --hex"
+                f" for {board.chip_title} at {board.clock // 1_000_000} MHz, with the identity page"
+                f" at 0x{board.identity:X}"
             )
             raise OncewayError(
                 f"there is no firmware for {board.title} ({error.strerror})", str(path), hint

@@ -149,8 +149,8 @@ def _radio(row: dict[str, Any]) -> str:
 def _eeprom(row: dict[str, Any]) -> str:
     """Describe the EEPROM's remaining life and its faults, from the board's last report."""
     parts = [] if row["life"] is None else [f"{row['life']:g} years"]
-    parts += [f"{row['worn']:g} writes failed"] if row["worn"] else []
-    parts += [f"{row['aside']:g} readings refused"] if row["aside"] else []
+    parts += [f"failed writes: {row['worn']:g}"] if row["worn"] else []
+    parts += [f"refused readings: {row['aside']:g}"] if row["aside"] else []
     return ", ".join(parts)
 
 

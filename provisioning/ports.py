@@ -85,7 +85,9 @@ def look(port: str) -> None:
         ) from None
     if not stat.S_ISCHR(status.st_mode) or not _is_terminal(status.st_rdev):
         raise OncewayError(
-            "this is not a serial port", port, "`onceway board ports` shows those of this machine"
+            "this is not a serial port",
+            port,
+            "`onceway board ports` lists the serial ports of this machine",
         )
     if not os.access(port, os.R_OK | os.W_OK):
         raise OncewayError("you may not open this port", port, _who_may(status))
@@ -118,7 +120,7 @@ def _is_terminal(device: int) -> bool:
 
 def _who_may(status: os.stat_result) -> str:
     if status.st_mode & _GROUP_MAY != _GROUP_MAY:
-        return "Only its owner may: run the command with sudo"
+        return "Only the owner of the port may open it: run the command with sudo"
     try:
         group = grp.getgrgid(status.st_gid).gr_name
     except KeyError:

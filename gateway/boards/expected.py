@@ -80,7 +80,7 @@ class Seen:
     port_open: bool = True
     """Whether the serial port of its last session is open."""
     lent: bool = False
-    """Whether a command uses that port, for example to flash the board."""
+    """Whether a command uses the board's port, for example to flash the board."""
     refused: str | None = None
     """The port at which a board with this name is refused."""
     refusal: Refusal | None = None

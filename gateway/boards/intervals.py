@@ -45,10 +45,10 @@ class Gaps:
     commanded: float | None = None
     """The interval that the board was commanded, until gaps confirm it; 0: none."""
     gaps_since_command: int = 0
-    """Number of gaps since that command."""
+    """Number of gaps since the last command."""
     confirmed: bool = True
-    """Whether the board itself has reported that interval. Otherwise the command may still be on
-    its way.
+    """Whether the board itself has reported the commanded interval. Otherwise the command may still
+    be on its way.
     """
 
     @property
@@ -127,7 +127,7 @@ class Gaps:
 
 
 def _usual(gaps: list[float]) -> float:
-    """Return the second longest of these gaps."""
+    """Return the second longest gap."""
     return sorted(gaps)[-2:][0]
 
 

@@ -127,7 +127,7 @@ class Agreement:
         """Topics that have changed since a mark covered them, and whether the last message went to
         the other broker."""
         self._last: dict[str, Digest] = {}
-        """The last state of such topics that both brokers are known to have."""
+        """The last state of the changed topics, as far as both brokers are known to have it."""
         self._written: dict[str, Digest] = {}
         """Agreements that are covered by the mark that is being written."""
 

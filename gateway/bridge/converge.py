@@ -55,7 +55,7 @@ RETRY_S = 60.0
 AGAIN_S = 600.0
 """Shortest time, in seconds, until a comparison is repeated on the same connection."""
 BYTES_PER_S = 10
-"""Largest average rate, in bytes per second, at which such comparisons read."""
+"""Largest average rate, in bytes per second, at which repeated comparisons read."""
 BUSY_S = 30.0
 """Seconds after which a comparison begins even though other messages cross."""
 PER_BATCH = 10

@@ -27,7 +27,7 @@ TIMES = 3
 HOLD_S = 1.0
 """Time that a connection has to hold before a suspect is sent."""
 ANSWER_S = 3.0
-"""Time to wait for the answer to a request on such a connection."""
+"""Time to wait for the answer to a request while suspects are tried."""
 SOON_S = 15.0
 """Time after which a close no longer tells which of several messages is at fault."""
 SLOWEST = 1_000

@@ -687,7 +687,7 @@ class BridgeSection(Section):
     aside`); beyond it, the oldest are lost and counted.
     """
     aside_bytes: Count = 10 * MEGABYTE
-    """Size limit of these messages."""
+    """Size limit of the kept messages that can never reach the other broker."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "BridgeSection":

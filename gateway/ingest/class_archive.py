@@ -38,7 +38,7 @@ def is_stale(jars: Sequence[Path]) -> bool:
 
 
 def options_to_write(jars: Sequence[Path]) -> tuple[str, dict[str, str]]:
-    """Return the same for a Java that writes PART when it ends."""
+    """Return the options and variables for a Java that writes PART when it ends."""
     return f"'-XX:ArchiveClassesAtExit={jars[0].parent / PART}'", _class_path(jars)
 
 

@@ -51,7 +51,7 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
         raise OncewayError(
             f"the table is damaged ({flaw}), so no batch is deleted",
             table,
-            "The landing place may be the only one that has its rows. See `onceway ingest report`",
+            "Perhaps only the landing place has the missing rows. See `onceway ingest report`",
         )
     if not feeds:
         raise OncewayError(

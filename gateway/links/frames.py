@@ -29,7 +29,7 @@ _RESIDUE_16 = crc_hqx(b"\xff\xff", 0)
 """Result of CRC-16 over anything that ends in its own inverted CRC."""
 
 _RESIDUE_32 = crc32(bytes(4))
-"""The same for CRC-32, lowest byte first."""
+"""Result of CRC-32 over anything that ends in its own inverted CRC, lowest byte first."""
 
 _ONES = 0xFFFF_FFFF
 _SHORTEST_BODY = 3

@@ -104,7 +104,7 @@ class Engine:
         self.awaited = 0
         """Number of clients that are likely to send soon: the turn lasts until they have."""
         self.gathering: asyncio.TimerHandle | None = None
-        """Timer for the end of that wait; None while there is no wait."""
+        """Timer for the end of the wait for `awaited` clients; None while there is no wait."""
         self.output = Output(self, self._loop)
         self.commits = Commits(self, folder, writer, self._loop)
         trusted = Trusted(folder / TRUSTED if asker is None else None)

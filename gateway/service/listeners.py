@@ -459,7 +459,7 @@ class Listeners:
         return [one.client for one in self._engine.broker.connections if self._is_network(one)]
 
     def send_away(self, clients: Collection[str], reason: ReasonCode, text: str) -> None:
-        """Disconnect these network clients."""
+        """Disconnect network clients."""
         engine = self._engine
         dismiss(engine, lambda one: one.client in clients and self._is_network(one), reason, text)
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 DELAY_S = 0.25
 """Seconds until the next address is tried, too: RFC 8305, Connection Attempt Delay."""
 _LAST_S = 3.0
-"""The same, before an address that the caller wants to be tried last."""
+"""Seconds until an address is tried that the caller wants to be tried last."""
 _throttle = LogThrottle(time.monotonic)
 _lookups: dict[tuple[str, int], Future[list[Any]]] = {}
 """Name lookups in progress."""

@@ -179,5 +179,5 @@ class BoardRows:
 
 
 def _answer(answer: Answer) -> dict[str, str]:
-    """Return a board's answer to its last command. to: that command's Correlation Data."""
+    """Return a board's answer to its last command. to: the command's Correlation Data."""
     return {"to": answer.correlation.hex(), "kind": answer.kind, "words": answer.words}

@@ -353,7 +353,7 @@ async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path,
         [row] = json.loads(text)
         assert (row["name"], row["life"], row["worn"], row["aside"]) == ("roof-1", 11.4, 2, None)
         _, table = await onceway("device", "list", "--registry", registry)
-        assert "11.4 years, 2 writes failed" in table
+        assert "11.4 years, failed writes: 2" in table
         board.power_off()
 
 

@@ -248,7 +248,9 @@ class Table:
         return self._changes(after, until, "insert", "update_postimage")
 
     def removed(self, after: int, until: int) -> DataFrame:
-        """Return the rows removed in these versions, and the old values of changed rows."""
+        """Return the rows removed in versions after `after` up to `until`, and the old values of
+        changed rows.
+        """
         return self._changes(after, until, "delete", "update_preimage")
 
     def _changes(self, after: int, until: int, *kinds: str) -> DataFrame:

@@ -132,7 +132,7 @@ def is_used(spark: SparkSession, url: str) -> bool:
 
 
 def _has_files(spark: SparkSession, folder: str, *names: str) -> bool:
-    """Whether a file is anywhere in these subfolders."""
+    """Whether a file is anywhere in the subfolders `names` of a folder."""
     for name in names:
         inside = _entries(HadoopFolder(spark, folder, name))
         below = [one for one, is_folder in inside.items() if is_folder]

@@ -35,7 +35,7 @@ SUMMARISED = ("devices", "quality")
 """Suffixes of the tables that `onceway ingest summarise` makes, once an hour in the guide."""
 
 STALE_S = 172_800.0
-"""Seconds within which a commit reaches those tables."""
+"""Seconds within which a commit reaches the tables that `summarise` makes."""
 
 _WHOLE_URL = re.compile(r"/|[a-z][a-z0-9+.-]*:")
 """Beginning of a path in the log that is not below the table's folder."""

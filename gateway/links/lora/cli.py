@@ -119,8 +119,8 @@ def _text(radio: dict[str, Any]) -> str:
         f"{radio['path']}: {radio['problem'] or radio['told']}",
         f"  law     {radio['rule']}",
         f"  hour    {radio['used']:.1f} of {radio['limit']:.1f} s sent: {share:.0%} of its budget",
-        f"  heard   {radio['load']:.1f} s within an hour, of {radio['workable']:.0f} s that a full"
-        f" channel lets through: {full:.0%}",
+        f"  heard   {radio['load']:.1f} s within an hour: {full:.0%} of the"
+        f" {radio['workable']:.0f} s that a full channel carries",
         *(f"  warning {text}" for text in radio["warnings"]),
         "  frames  "
         + (", ".join(f"{n} {result}" for result, n in radio["counts"].items()) or "none"),

@@ -220,17 +220,16 @@ class LoraListener:
     def _budget_is_near(self, now: float) -> str:
         ledger = self._ledgers.ledger(self._band.name)
         return (
-            f"{ledger.used(now):.0f} of the {ledger.limit:.0f} s that it may send in an hour are"
-            f" used ({self._band.rule}): soon boards have to wait. `onceway radio plan` says what"
-            " this site can carry"
+            f"the radio has used {ledger.used(now):.0f} of the {ledger.limit:.0f} s that it may"
+            f" send in an hour ({self._band.rule}): soon boards have to wait. `onceway radio plan`"
+            " says what this site can carry"
         )
 
     def _load_is_near(self, now: float) -> str:
         return (
-            f"{self._station.load(now):.0f} s of frames were heard in an hour, of"
-            f" {self._workable:.0f} s that a full channel lets through at"
-            f" SF{self._settings.factor}: soon most frames collide. `onceway radio plan` says what"
-            " this site can carry"
+            f"the radio has heard {self._station.load(now):.0f} s of frames within an hour, of the"
+            f" {self._workable:.0f} s that a full channel carries at SF{self._settings.factor}:"
+            " soon most frames collide. `onceway radio plan` says what this site can carry"
         )
 
     def _open(self) -> None:

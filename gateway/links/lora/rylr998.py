@@ -170,7 +170,7 @@ class Rylr998:
         self._leaves: float | None = None
         """Calculated end of the current frame."""
         self._accepted = False
-        """Whether the modem has answered +OK to that frame."""
+        """Whether the modem has answered +OK to the current frame."""
         self._version = ""
         self.ready = False
 

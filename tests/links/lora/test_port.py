@@ -83,7 +83,7 @@ async def test_load_near_what_the_channel_carries_is_warned_of_once(
         assert len(listener.status.warnings) == (number >= enough), number
     warned = [item for item in caplog.records if item.levelno == logging.WARNING]
     (warning,) = [item.getMessage() for item in warned]
-    assert f"lets through at SF{FACTOR}" in warning
+    assert f"carries at SF{FACTOR}" in warning
     assert "`onceway radio plan` says" in warning
     assert listener.status.load == pytest.approx((enough + 2) * each, rel=1e-3)
     assert listener.status.workable == workable
