@@ -50,7 +50,7 @@ class Image:
             self._hex.loadhex(str(path))
         except OSError as error:
             hint = (
-                "Run `make firmware`. If that builds none for this board, name a HEX file with --hex"
+                "Run `make firmware`. If it builds none for this board, name a HEX file with --hex"
                 f" for {board.chip_title} at {board.clock // 1_000_000} MHz, with the identity page"
                 f" at 0x{board.identity:X}"
             )
