@@ -129,7 +129,7 @@ def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
         key = bound_key(core, session, run.count, run.count * (run.weight + OVERHEAD))
         return f"the queue of {quote(session.client)} is full: {key}"
     if core.retained.fits(topic.name, _retained_size(run, topic), limits):
-        return "this user or address has too many: limits.retained, limits.retained_bytes"
+        return "this user or address retains too much: limits.retained, limits.retained_bytes"
     if core.retained.count >= limits.retained:
         return "too many retained messages: limits.retained"
     return "the retained messages take too much memory: limits.retained_bytes"

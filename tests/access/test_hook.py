@@ -56,7 +56,9 @@ def asked(folder: Path, name: str = "asked") -> list[dict[str, str]]:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there, and not only its entry, which waits for its parent."""
+    """Whether a process runs. An ended process keeps its entry in /proc until its parent asks for
+    the exit code.
+    """
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # it may end while it is read

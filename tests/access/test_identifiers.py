@@ -1,4 +1,4 @@
-"""Client identifiers: no one takes another's, or a board's."""
+"""Client identifiers: no client takes the identifier of another user, or of a board."""
 
 import asyncio
 from pathlib import Path

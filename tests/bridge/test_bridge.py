@@ -143,8 +143,8 @@ async def bridged(folder: Path, port: int, bridge: str) -> AsyncIterator[Gateway
 async def subscribed(
     far: Mosquitto, near: GatewayProcess, topic_filter: str
 ) -> AsyncIterator[Wire]:
-    """Start the other broker, with a subscriber. The gateway is blocked until that one is there:
-    a bridge that is quick would be first, and its messages would be for no one.
+    """Start the other broker, with a subscriber. The gateway is blocked until the subscriber is
+    connected: otherwise a quick bridge would send its messages before there is a subscriber.
     """
     near.process.send_signal(signal.SIGSTOP)
     await far.start()

@@ -768,7 +768,9 @@ Seen = dict[str, dict[str, list[tuple[str, int]]]]
 
 @pytest.fixture(scope="module", autouse=True)
 def endless_turns() -> Iterator[None]:
-    """No turn is over by the clock, so that each call comes as often on a busy machine."""
+    """Let no turn end because of its duration, so that each call happens equally often on a busy
+    machine.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "_TURN_S", math.inf)
         yield

@@ -182,8 +182,9 @@ class Pair:
             self.subscriber.ledger.settle("p", self.publisher.published)
 
     async def _something_new(self) -> None:
-        """Wait for a new message: at QoS 0, messages on the wire are lost, and those after the
-        outage arrive."""
+        """Wait until a new message has crossed: at QoS 0, messages on the line are lost in an
+        outage, and later ones arrive.
+        """
         before = self.publisher.published
         self.publisher.start()
         ledger = self.subscriber.ledger

@@ -49,8 +49,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def received(folder: Path) -> bytes:
-    """Identifiers of the exchange, with which the mark of a board comes and goes, and its session:
-    a board that goes on with it would take 0x92 for done.
+    """Return the stored packet identifiers between PUBLISH and PUBREL. Check that the anti-replay
+    window and the session of the board exist exactly if these identifiers do: a board that
+    continued without them would treat 0x92 as success.
     """
     with closing(sqlite3.connect(folder / FILE)) as database:
         found = bytes(database.execute("SELECT received FROM flow").fetchone()[0])

@@ -119,7 +119,7 @@ def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Raised where the process is killed."""
 
 
 CHANGES = ("rename", "unlink")

@@ -1,5 +1,5 @@
-"""Looking at the log of an open database leaves SQLite's locks on it: the next process to open it
-must not take it for its own.
+"""Looking at the log of an open database leaves SQLite's locks on it: the next process that opens
+the database must not conclude that it is the only one.
 """
 
 import sqlite3

@@ -34,7 +34,7 @@ def listens(port: int) -> bool:
 def running(
     command: list[str], log: Path, env: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """env: instead of this process's."""
+    """Run a server until the end of the context. env: instead of this process's environment."""
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
     try:

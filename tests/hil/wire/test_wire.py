@@ -81,7 +81,7 @@ class Rig:
         self.expect("open")
 
     def reopen(self) -> None:
-        """Reopen the port, as a gateway does when its port is there again."""
+        """Open the port again, as a gateway does after its port has come back."""
         os.close(self.gateway)
         self.gateway = -1
         while not self.port.exists():

@@ -28,7 +28,7 @@ SETTLE_S = 600.0
 ALL = 10**9
 
 Piece = tuple[str, float]
-"""A file, and how much of it is there."""
+"""A file, and the share of its bytes that has arrived."""
 
 
 class Copy:

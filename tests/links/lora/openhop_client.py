@@ -1,9 +1,9 @@
-"""The KISS client of openhop_core at work; it runs in an environment that has this and nothing of
+"""The KISS client of openhop_core as a program, in an environment without any module of
 ours.
 
 In: a request a line, JSON: {"do": "encode", "frames": [hex of type byte and content]}, {"do":
 "decode", "data": hex, "step": bytes at a time}, {"do": "connect", "port": …, "radio": …}, {"do":
-"send", "frame": hex}, {"do": "take"}. Out: for each a line, its answer.
+"send", "frame": hex}, {"do": "take"}. Out: the answer to each request, in one line.
 """
 
 import json
