@@ -26,7 +26,7 @@ FileOption = Annotated[Path | None, typer.Option("--file", help="The file of use
 
 def _users(file: Path | None, config: Path | None) -> Users:
     if file is not None and config is not None:
-        raise UsageError("--file and --config name a file each", hint="Use one of the two")
+        raise UsageError("--file and --config exclude each other", hint="Use one of the two")
     if file is not None:
         return Users(file)
     if (found := config_file(config)) is not None:

@@ -66,9 +66,7 @@ def default_file() -> str:
 def folder_of(data: Path | None, config: Path | None) -> Path:
     """Return the data directory that the options name."""
     if data is not None and config is not None:
-        raise UsageError(
-            "--data and --config each name a data directory", hint="Use one of the two"
-        )
+        raise UsageError("--data and --config exclude each other", hint="Use one of the two")
     if data is not None:
         return data
     if (found := config_file(config)) is not None:

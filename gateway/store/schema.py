@@ -265,7 +265,7 @@ def refuse_orphaned(path: Path) -> None:
         raise StoreError(
             f"the store is damaged ({damage})",
             str(path),
-            "Bring the database back from a copy, or move the log away",
+            "Restore the database from a copy, or move the log away",
         )
 
 

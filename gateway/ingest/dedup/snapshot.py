@@ -121,9 +121,7 @@ def deleted_keys(folder: Readable, table: str) -> SeenRanges:
         try:
             found = decode(folder.read(name) or b"")
         except (Py4JError, ValueError, KeyError, OSError) as error:
-            hint = (
-                "Bring it back from a backup. Without it, rows that were deleted can come in again."
-            )
+            hint = "Restore the file from a backup. Without it, deleted rows may be added again."
             raise OncewayError(
                 "the keys of deleted rows cannot be read", f"{folder}/{name}", hint
             ) from error

@@ -137,7 +137,7 @@ def load(url: str) -> Keys:
         raise OncewayError(
             f"this is not a file of trusted keys ({error})",
             url,
-            "Bring it back from a backup, or give the keys again: onceway ingest trust",
+            "Restore it from a backup, or give the keys again: onceway ingest trust",
         ) from error
 
 

@@ -31,7 +31,7 @@ DEVICES = Layout(
         (
             "incarnation",
             "bigint",
-            "Number given to it when its memory was empty; null for one that is listed, not seen",
+            "Number given to it when its memory was empty; null for a device that was never seen",
         ),
         ("site", "string", "Gateway that received it"),
         ("board", "string", "Kind of board, as the registry of the site says"),
