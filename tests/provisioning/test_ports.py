@@ -96,7 +96,7 @@ except OncewayError as error:
     group = grp.getgrgid(os.stat(port).st_gid).gr_name
     for mode, said in (
         (0o060, f"you may not open this port. It belongs to the group {group}: run"),
-        (0o000, "Only its owner may"),
+        (0o000, "Only the owner of the port may"),
     ):
         os.chmod(port, mode)
         done = subprocess.run(
