@@ -466,7 +466,7 @@ async def test_after_a_suspected_filter_messages_go_as_many_at_a_time_as_before(
 @pytest.mark.parametrize(
     ("more", "topic", "payload", "reason"),
     [
-        ("max_packet_size 2000", READING, bytes(2_000), "takes 2,000 at most"),
+        ("max_packet_size 2000", READING, bytes(2_000), "accepts 2,000 at most"),
         ("message_size_limit 1000", READING, bytes(1_001), "PACKET_TOO_LARGE"),
         ("", "sensors" + "/a" * 100, b"x", "closes the connection"),
         ("", "sensors/\x07bell", b"x", "closes the connection"),

@@ -139,7 +139,7 @@ async def test_a_clean_stop_tells_the_clients_and_leaves_one_database_file(tmp_p
         ("[gateway]\nnam = 'site-1'", "gateway.nam: there is no such key. Did you mean 'name'?"),
         (
             "[[listener]]\nbind = ':1'\ntls = { certifcate = 'x' }",
-            "listener[1].tls.certifcate: there is no such key, 'certificate' was meant?",
+            "listener[1].tls.certifcate: there is no such key. Did you mean 'certificate'?",
         ),
         (
             "[uplink]\nlanding = 'srv/landing'",

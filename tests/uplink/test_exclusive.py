@@ -794,7 +794,7 @@ def test_a_try_makes_nothing_in_the_place_of_a_folder_that_is_not_mounted(data, 
     for command in (("gateway", "check-config", "--connect"), ("doctor",)):
         done = onceway(*command, "--config", config)
         assert done.returncode == 1
-        assert "its owner mark site-1/owner.json is gone" in done.stdout + done.stderr
+        assert "the owner mark site-1/owner.json is gone" in done.stdout + done.stderr
         assert not place.exists()
 
 

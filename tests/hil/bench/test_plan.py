@@ -477,8 +477,8 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[limits]\n[config.uplink]\nretry_s = 3\nbatch_cont = 7',
-            "bench.toml: line 5: [config]: uplink.batch_cont: there is no such key,"
-            " 'batch_count' was meant?",
+            "bench.toml: line 5: [config]: uplink.batch_cont: there is no such key."
+            " Did you mean 'batch_count'?",
         ),
         (
             'title = "t"\n[config]\nlog.level = "info"\nuplink = { batch_count = -7 }',

@@ -130,7 +130,7 @@ def garbage_of_the_same_size(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "table", "says"),
     [
-        (lacking, "_readings", "it lacks the publications of 1 commits"),
+        (lacking, "_readings", "it lacks the publications of 1 commit"),
         (without_table, "_readings", "there is no such table"),
         (without_log, "_readings", ""),
         (garbage_in_log, "_readings", ""),
