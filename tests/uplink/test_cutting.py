@@ -344,7 +344,7 @@ def test_row_that_is_damaged_is_set_aside_and_all_others_land(
     if rest:
         assert cutter.cut().rows == len(rest)
     for row in which:
-        assert f"row {row} of spool: invalid {column}. It does not land" in caplog.text
+        assert f"row {row} of spool: invalid {column}. The row does not land" in caplog.text
     kept = (data.path / "batches" / DAMAGED).read_text().splitlines()
     assert [json.loads(line)["id"] for line in kept] == [str(row) for row in which]
     assert all(json.loads(line)[column] == "x'66FF'" for line in kept)
