@@ -98,7 +98,7 @@ class Recovered:
     now: float = 0.0
     """Position at which the time axis continues, in seconds."""
     next_session: int = 1
-    """First free number of a session; the next two fields: of a message, of a spool row."""
+    """First free session number. The next two fields number messages and spool rows."""
     next_message: int = 1
     next_spool: int = 1
     spool: list[tuple[int, int]] = field(default_factory=list)
