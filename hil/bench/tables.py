@@ -86,8 +86,9 @@ class AirTable(BaseModel):
     longest_outage: longer outages are shortened to this many seconds, or frames. foreign: the
     continuous attack of a foreign radio. foreign_frames: how many of its frames the gateway must
     hear. sent_before: airtime of the gateway's radio in the last hour, in seconds; it leaves the
-    hour after_s seconds after the start. apart_s: seconds between the starts of two boards. modem:
-    the port of a real KISS modem, for real boards; then there is no other air.
+    hour after_s seconds after the start. apart_s: seconds between the starts of two boards. turns:
+    publications that one session must have. modem: the port of a real KISS modem, for real boards;
+    then there is no other air.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -104,6 +105,7 @@ class AirTable(BaseModel):
     sent_before: int = Field(default=0, ge=0, le=360)
     after_s: float = Field(default=60.0, ge=1, le=3600)
     apart_s: float = Field(default=0.0, ge=0, le=60)
+    turns: int = Field(default=0, ge=0)
 
 
 class GatewayTable(BaseModel):

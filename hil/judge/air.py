@@ -1,8 +1,7 @@
 """Checks the ether of a run. In: a history. Out: a sentence for each time that a radio broke the
-law of the air. Also a sentence for each board that sent a new HELLO because of a foreign radio,
-although neither end had started. Also a doubt if the air should have lost frames or carried foreign
-ones and did not, or if no two gateways heard a board at the same time. The ether measures each
-radio's airtime by itself (hil/air/law.py).
+law of the air, and for each board that a foreign radio made greet again. Also a doubt if the air
+lost no frames, carried no foreign ones or had no long session, although it should. The ether
+measures each radio's airtime by itself (hil/air/law.py).
 """
 
 from collections import Counter
@@ -18,9 +17,7 @@ FOREIGN = "foreign"
 STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
 """Names of the kinds of faults after which the gateway starts again."""
 BUDGET, AN_ANSWER = 360.0, 0.2
-"""Seconds that the law allows in an hour in sub-band P, and a time shorter than two answers
-at SF7.
-"""
+"""Seconds: allowed by law in an hour of sub-band P; less than two answers at SF7."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -47,10 +44,11 @@ def doubts(events: Sequence[Event]) -> list[str]:
                     reasons.append(f"no frame of {line} was heard by two gateways")
             elif (event.hop, event.event) == ("air", "replayed"):
                 lost += event.data["lost"]  # of boards and gateway: boards hear each other, too
+    if (most := _longest(events)) < (wanted := air.get("turns", 0)):
+        reasons.append(f"no session had {wanted} publications: the longest had {most}")
     if (trace := air.get("trace")) and not lost:
         reasons.append(f"the air should have lost frames as in {trace}, but lost none")
-    if air.get("foreign") and foreign < air["foreign_frames"]:
-        planned = air["foreign_frames"]
+    if air.get("foreign") and foreign < (planned := air["foreign_frames"]):
         reasons.append(
             f"the gateway heard {foreign} of {planned} planned frames of a foreign radio"
         )
@@ -61,6 +59,19 @@ def doubts(events: Sequence[Event]) -> list[str]:
             f"the gateway should have used up its airtime, but sent only {hour:.1f} s in an hour"
         )
     return reasons
+
+
+def _longest(events: Iterable[Event]) -> int:
+    """Return the largest number of publications in one session."""
+    turns: Counter[str] = Counter()
+    most = 0
+    for event in events:
+        with taking(event):
+            if event.hop == "air" and event.event in ("welcome", "publish"):
+                line = event.data["line"]
+                turns[line] = turns[line] + 1 if event.event == "publish" else 0
+                most = max(most, turns[line])
+    return most
 
 
 def _air(events: Iterable[Event]) -> dict[str, Any]:

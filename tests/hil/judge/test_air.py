@@ -2,6 +2,7 @@
 
 import pytest
 
+from hil.judge import air
 from hil.judge.checker import Verdict, check
 from hil.judge.links import RESTORED
 from hil.judge.publication import Key
@@ -46,6 +47,23 @@ def test_gateways_without_a_common_board_leave_a_doubt() -> None:
 
     assert check(by_air(counted(1))).verdict is Verdict.HOLDS
     assert check(by_air(counted(0))).reasons == ["no frame of uno-2 was heard by two gateways"]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "known"), [((4,), True), ((3,), False), ((3, 3), False), ((1, 5, 2), True)]
+)
+def test_a_session_shorter_than_the_bench_needs_leaves_a_doubt(
+    sessions: tuple[int, ...], known: bool
+) -> None:
+    """Publications of several sessions do not add up: each begins with its first number."""
+    table = {"bench": {"air": {"turns": 4}}}
+    events = [Event(0, "rig", "run", table)]
+    for publications in sessions:
+        events.append(Event(1, "air", "welcome", {"line": "uno-2"}))
+        said = {"line": "uno-2", "direction": "up"}
+        events += [Event(2, "air", "publish", {**said, "id": n}) for n in range(publications)]
+    told = f"no session had 4 publications: the longest had {max(sessions)}"
+    assert air.doubts(events) == ([] if known else [told])
 
 
 def test_breach_of_the_duty_cycle_fails() -> None:

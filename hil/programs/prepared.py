@@ -1,11 +1,9 @@
-"""Makes several gateways one site, with the commands of a user. In: their names; the first one has
-the site's authority. Out: addresses for their configurations, and running gateways that are in
-contact.
-"""
+"""Gateways before a run: members of a site, made by a user's commands, or one that is years old."""
 
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 from gateway.errors import OncewayError
 from hil.observe.folder import Folder
@@ -16,7 +14,7 @@ from hil.programs.site import Site
 
 
 class Joining:
-    """The gateways of a site. names: those of all gateways."""
+    """The gateways of a site. names: those of all gateways; the first has the site's authority."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.links = MemberLinks({name: f"127.0.0.1:{free_port()}" for name in names})
@@ -44,10 +42,21 @@ class Joining:
             )
 
 
+def age(database: Path, first_row: int, first_batch: int) -> None:
+    """Set the next row and batch of a stopped gateway. Earlier ones have landed and are deleted."""
+    with closing(sqlite3.connect(database)) as store, store:
+        last = first_row - 1
+        store.execute("INSERT OR REPLACE INTO meta VALUES ('spool.last', ?)", (str(last),))
+        if first_batch > 1:
+            store.execute(
+                "INSERT INTO batch (number, first, last, rows, bytes, sha256, cut, landed)"
+                " VALUES (?, ?, ?, 0, 0, ?, 0, 0)",
+                (first_batch - 1, last, last, "0" * 64),
+            )
+
+
 def _copy_registry(source: Folder, target: Folder) -> None:
-    """Copy the registry. A site shares it by itself, but the rig does not wait for that: each
-    gateway knows all boards from their first HELLO on.
-    """
+    """Copy the registry, so that each gateway knows all boards from their first HELLO on."""
     with (
         closing(sqlite3.connect(source.registry)) as first,
         closing(sqlite3.connect(target.registry)) as other,
