@@ -52,7 +52,7 @@ def _put_piece(landing: Landing, name: str, data: bytes) -> None:
         raise OncewayError(
             f"there is a backup {name} already", landing.url, "Try again in a second"
         )
-    raise Unreachable(f"{name} was written, and reads back with other bytes", landing.url)
+    raise Unreachable(f"{name} was written, but reads back with other bytes", landing.url)
 
 
 def _names(landing: Landing, gateway: str) -> dict[str, str]:

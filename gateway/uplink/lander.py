@@ -54,7 +54,7 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
     if fresh:
         if landing.read(name) == data if read_back else landing.holds(name, data):
             return
-        raise Unreachable(f"{name} was written, and reads back with other bytes", landing.url)
+        raise Unreachable(f"{name} was written, but reads back with other bytes", landing.url)
     found = landing.read(name)
     if found == data:
         return

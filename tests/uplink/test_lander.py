@@ -121,7 +121,12 @@ class Held(Place):
 @pytest.mark.parametrize(
     ("place", "kind", "what", "where"),
     [
-        (Place({}, 3), Unreachable, f"{OF.data_name} was written and does not read back", "there:"),
+        (
+            Place({}, 3),
+            Unreachable,
+            f"{OF.data_name} was written, but reads back with other bytes",
+            "there:",
+        ),
         (
             Vanishing({}),
             Unreachable,
