@@ -139,7 +139,7 @@ async def test_the_log_warns_once_before_the_hour_is_used_up(site: RadioSite) ->
     assert len(await site.rows("roof-1", 3, 60)) >= 3
     assert sum("`onceway radio plan` says" in line for line in gateway.log) == 1
     code, out, _ = await said(site, "radio", "status", "--data", str(site.folder))
-    assert (code, "warning 288 of the 360 s" in out) == (0, True)
+    assert (code, "warning the radio has used 288 of the 360 s" in out) == (0, True)
     heard = re.search(r"heard +(\d+\.\d) s within an hour: \d% of the 546 s", out)
     assert heard is not None, out
     assert float(heard[1]) > 0

@@ -88,7 +88,7 @@ def test_a_damaged_batch_holds_its_feed_on_request_until_it_is_repaired(
     state = Feeds(Landing(str(tmp_path)), wait=True)
     assert state.advance({}, ALL) == {A: 1, B: 1}
     assert str(state.holes[A]).startswith(f"{A} waits for batch 2: it is damaged (")
-    assert "came 0.0 h ago" in str(state.holes[A])
+    assert "arrived 0.0 h ago" in str(state.holes[A])
     path.write_bytes(whole)
     assert state.advance({A: 1, B: 1}, ALL) == {A: 3, B: 1}
     path.write_bytes(whole[:-9])
