@@ -58,6 +58,7 @@ NOT_REPEATED = {
         store/writer.py:read store/writer.py:_write store/writer.py:_say*3 system/jobs.py:succeed
         system/jobs.py:fail system/dial.py:_tell system/log_throttle.py:has_room*2
         mirror/home_assistant.py:_repeat links/lora/port.py:_handle
+        site/links/certificate.py:look
     """,
     "an internal error": """
         access/logins.py:_failed boards/nowhere.py:_ask boards/payload_conflicts.py:_conflict

@@ -97,9 +97,10 @@ class OwnCertificate:
         if not renewal.is_due(self.own.certificate):
             self._logged = None
             return
-        if (text := renewal.problem(self.own.certificate)) != self._logged:
-            self._logged = text
+        text = renewal.problem(self.own.certificate)
+        if text not in (None, self._logged):
             log.error("%s: %s", self._name, text)
+        self._logged = text
         if self.renews:
             if self._seldom.allows("own renewal"):  # a failure is tried again a minute later
                 self._spawn(self._renew(None))
