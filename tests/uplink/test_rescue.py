@@ -306,7 +306,10 @@ def test_rescue_of_a_directory_without_a_spool_is_refused(onceway, dead, tmp_pat
     said = onceway("spool", "land", root, "--landing", tmp_path / "landing", "--json")
     assert said.returncode == 10
     told = json.loads(said.stdout + said.stderr)
-    assert (told["where"], told["hint"]) == (str(root), f"Name this directory: {root}/var/lib/onceway")
+    assert (told["where"], told["hint"]) == (
+        str(root),
+        f"Name this directory: {root}/var/lib/onceway",
+    )
     with pytest.raises(NoSpool, match="no store"):
         bring(tmp_path / "nowhere", tmp_path / "landing")
     (root / "gateway.db").write_bytes(b"")
