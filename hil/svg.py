@@ -55,7 +55,7 @@ class Chart:
     _rows: dict[str, float] | None = None
 
     def bars(self, bars: Iterable[tuple[float, float, float]], colour: str = "a") -> None:
-        """Add bars from the bottom: from x, to x, height."""
+        """Add bars that stand on the bottom. bars: left x, right x and height of each."""
         for start, end, value in bars:
             x, top = self._x(start), self._y(value)
             self._rect(x, top, max(1.0, self._x(end) - x - 1), self._y(self.y[0]) - top, colour)

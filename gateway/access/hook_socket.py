@@ -19,7 +19,9 @@ class Server:
         self._port = url.port or (443 if self._encrypted else 80)
 
     def connect(self, until: float) -> socket.socket:
-        """Connect. until: on the clock of `time.monotonic`. The caller makes the TLS handshake."""
+        """Connect. until: latest time, on the clock of `time.monotonic`. The caller makes the TLS
+        handshake.
+        """
         found = connect(self._host, self._port, until)
         found.settimeout(max(0.001, until - time.monotonic()))
         if not self._encrypted:

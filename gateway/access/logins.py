@@ -1,8 +1,8 @@
 """Checks of logins off the event loop: one password after the other, fairly.
 
-In: orders of the broker, each a CONNECT with a check. Out: the answer to each, handed to `answered`
-on the event loop. Questions for a hook (`hook.py`) have a separate queue with up to MOST_AT_ONCE at
-a time, so a hook that hangs does not block users of the file.
+In: orders of the broker, each a CONNECT whose login is to be checked. Out: the result of each,
+handed to `answered` on the event loop. Questions for a hook (`hook.py`) have a separate queue with
+up to MOST_AT_ONCE at a time, so a hook that hangs does not block users of the file.
 
 A comparison takes a fifth of a second on a small machine and 32 MiB, so there is one at a time,
 and:
@@ -261,7 +261,7 @@ class Logins:
 
 
 def _pair(order: Ask) -> tuple[str, str]:
-    """Return address and user of an order."""
+    """Return address and user of a login to check."""
     return origin(order.connection.peer.address), order.question.user
 
 

@@ -37,8 +37,8 @@ class BackupError(OncewayError):
 
 
 class SealedWriter(io.RawIOBase):
-    """The writing side. `file` stays open. Only a stream that was closed without an error can be
-    read.
+    """The writer of an encrypted stream. `file` stays open. Only a stream that was closed without
+    an error can be read.
     """
 
     def __init__(self, file: BinaryIO, passphrase: str) -> None:
@@ -70,7 +70,9 @@ class SealedWriter(io.RawIOBase):
 
 
 class SealedReader(io.RawIOBase):
-    """The reading side. Raises OncewayError: not a backup, a wrong passphrase, damaged, cut off."""
+    """The reader of an encrypted stream. Raises OncewayError if the stream is no backup, damaged or
+    cut off, or the passphrase is wrong.
+    """
 
     def __init__(self, file: BinaryIO, passphrase: str) -> None:
         self._header = file.read(_HEADER)

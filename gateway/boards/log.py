@@ -73,8 +73,8 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
 
 
 async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:
-    """Return the rows of `read` as a list, from a board on a serial line, for a user. Raises
-    OncewayError, for example if the access rules do not allow it to this user.
+    """Return the rows of a serial board's log as a list (see `read`). Raises OncewayError, for
+    example if the access rules do not let the user read it.
     """
     acl = engine.broker.acl
     if not acl.may_write(user, "", f"commands/{device}"):

@@ -33,8 +33,9 @@ _AT_ONCE = 500
 
 @dataclass(slots=True)
 class Difference:
-    """The outcome of a comparison. retained_there: retained messages of the other broker. steps: by
-    topic. equal: topics found equal in this comparison. stuck: topics that differ and cannot cross.
+    """The outcome of a comparison. retained_there: retained messages of the other broker. steps:
+    the step of each topic. equal: topics found equal in this comparison. stuck: topics that differ
+    and cannot cross.
     """
 
     retained_there: int

@@ -24,8 +24,8 @@ AGREED = ".agreed"
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A pair of sessions. word: in the client identifier at the other broker. joined: whether the
-    session at the other broker exists, and ours has received only its identifiers. down: the
+    """A pair of sessions. word: part of the client identifier at the other broker. joined: whether
+    the session at the other broker exists, and ours has received only its identifiers. down: the
     filters that the session may be subscribed to. mark: the random part of the bridge's identity in
     the messages that cross it, the same for every pair; empty in files of older releases.
     """

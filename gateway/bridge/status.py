@@ -13,19 +13,20 @@ class BridgeStatus:
     """The state of one bridge. The counts `sent` to `aside_lost` are since the start.
 
     error: why there is no connection, None while there is one. waiting, waiting_bytes: messages on
-    disk for the other broker. sent: acknowledged by it. refused: by it, for good. dropped: at the
-    bound, the oldest first. received: from the other broker. set_aside: messages that can never
-    reach it. aside_lost: set-aside messages dropped at their bound. aside, aside_bytes: set-aside
-    messages kept now. lacking: filters of `down` that the other broker refuses. unconfirmed:
-    messages dropped because the other broker closes the connection at their PUBREL; they may have
-    arrived. not_taken: messages from the other broker that this gateway can never accept. held:
-    messages that this gateway refuses for now; the other broker keeps them. looped: messages that
-    came back in a loop of bridges and did not cross again. retained: one of STATES, or the reason
-    why both brokers cannot be compared. differ: retained topics that differ, None while that is
-    unknown. agreed: retained topics that both brokers are proven to agree on. retained_here,
-    retained_there: retained messages of both brokers after the last comparison. oldest_s: age of
-    the oldest waiting message in seconds, counted from the gateway's start at the earliest; None if
-    none waits. last_error: error of the last connection that failed or ended.
+    disk for the other broker. sent: messages that it has acknowledged. refused: messages that it
+    has refused for good. dropped: messages dropped at the bound, the oldest first. received:
+    messages from the other broker. set_aside: messages that can never reach it. aside_lost:
+    set-aside messages dropped at their bound. aside, aside_bytes: set-aside messages kept now.
+    lacking: filters of `down` that the other broker refuses. unconfirmed: messages dropped because
+    the other broker closes the connection at their PUBREL; they may have arrived. not_taken:
+    messages from the other broker that this gateway can never accept. held: messages that this
+    gateway refuses for now; the other broker keeps them. looped: messages that came back in a loop
+    of bridges and did not cross again. retained: one of STATES, or the reason why both brokers
+    cannot be compared. differ: retained topics that differ, None while that is unknown. agreed:
+    retained topics that both brokers are proven to agree on. retained_here, retained_there:
+    retained messages of both brokers after the last comparison. oldest_s: age of the oldest waiting
+    message in seconds, counted from the gateway's start at the earliest; None if none waits.
+    last_error: error of the last connection that failed or ended.
     """
 
     name: str

@@ -123,7 +123,7 @@ def without_marks(properties: bytes, mark: str | None) -> bytes:
 
 
 def decoded(properties: bytes) -> Properties:
-    """Return the properties of a message. properties: encoded, without length."""
+    """Return the properties of a message. properties: encoded, without the property length."""
     block = encode_varint(len(properties)) + properties
     return decode_properties(Reader(block, "PUBLISH"), SERVER_PUBLISH_PROPERTIES) or {}
 

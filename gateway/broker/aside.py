@@ -17,8 +17,8 @@ ROW_BYTES = 64
 
 
 class Message(NamedTuple):
-    """An application message. properties: encoded, without length. expires: in seconds on the
-    broker's time axis, None for never.
+    """An application message. properties: encoded, without the property length. expires: in seconds
+    on the broker's time axis, None for never.
     """
 
     topic: str
@@ -47,7 +47,7 @@ class Aside:
     def __init__(self, ledger: Ledger, stored: Iterable[tuple[int, str, int]]) -> None:
         self._ledger = ledger
         self._sizes: dict[str, dict[int, int]] = {}
-        """Sizes by bridge and number, the oldest first."""
+        """Sizes of messages, by bridge and the message's number, the oldest first."""
         self._next = 1
         for number, bridge, size in stored:
             self._sizes.setdefault(bridge, {})[number] = size

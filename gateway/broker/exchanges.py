@@ -310,7 +310,7 @@ def _name(connection: Connection, alias: int, topic: Topic) -> None:
 
 def pass_through(properties: Properties) -> bytes:
     """Return the properties that subscribers get unchanged [MQTT-3.3.2-4, -15, -16, -17, -20],
-    encoded, without length.
+    encoded, without the property length.
     """
     kept = {key: value for key, value in properties.items() if key not in _NOT_PASSED_THROUGH}
     if not kept:

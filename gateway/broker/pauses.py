@@ -89,7 +89,7 @@ class Pauses:
 
 
 def client_key(user: str | None, client: str, address: str = "") -> int:
-    """Return the key of a client. address: for a client without an identifier. The key is a hash,
-    so that long names take no memory; two clients collide with a probability of 2^-64.
+    """Return the key of a client. address: counts for a client without an identifier. The key is a
+    hash, so that long names take no memory; two clients collide with a probability of 2^-64.
     """
     return hash((user, client, address))

@@ -90,7 +90,7 @@ class PublishRun(Publishes[Topic]):
         if properties or len(topic.wire) > OVERHEAD:
             self.weight += len(properties) + max(0, len(topic.wire) - OVERHEAD)
         self.properties = properties
-        """Properties that MQTT 5 passes on unchanged, encoded, without length."""
+        """Encoded properties that MQTT 5 passes on unchanged, without the property length."""
         self.expires = expires
         """Time of expiry on the broker's time axis, or None."""
         self.publisher = publisher

@@ -32,7 +32,7 @@ class Retained:
     qos: int
     payload: bytes
     properties: bytes = b""
-    """Properties, encoded, without length."""
+    """Encoded properties, without the property length."""
     expires: float | None = None
     """Time of expiry on the broker's time axis, or None; for a deletion, the time at which it may
     be forgotten."""

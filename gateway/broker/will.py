@@ -29,7 +29,7 @@ class StoredWill:
     qos: int
     retain: bool
     properties: bytes = b""
-    """Properties, encoded, without length."""
+    """Encoded properties, without the property length."""
     delay: int = 0
     """Will Delay Interval in seconds."""
     expiry: int | None = None

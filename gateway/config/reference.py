@@ -24,8 +24,8 @@ _TOP = """\
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. default: as TOML; empty without a default. needed: whether the key must be given.
-    meaning: sentences.
+    """One key. default: its TOML text; empty if there is none. needed: whether the key must be
+    given. meaning: sentences.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One table. header: as in the file. in_force: whether the table is in force if the file
+    """One table. header: its line in the file. in_force: whether the table is in force if the file
     lacks it.
     """
 

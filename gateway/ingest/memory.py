@@ -23,7 +23,9 @@ dominates, so a backlog is taken in large ones.
 
 
 def total(root: Path = Path("/")) -> int:
-    """Return the memory, in bytes, that this process and its children may use. root: for tests."""
+    """Return the memory, in bytes, that this process and its children may use. root: another root
+    folder, for tests.
+    """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _limit_files(root):
         with suppress(OSError, ValueError):  # "max", or not there

@@ -82,8 +82,8 @@ class Piece:
 
 
 class SendWindow:
-    """The sending half. mtu, window: the values that the peer announced. byte_time: seconds per
-    byte on the line.
+    """The sending half of a reliable link. mtu, window: the values that the peer announced.
+    byte_time: seconds per byte on the line.
     """
 
     def __init__(self, mtu: int, window: int, byte_time: float) -> None:
@@ -167,8 +167,8 @@ class SendWindow:
 
 
 class ReceiveWindow:
-    """The receiving half. It accepts only the piece that it expects, and, while paused, no piece
-    that would overfill its buffer. room: size of the buffer, in bytes.
+    """The receiving half of a reliable link. It accepts only the piece that it expects, and, while
+    paused, no piece that would overfill its buffer. room: size of the buffer, in bytes.
     """
 
     def __init__(self, room: int) -> None:

@@ -35,8 +35,8 @@ _PAUSE_S = 1.0
 
 class CountedServer:
     """The server from its creation until `close`, which closes the socket. Connections stay.
-    context: for TLS, or None. proxies: those that begin a connection with a PROXY header, or None
-    if no header is expected.
+    context: that of TLS, or None. proxies: those that begin a connection with a PROXY header, or
+    None if no header is expected.
     """
 
     def __init__(

@@ -35,8 +35,8 @@ class Tty:
     """
 
     def __init__(self, path: str, baud: int) -> None:
-        """Open `path`. Raises OncewayError: missing, busy, no permission, not a serial port, or an
-        unsupported baud rate.
+        """Open `path`. Raises OncewayError if the port is missing, busy or no serial port, if the
+        baud rate is not supported, or without permission.
         """
         self.path = path
         try:

@@ -233,8 +233,8 @@ class ClientLink:
         return self.unsent
 
     def see_progress(self) -> None:
-        """Count a peer as alive if it has read any of its output: its PINGREQ may be in bytes that
-        the gateway does not read.
+        """Count a peer as alive if it has read any bytes sent to it: its PINGREQ may be in bytes
+        that the gateway has not read yet.
         """
         if self.stuck:
             before, self._undelivered = (

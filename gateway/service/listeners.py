@@ -198,7 +198,7 @@ class _Lora(_Door):
         return Others(len(names), names.index(config.gateway.name), self._holds)
 
     def _holds(self, number: int) -> bool:
-        """Whether the session of a board is here."""
+        """Whether this gateway has the session of a board."""
         session = self._engine.broker.sessions.get(self.name(number) or "")
         return session is not None and not session.ended
 

@@ -125,8 +125,8 @@ class Copies:
         drops: dict[int, int],
         forgotten: Sequence[int],
     ) -> None:
-        """Write one transaction. rows: each with its line. drops: by line, the id below which all
-        rows are deleted.
+        """Write one transaction. rows: each with its line. drops: for each line, the id below which
+        all rows are deleted.
         """
         self._db.execute("BEGIN IMMEDIATE")
         try:

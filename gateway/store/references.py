@@ -245,8 +245,8 @@ def _words(problem: str, places: int, count: int) -> str:
 
 
 def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Yield sent, unacknowledged messages without a place in the queue; and places that the flow
-    counts as sent, whose messages are neither in flight nor acknowledged.
+    """Yield sent, unacknowledged messages without a row of `queue`; and rows of `queue` that the
+    flow counts as sent, whose messages are neither in flight nor acknowledged.
     """
     swept = _are_swept(database)
     for session, following, flying, released, places in _begun(database):
@@ -281,13 +281,13 @@ def _begun(
 
 
 def _identifiers(first: int, count: int, following: int) -> set[int]:
-    """Return the packet identifiers of a place, up to the next message to send."""
+    """Return the packet identifiers of a row of `queue`, up to the next message to send."""
     end = min(first + count, following, first + IDENTIFIERS)
     return {packet_id(number) for number in range(first, end)}
 
 
 def _idle(following: int, needed: set[int], places: list[tuple[int, int]]) -> list[int]:
-    """Return the first numbers of sent places without a needed identifier."""
+    """Return the first numbers of sent rows of `queue` without a needed identifier."""
     return [
         first
         for first, count in places

@@ -134,7 +134,7 @@ class Changed:
 
     @property
     def number(self) -> int:
-        """The first column of the key, as a number; 0 for anything else."""
+        """The first column of the key, as a number; 0 if it is not a number."""
         found = str(self.row).partition(" ")[0]
         return int(found) if found.isdecimal() else 0
 

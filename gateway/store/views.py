@@ -66,8 +66,8 @@ class RetainedView:
 class AsideView:
     """A message that can never reach the other broker of a bridge.
 
-    set_aside: µs since 1970, None if the clock was not known. properties: encoded, without length.
-    expires: seconds on the time axis, None for never.
+    set_aside: µs since 1970, None if the clock was not known. properties: encoded, without the
+    property length. expires: seconds on the time axis, None for never.
     """
 
     number: int

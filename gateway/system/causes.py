@@ -140,6 +140,6 @@ def _of_folder(folder: Path) -> Cause | None:
 
 
 def remedy(reason: str) -> str:
-    """Return the remedy for a cause that is known by its words; empty for other words."""
+    """Return the remedy for a cause with this text; empty for an unknown text."""
     known = {*_SQLITE.values(), *_EXTENDED.values(), *_SYSTEM.values()}
     return next((one.todo for one in known if one.reason == reason), "")

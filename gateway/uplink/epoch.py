@@ -54,7 +54,7 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
 
 def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
     """Begin an epoch after the gateway was renamed, and all batches of the old name have landed.
-    epoch: in place of a random one.
+    epoch: number to use in place of a random one.
     """
     obsolete = (owner.OWNER, owner.SUCCESSOR, owner.SINCE, owner.FIRST_MARK, RIVAL)
     spool.renumber(epoch or draw(), dict.fromkeys(obsolete))

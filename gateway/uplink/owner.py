@@ -41,7 +41,7 @@ class OwnedByAnother(OncewayError):
 @dataclass(frozen=True, slots=True)
 class Mark:
     """The content of owner.json. landed: number of the newest batch of `epoch` at that time. host,
-    since: for users.
+    since: shown to users.
     """
 
     owner: str

@@ -170,7 +170,9 @@ class Sight:
 
 
 class Sights:
-    """The sights of all users. One user's streams share one. section: as at the start."""
+    """The sights of all users. One user's streams share one. section: `[page]` of the configuration
+    at the start.
+    """
 
     def __init__(
         self,

@@ -251,7 +251,7 @@ class GatewayKillAtEachStep(Kind):
                 return
 
     async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
-        """Return the steps of an uncut exchange; for overlapping ones, the share of each."""
+        """Return the steps of an uncut exchange; if exchanges overlap, their average."""
         machine = system.site.machine("gateway")
         await _all_quiet(fault, system)
         begin, made = machine["steps"], _journalled(system)

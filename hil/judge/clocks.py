@@ -306,8 +306,8 @@ def starts_unknown(bench: Mapping[str, Any]) -> bool:
 
 
 def _always(off: list[tuple[int, int]]) -> str | None:
-    """Return the direction in which all times are wrong, or None. off: by how many ns each is late,
-    at least and at most.
+    """Return the direction in which all times are wrong, or None. off: the smallest and largest
+    possible lateness of each time, in ns.
     """
     if len(off) < SOME:
         return None

@@ -16,7 +16,7 @@ from hil.boards.simulator import HZ
 from hil.judge.seen import Seen
 
 WAITS_MS = 175
-"""Longest wait of a sample, in ms: for the writes before it of a slot, its marks and an
+"""Longest time, in ms, that a sample waits for the writes before it: a slot, its marks and an
 interval.
 """
 SHOWS = 3

@@ -77,7 +77,9 @@ class Seen:
     batch_count: int = columns.FAR
     """Largest number of rows of a batch."""
     batch_age_s: float = 0.0
-    """Age of its oldest row at which a batch with fewer rows is cut."""
+    """Age, in seconds, of the oldest row at which a batch is cut, even with fewer rows than
+    `batch_count`.
+    """
     nameless: Nameless = field(default_factory=Nameless)
     """Rows of clients without an identity."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))

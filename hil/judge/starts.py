@@ -19,9 +19,9 @@ READ_NS = S
 
 @dataclass(slots=True)
 class _Board:
-    """Starts of a board. Times are in ns of the monotonic clock. starts: from its simulator.
-    reported: boot numbers of its statuses, by BOOT_MASK. greetings: boot number and incarnation.
-    incarnations: those with which the board has published, or which it was given.
+    """Starts of a board. Times are in ns of the monotonic clock. starts: those that its simulator
+    has reported. reported: boot numbers of its statuses, by BOOT_MASK. greetings: boot number and
+    incarnation. incarnations: those with which the board has published, or which it was given.
     """
 
     starts: list[int] = field(default_factory=list)

@@ -113,8 +113,8 @@ def read(path: Path) -> Iterator[Event]:
 
 
 def sighting(row: Mapping[str, Any], origin: str, **more: Any) -> dict[str, Any]:
-    """Return the sighting of a publication's row. row: with all columns, `spool_id` and `payload`
-    as well.
+    """Return the sighting of a publication's row. row: all columns, including `spool_id` and
+    `payload`.
     """
     return {
         **{name: row[name] for name in (*KEY, *COLUMNS)},

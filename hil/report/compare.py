@@ -20,8 +20,9 @@ GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "g
 
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the rows; for the benches, only differences. The change is in percent, where both are
-    numbers and the first is not 0.
+    """Yield the rows of the comparison: name, both values and the change. Of the benches, only
+    differences are rows. The change is in percent, if both values are numbers and the first is not
+    0.
     """
     for name in PLAIN:
         yield _row(name, one.get(name), other.get(name))
@@ -46,7 +47,7 @@ def _row(name: str, one: Any, other: Any) -> tuple[str, str, str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a value as text; a table of a bench as one line of its set keys."""
+    """Return a value as text; a table of a bench as one line of the keys that have a value."""
     if isinstance(value, list):
         return "\n".join(map(_text, value))
     if isinstance(value, dict):

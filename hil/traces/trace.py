@@ -25,8 +25,8 @@ OUTAGE_INTERVALS = 5  # a silence of more than so many usual intervals is an out
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that arrived. t: s since the first one. sequence: by the sender's count. lost: number
-    of frames lost just before it.
+    """A frame that arrived. t: seconds since the first frame. sequence: number that the sender gave
+    to it. lost: number of frames lost just before it.
     """
 
     t: float

@@ -23,8 +23,8 @@ BITS = 10  # 8N1
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command. fault: its id. after: bytes that pass unharmed, from now on, or from the end of
-    the board's publication with the number `publication`. length: N bytes. seconds: for `delay` and
-    `stall`.
+    the board's publication with the number `publication`. length: N bytes. seconds: length of a
+    `delay` or `stall`.
     """
 
     fault: str

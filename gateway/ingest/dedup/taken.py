@@ -25,7 +25,9 @@ log keeps."""
 
 
 class Taken:
-    """The progress of feeds. feeds: the last batch taken of each, at version `covers`."""
+    """The progress of feeds. feeds: the last ingested batch of each feed, as of the table's version
+    `covers`.
+    """
 
     def __init__(self, commits: CommitLog, from_rows: Callable[[int], Feeds]) -> None:
         """Create the progress. from_rows: returns the same from the rows of a version, for a table

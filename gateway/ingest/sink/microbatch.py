@@ -58,8 +58,8 @@ class FeedCount:
 
 
 class MicroBatch:
-    """A micro-batch. feeds: counts by "GATEWAY/EPOCH"; chunk_ranges: by chunk, its number and its
-    keys, in order; damaged: batches without usable rows.
+    """A micro-batch. feeds: counts by "GATEWAY/EPOCH"; chunk_ranges: number and keys of each chunk,
+    in order; damaged: batches without usable rows.
     """
 
     def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:

@@ -102,8 +102,8 @@ def _packet(first: int, body: bytes) -> bytes:
 
 
 def read_turn(content: bytes) -> Turn:
-    """Return the contents of a board's frame. Raises FrameError: an unknown form, an incomplete
-    packet.
+    """Return the contents of a board's frame. Raises FrameError if its form is unknown or a packet
+    is incomplete.
     """
     asks_time = content[:1] == bytes((_ASK_TIME,))
     rest = content[1:] if asks_time else content

@@ -99,7 +99,8 @@ class MemberForwarding:
         self._known = set(known)
         """Filters of the other side."""
         self._coming: set[str] | None = None
-        """Filters of a complete list of which parts are still missing."""
+        """Filters received so far of a list that comes in parts; None while no list is incomplete.
+        """
 
     def _say(self, message: Message) -> None:
         self._send(encode(message))

@@ -108,8 +108,8 @@ class Dialling:
         far.attempt = None
 
     def knocked(self, far: FarMember, late: bool) -> None:
-        """Dial a knocking member at once, if it has no link. late: whether received bytes may not
-        be read yet, because this gateway itself hung.
+        """Dial a knocking member at once, if it has no link. late: whether received bytes may still
+        wait to be read, because this gateway itself hung.
         """
         now = asyncio.get_running_loop().time()
         if far.link is not None and silence_s(far.link, now) > _STALE_S and not late:

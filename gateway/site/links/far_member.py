@@ -19,11 +19,11 @@ _UNLISTED_S = 90.0
 class FarMember:
     """Another member.
 
-    heard: by the loop's clock, None: never. since: start of the link, or of its absence. problem:
-    why there is no link, or the problem at its start, if known. before: the generation before that
-    of `last`. begun: whether `last` is the first link since the member started. knocked: whether
-    the member has knocked, and is to be dialled at once. answered_knock: time of the last answered
-    knock. attempt: the current dialling, which a knock may end.
+    heard: time of its last frame, on the loop's clock; None: never. since: start of the link, or of
+    its absence. problem: why there is no link, or the problem at its start, if known. before: the
+    generation before that of `last`. begun: whether `last` is the first link since the member
+    started. knocked: whether the member has knocked, and is to be dialled at once. answered_knock:
+    time of the last answered knock. attempt: the current dialling, which a knock may end.
     """
 
     name: str

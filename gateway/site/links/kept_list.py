@@ -1,7 +1,7 @@
 """A list that the site's authority has signed, in a running gateway.
 
-In: the file of the list, which commands replace, and newer lists of other members. Out: the newest
-one in the file, and a job for each of reading and writing.
+In: the list's file, which commands replace, and newer lists of other members. Out: the newest list
+in the file, and two jobs: reading the file and writing it.
 """
 
 import asyncio

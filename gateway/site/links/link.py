@@ -57,7 +57,8 @@ _SHORT = 300
 
 
 def address_of(peer: Sequence[Any] | None) -> str:
-    """Return an address in its usual notation. peer: as a socket returns it."""
+    """Return an address in its usual notation. peer: the address in the form that a socket returns.
+    """
     if not peer:
         return "nowhere"
     host = str(peer[0]).removeprefix("::ffff:")

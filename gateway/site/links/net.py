@@ -319,7 +319,7 @@ class Net:
                 far.link.look(now)
 
     def _is_late(self) -> bool:
-        """Whether this gateway itself hung, so that received bytes may not be read yet."""
+        """Whether this gateway itself hung, so that received bytes may still wait to be read."""
         return asyncio.get_running_loop().time() - self._next_tick > TICK_S
 
     # Removed members

@@ -23,7 +23,7 @@ class Replicated:
         self._committed = committed
         self._sealed: deque[tuple[int, Sequence[SpoolRow]]] = deque()
         self._unsafe = deque([(0, last_row)] if last_row else ())
-        """Commits that are only on this disk, with the last row of each."""
+        """Commits that are only on this disk: number and last row of each commit."""
         self._on_disk = 0
         self.commit = 0
         self.refusing = False

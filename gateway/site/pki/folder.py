@@ -58,7 +58,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 class WatchedFile:
-    """A file that commands and the service replace. remedy: for a damaged one."""
+    """A file that commands and the service replace. remedy: what to do about a damaged file."""
 
     def __init__(self, path: Path, remedy: str) -> None:
         self._path, self._remedy = path, remedy

@@ -67,8 +67,8 @@ class Line:
 @dataclass(slots=True)
 class Order:
     """One transaction of the shelf. lines: lines with a new state. rows: new rows, with their
-    line's number. drops: by line number, the row below which all rows are deleted. forgotten: empty
-    lines to delete.
+    line's number. drops: for each line number, the row below which all rows are deleted. forgotten:
+    empty lines to delete.
     """
 
     lines: dict[int, Line] = field(default_factory=dict)

@@ -60,10 +60,10 @@ class Contact:
         self.heard = float("-inf")
         """Time of the last frame from the member."""
         self.lease = float("-inf")
-        """Time until which the member does not decide without us."""
+        """End of the member's lease: until then it decides about no client without asking us."""
         self.promise = now + PROMISE_S
-        """Time until which we do not decide without the member. A start may follow a crash, and
-        earlier promises are unknown."""
+        """End of our lease for the member: until then we decide about no client without asking it.
+        A start may follow a crash, and earlier promises are unknown."""
         self.expected = now + START_S
         """Time up to which the member is expected, if it has no link."""
         self.fresh = float("-inf")

@@ -66,8 +66,8 @@ def is_live(record: Claim | Held) -> bool:
 
 
 def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool) -> Decision:
-    """Return the decision. claims: by member, including `me` if it holds something. clean: whether
-    the client wants no session.
+    """Return the decision. claims: the claim of each member, including `me` if it holds something.
+    clean: whether the client wants no session.
     """
     older = (silent | claims.keys()) - {me}
     if not claims:

@@ -53,7 +53,8 @@ _TROUBLE = (
 
 class Files(ABC):
     """The operations of a place on its files. Paths are relative to the landing URL. Each operation
-    raises the place's own errors. url: for errors. ways: possible ways of the place, best first.
+    raises the place's own errors. url: the place's URL in errors. ways: possible ways of the place,
+    best first.
     """
 
     url: str
