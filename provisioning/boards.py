@@ -51,7 +51,7 @@ def catalogue() -> dict[str, Board]:
 
 
 def board(name: str) -> Board:
-    """Return the board of that name. Raises OncewayError that lists the known names."""
+    """Return the kind of board with this name. Raises OncewayError with the known names."""
     try:
         return catalogue()[name]
     except KeyError:

@@ -193,7 +193,7 @@ class Registry:
         return next((device for device in self.devices() if device.name == name), None)
 
     def get(self, name: str) -> Device:
-        """Return the device of that name. Raises OncewayError if there is none."""
+        """Return the device with this name. Raises OncewayError if there is none."""
         device = self.find(name)
         if device is None:
             raise Unknown(

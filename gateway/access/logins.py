@@ -169,7 +169,7 @@ class Logins:
 
     @property
     def jobs(self) -> list[Job]:
-        """The job that keeps correct logins over a restart."""
+        """The job that saves correct logins for a restart."""
         return self._trusted.jobs
 
     def stop(self) -> None:

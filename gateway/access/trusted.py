@@ -1,4 +1,4 @@
-"""Users who have logged in correctly, each with the address, over a restart.
+"""Users who have logged in correctly, each with the address. A file keeps them over a restart.
 
 In: correct logins. Out: whether this user has logged in from this address before. At that address,
 for example a proxy's, the user does not wait because of other users' failures.

@@ -75,9 +75,9 @@ class AgreedFile:
         return self._do(self._read)
 
     def doubt(self, topics: list[str], *, sent: bool) -> asyncio.Future[bool]:
-        """Note that retained messages of these topics are about to cross. sent: to the other
-        broker. Return False if that cannot be written; in that case the file has no agreements any
-        more.
+        """Note that retained messages of these topics are about to cross. sent: whether they go to
+        the other broker. Return False if that cannot be written; in that case the file has no
+        agreements any more.
         """
         return self._do(lambda: self._doubt(topics, sent))
 

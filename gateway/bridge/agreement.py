@@ -140,8 +140,8 @@ class Agreement:
         return bool(self._last)
 
     def doubt(self, topics: Iterable[str], *, sent: bool) -> list[str]:
-        """Note that retained messages of these topics are about to cross. sent: to the other
-        broker. Return the topics that have to be in doubt on disk before that.
+        """Note that retained messages of these topics are about to cross. sent: whether they go to
+        the other broker. Return the topics that have to be in doubt on disk before they cross.
         """
         found = []
         for topic in topics:

@@ -182,8 +182,8 @@ class Convergence:
         self._changed.set()
 
     def _doubt(self, topics: Iterable[str], sent: bool) -> Awaitable[object] | None:
-        """Note that retained messages of these topics are about to cross. sent: to the other
-        broker. Return None if nothing has to be written.
+        """Note that retained messages of these topics are about to cross. sent: whether they go to
+        the other broker. Return None if nothing has to be written.
         """
         topics = list(topics)
         found = self.agreement.doubt(topics, sent=sent)

@@ -306,7 +306,9 @@ class Exchange:
         self.from_far(list(answers))
 
     def _acknowledgement(self, far: FarConnection, packet: Ack) -> list[bytes]:
-        """Return the bytes of an acknowledgement for the other broker, as a list of at most one."""
+        """Return the bytes of an acknowledgement for the other broker, as a list of at most one
+        item.
+        """
         try:
             return [far.encoded(packet)]
         except Unfit as error:

@@ -142,8 +142,8 @@ class QueueAge:
         """Times, and numbers of the next message at those times, in order."""
 
     def sample(self, now: float, first: int, after: int) -> None:
-        """Take a sample. first: number of the oldest waiting message. after: number behind the
-        newest one.
+        """Take a sample. first: number of the oldest waiting message. after: number of the newest
+        message, plus 1.
         """
         samples = self._samples
         while samples and samples[0][1] <= first:

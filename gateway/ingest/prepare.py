@@ -30,10 +30,11 @@ _READING = b"\x81\xa2\x00\x61t\x02\x15"
 
 
 def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
-    """Return the path of the archive. memory: the driver's. say: takes a line at each step.
+    """Return the path of the archive. memory: that of the driver, such as "2g". say: takes a line
+    at each step.
 
-    Raises OncewayError: the ingest does not run here, or Java wrote no archive; Locked: another
-    process prepares.
+    Raises OncewayError if the ingest does not run here or Java wrote no archive, and Locked if
+    another process prepares.
     """
     if downloaded_jars() is None:
         say("Downloading Delta's jars, and trying the ingest")

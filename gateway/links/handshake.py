@@ -118,8 +118,8 @@ class Hello:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Return the message in a payload. Raises FrameError: another version, a wrong length,
-        sizes out of range, a name that cannot be printed.
+        """Return the message in a payload. Raises FrameError for another version, a wrong length,
+        sizes out of range, or a name that cannot be printed.
         """
         nonce_end, code_size = _HELLO.size, 0
         if _version(payload) == KEYED:
@@ -187,8 +187,8 @@ class Welcome:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Return the message in a payload. Raises FrameError: another version, a wrong length,
-        sizes out of range.
+        """Return the message in a payload. Raises FrameError for another version, a wrong length,
+        or sizes out of range.
         """
         if _version(payload) != PLAIN or len(payload) != _WELCOME.size:
             raise FrameError("WELCOME of a wrong length")
@@ -260,8 +260,8 @@ class KeyedWelcome:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Return the message in a payload. Raises FrameError: another version, a wrong length,
-        sizes out of range.
+        """Return the message in a payload. Raises FrameError for another version, a wrong length,
+        or sizes out of range.
         """
         if _version(payload) != KEYED or len(payload) != _KEYED_WELCOME.size + MAC_SIZE:
             raise FrameError("WELCOME of a wrong length")
@@ -298,7 +298,8 @@ class Who:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Return the message in a payload. Raises FrameError: another version, a wrong length."""
+        """Return the message in a payload. Raises FrameError for another version or a wrong length.
+        """
         keyed = _version(payload) == KEYED
         if len(payload) != (1 if keyed else _WHO.size):
             raise FrameError("WHO of a wrong length")

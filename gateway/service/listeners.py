@@ -332,8 +332,8 @@ class Listeners:
         passwords: Passwords,
         identifiers: Identifiers,
     ) -> _Network:
-        """Return a listener that is not started yet. Raises ConfigError if systemd has no socket of
-        that name.
+        """Return a listener that is not started yet. Raises ConfigError if systemd has no socket
+        with its name.
         """
         inherited: list[socket.socket] = self._activated.get(section.systemd or "", [])
         if section.systemd and not inherited:

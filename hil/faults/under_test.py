@@ -242,7 +242,7 @@ class Publisher(Protocol):
 
     @property
     def accepted(self) -> set[int]:
-        """Return those of them that the gateway has accepted, as the publisher has shown."""
+        """Return the publications that the gateway has accepted, as the publisher has shown."""
         ...
 
     @property
@@ -318,7 +318,7 @@ class SystemUnderTest(Protocol):
         ...
 
     def look(self) -> int:
-        """Read all commits and batches until now. Returns that time, in ns."""
+        """Read all commits and batches until now. Returns the time of the read, in ns."""
         ...
 
     def is_at(self, window: int) -> bool:

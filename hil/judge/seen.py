@@ -35,7 +35,7 @@ class Seen:
     """Lists of devices in batches, with their identity."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
-    """Publications that a gateway had not landed when it died for good, with that time."""
+    """Publications that a gateway had not landed at its end for good, with the time of its end."""
     acknowledged: dict[Key, int] = field(default_factory=dict)
     """Times of a client's last answers."""
     released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -88,7 +88,8 @@ class Seen:
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes | None, str, Any]] = field(default_factory=list)
     landed: set[tuple[Key, bytes | None, str, Any]] = field(default_factory=set)
-    """Key, payload, origin and batch of each row that has landed; `conflicts` says the same."""
+    """Key, payload, origin and batch of each row that has landed; `conflicts` has the same cells.
+    """
     reworded: set[str] = field(default_factory=set)
     """Origins whose batches are copies with other payloads, made by a fault."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)

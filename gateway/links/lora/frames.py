@@ -154,8 +154,8 @@ class Hello:
 
     @classmethod
     def from_frame(cls, frame: bytes) -> Self:
-        """Return the message in a frame. Raises FrameError: another version, a wrong length, an
-        impossible MTU, unknown flags.
+        """Return the message in a frame. Raises FrameError for another version, a wrong length, an
+        impossible MTU, or unknown flags.
         """
         header = Header.from_frame(frame)
         if (header.type, header.low) != (GREETING, cls.VERSION) or len(frame) != cls.SIZE:

@@ -175,7 +175,7 @@ class _Device:
     stray: bytes = b""
     """The last TURN without a matching session."""
     strays: int = 0
-    """Number of copies of that TURN."""
+    """Number of copies of `stray`."""
     asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))
     greeting: bytes = b""
     """The last HELLO, unless a TURN came after it."""

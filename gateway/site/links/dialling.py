@@ -28,7 +28,7 @@ _TCP_S = 4.0
 MOST_WAIT_S = 5.0
 _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0
-"""Seconds after an answered knock in which further knocks of that member are ignored."""
+"""Seconds after an answered knock in which further knocks of the member are ignored."""
 _SLOW_S = 0.5
 """Seconds after which a knock ends an attempt to dial."""
 _STALE_S = 0.75

@@ -55,7 +55,7 @@ class Behind:
                 self._next([member])
 
     def _earlier(self, member: str) -> list[Stage]:
-        """Return the stages of earlier runs for which a CUT of that gateway is missing."""
+        """Return the stages of earlier runs for which a CUT of the gateway is missing."""
         stages = [
             move.stage
             for _, move in self._moves

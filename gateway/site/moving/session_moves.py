@@ -37,7 +37,7 @@ class SessionMoves:
         self.asks: Counter[str] = Counter()
         """Number of questions of each gateway in the current minute."""
         self.count_from = 0.0
-        """Start of that minute, on the time axis."""
+        """Start of the current minute, on the time axis."""
         self.forwarders = 0
         self.refused = 0
         """Sessions that moved without a forwarder, because there were too many."""

@@ -156,7 +156,7 @@ def invite(
 
 
 def withdraw(folder: Path, name: str) -> bool:
-    """Withdraw open invitations of that name. Return whether there was one."""
+    """Withdraw open invitations with this name. Return whether there was one."""
     with files.os_errors_explained(folder), files.locked(folder):
         return _tidy(folder / files.INVITATIONS, name)
 

@@ -87,13 +87,13 @@ class Contacts(dict[str, Contact]):
         return self.names.index(name) + 1 if name in self.names else 0
 
     def unmask(self, member: str, mask: int) -> frozenset[str]:
-        """Return a set of members as that member has sent it."""
+        """Return a set of members as a member has sent it."""
         if not mask:
             return frozenset()
         names = self[member].names or ()
         return frozenset(name for bit, name in enumerate(names) if mask >> bit & 1)
 
     def placed(self, member: str, place: int) -> str | None:
-        """Return a name as that member has sent it."""
+        """Return a name as a member has sent it."""
         names = self[member].names or ()
         return names[place - 1] if 0 < place <= len(names) else None

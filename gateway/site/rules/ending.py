@@ -168,7 +168,7 @@ class Ending:
                 self._end(member, over, add)
 
     def _mark_all_suspect(self, member: str, done: Done) -> None:
-        """Mark all sessions here as suspect, because their clients may have been at that member in
+        """Mark all sessions here as suspect, because their clients may have been at the member in
         the meantime.
         """
         if self._listeners[member].restored:

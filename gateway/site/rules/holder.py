@@ -138,7 +138,7 @@ class Holder(Protocol):
         """Forget a received identifier in one commit. done: gets whether it was there."""
 
     def older_at(self, member: str) -> Iterable[str]:
-        """Return the clients whose records name that member in `older`."""
+        """Return the clients whose records name a member in `older`."""
 
     def unsettled(self) -> Iterable[str]:
         """Return the clients whose sessions have moved away without a confirmation, or are suspect.

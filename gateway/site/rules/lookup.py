@@ -134,7 +134,7 @@ class Lookup:
         return search
 
     def yields(self, client: str, member: str) -> bool:
-        """Whether that member may get an answer about this client, and a session."""
+        """Whether a member may get an answer about this client, and a session."""
         if client in self._working:
             return False
         search = self._searches.get(client)

@@ -133,7 +133,7 @@ class Member:
             contact.started(now)
 
     def joined(self, member: str, now: float, begun: bool = False) -> None:
-        """Note a link to that member. begun: whether the member has started since its last link."""
+        """Note a link to the member. begun: whether the member has started since its last link."""
         self.contacts.now = now
         contact = self.contacts[member]
         contact.joined(now, begun)
@@ -161,8 +161,8 @@ class Member:
             self._flush()
 
     def received(self, member: str, frame: bytes, now: float) -> None:
-        """Handle a frame of that member. Raises SiteError if it is invalid, after which its link
-        has to end.
+        """Handle a frame of the member. Raises SiteError if the frame is invalid; then the link has
+        to end.
         """
         self.contacts.now = now
         message = decode(frame)

@@ -119,7 +119,7 @@ class OutboundMoves:
     def _exported(
         self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
     ) -> None:
-        """Continue after the commit of a move. first: whether the session was not moved to that
+        """Continue after the commit of a move. first: whether the session was not moved to the
         member before.
         """
         if parts is not None and first:

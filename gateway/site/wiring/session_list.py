@@ -179,7 +179,7 @@ class Listing:
     # -- for the others
 
     def received(self, member: str, frame: bytes) -> None:
-        """Handle a frame of that member. Raises SiteError."""
+        """Handle a frame of a member. Raises SiteError."""
         message = decode(frame)
         if isinstance(message, Told):
             answer = self._asked.get((member, message.number))
