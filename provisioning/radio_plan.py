@@ -1,5 +1,5 @@
 """Radio settings in a board's identity page. In: channel, spreading factor, power, and the law of
-the region. Out: the bytes behind name and key in its flash page (firmware/JOURNAL.md), and the text
+the region. Out: the bytes after name and key in its flash page (firmware/JOURNAL.md), and the text
 for the device registry.
 """
 

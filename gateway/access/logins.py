@@ -272,7 +272,7 @@ def _wait(address: str, wait: float) -> Refusal:
 
 def _failed(order: Ask) -> Refusal:
     """Return the refusal after an internal error. The error affects only this client: the checks
-    behind it continue.
+    after it continue.
     """
     log.exception(
         "%s: refused after an internal error",

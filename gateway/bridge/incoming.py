@@ -2,7 +2,7 @@
 
 In: bytes. Out: packets, and an `Unusable` for a PUBLISH that this gateway can never accept. A
 PUBLISH is unusable if its content breaks a rule, or if it is larger than the limit of this gateway.
-Its frame is intact, so the packets behind it can be read. The other broker keeps such a message and
+Its frame is intact, so the packets after it can be read. The other broker keeps such a message and
 sends it on each connection, so ending the connection would stop the bridge for good.
 
 Of a PUBLISH that is too large, only its topic and packet identifier are kept.

@@ -3,7 +3,7 @@ MQTT-3.2.2-11).
 
 In: messages for the other broker, and its answers. Out: the same messages at a QoS that the other
 broker accepts, and the answers that our broker expects. A message at QoS 0 gets no answer, so it
-counts as accepted when a PINGREQ behind it is answered: until then our broker keeps it.
+counts as accepted when a later PINGREQ is answered: until then our broker keeps it.
 """
 
 from dataclasses import replace

@@ -140,7 +140,7 @@ class OwnQueue:
 
     def _soon(self, doing: str, call: Callable[[], None]) -> None:
         """Call a function after the current work of our broker. An exception in the call ends this
-        bridge's connection to our broker. doing: for the log, as words behind "while".
+        bridge's connection to our broker. doing: words for the log, after "while".
         """
 
         def serve() -> None:

@@ -180,9 +180,9 @@ class Connection:
         self.out: list[Piece] = []
         """Packets that may be written."""
         self.pending: deque[_Held] = deque()
-        """Packets that wait for a commit, and the packets behind them."""
+        """Packets that wait for a commit, and the packets after them."""
         self.copied: deque[_Copied] = deque()
-        """Acknowledgements that wait for a second disk, and the acknowledgements behind them."""
+        """Acknowledgements that wait for a second disk, and the acknowledgements after them."""
         self.size = 0
         """Bytes in `out`, `pending` and `copied`."""
         self.dirty = False

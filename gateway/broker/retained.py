@@ -164,7 +164,7 @@ class RetainedMessages:
                 self.watch(topic)
 
     def after(self, prefix: str, last: str | None, most: int) -> list[str]:
-        """Return up to `most` topics with a prefix, in order, behind the topic `last`."""
+        """Return up to `most` topics with a prefix, in order, after the topic `last`."""
         topics = self._topics
         start = bisect_left(topics, prefix) if last is None else bisect_right(topics, last)
         found = topics[start : start + most]

@@ -86,7 +86,7 @@ _KNOWN_ROUTES = 1_000_000
 _LEVEL_BYTES = 512
 _FREE_LEVELS = 12
 _DEEP_LEVELS = 50_000
-"""Largest number of deep levels behind a `+` (_FREE_LEVELS) in the filters of all sessions."""
+"""Largest number of deep levels after a `+` (_FREE_LEVELS) in the filters of all sessions."""
 _LONGEST_KNOWN = 512
 """Longest name that is remembered, in bytes: longer ones could fill the memory."""
 
@@ -164,7 +164,8 @@ def memory(topic_filter: str) -> int:
 
 
 def deep_levels(topic_filter: str) -> int:
-    """Return how many levels of a filter are deep and behind a `+`: such filters match often."""
+    """Return how many levels of a filter are deep and come after a `+`: such filters match often.
+    """
     levels = topic_filter.split("/")
     if len(levels) <= _FREE_LEVELS or "+" not in levels:
         return 0

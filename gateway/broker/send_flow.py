@@ -140,7 +140,7 @@ class SendFlow:
         self.pending: deque[Delivery] = deque()
         """Deliveries in memory that are to be sent."""
         self.behind: deque[tuple[int, Delivery]] = deque()
-        """QoS 0 deliveries behind messages of the tail, each with the number that it precedes. They
+        """QoS 0 deliveries after messages of the tail, each with the number that it precedes. They
         are in memory only, for sessions that queue QoS 0."""
 
     @property
@@ -433,7 +433,7 @@ class SendFlow:
 
     def suspend(self) -> None:
         """Prepare for the next connection, after the loss of this one: messages in flight have to
-        be sent again. Messages behind a pending commit were not sent.
+        be sent again. Messages that wait for a commit were not sent.
         """
         least, deliveries = self.flights.suspend(self.ledger.committed)
         self._forget_released()

@@ -9,7 +9,7 @@ from gateway.system.gateway_name import shown
 
 
 class OneLine(logging.Formatter):
-    """A formatter that escapes unprintable characters. A traceback behind the message keeps its
+    """A formatter that escapes unprintable characters. A traceback after the message keeps its
     lines.
     """
 

@@ -61,7 +61,7 @@ class Masks:
         return len(piece)
 
     def _behind_head(self, data: bytes) -> int:
-        """Return the offset behind the HTTP request."""
+        """Return the offset after the HTTP request."""
         if self._matched is None:
             return 0
         seen = self._matched + data

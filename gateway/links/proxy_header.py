@@ -2,7 +2,7 @@
 the connection (haproxy.org, doc/proxy-protocol.txt, section 2.2).
 
 In: a new connection of a proxy. Out: the client's address, or None if the connection is the proxy's
-own. Only as many bytes are read as the header has, so the TLS handshake or the MQTT packets behind
+own. Only as many bytes are read as the header has, so the TLS handshake or the MQTT packets after
 it stay in the socket.
 """
 
@@ -12,7 +12,7 @@ from ipaddress import IPv6Address, ip_address
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 LONGEST = 4096
-"""Largest number of bytes behind the fixed part of a header. More is refused unread."""
+"""Largest number of bytes after the fixed part of a header. More is refused unread."""
 _FIXED = len(SIGNATURE) + 4
 _TELLS = 5
 """Number of bytes of the signature that begin neither an MQTT packet, nor a TLS handshake, nor an

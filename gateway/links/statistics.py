@@ -21,7 +21,7 @@ class LinkStatistics:
     """Bytes of MQTT that the peer has acknowledged."""
     retransmissions: int = 0
     duplicates: int = 0
-    """DATA frames other than the expected one: repeated, or behind a lost one."""
+    """DATA frames other than the expected one: repeated, or after a lost one."""
     crc_errors: int = 0
     """Frames with a wrong CRC: damaged on the line, or from a session before."""
     malformed_frames: int = 0

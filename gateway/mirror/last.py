@@ -169,7 +169,7 @@ class LastReadings:
         return json.dumps(shown)
 
     def write(self, text: str) -> None:
-        """Write the files. For any thread."""
+        """Write the files. Any thread may call it."""
         self.saved.write(text)
         self.saved_counts.write(self._counts_text)
         self.saved_topics.write(self._topics_text)

@@ -1,6 +1,6 @@
 """Decoding of one control packet, for all versions and both directions.
 
-In: the first byte and the body (all bytes behind the fixed header) of a packet. Out: a packet of
+In: the first byte and the body (all bytes after the fixed header) of a packet. Out: a packet of
 `gateway.mqtt.packets`, checked against every rule that needs no session. Otherwise MalformedPacket
 or ProtocolError, with field, cause and the reason code to answer. `PacketStream` cuts a byte stream
 into packets and decodes the common ones in a faster way.

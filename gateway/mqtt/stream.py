@@ -93,7 +93,7 @@ class PacketStream:
         self._at = 0
         """Offset of the first unparsed byte in `fresh`."""
         self._ahead = 0
-        """Bytes behind `_at` in which `pings_ahead` has counted all PINGREQ packets."""
+        """Bytes after `_at` in which `pings_ahead` has counted all PINGREQ packets."""
         self._begun = bytearray()
         """Beginning of an incomplete packet, from before `fresh`."""
         self._need = 0
@@ -132,7 +132,7 @@ class PacketStream:
 
     def __iter__(self) -> Iterator[Packet]:
         """Yield the complete packets of a stream that was not given `topics`. If the loop is left
-        early, the packets behind the current one stay.
+        early, the packets after the current one stay.
         """
         while (found := self.take()) is not None:
             if not isinstance(found, Publishes | Acks):
@@ -200,7 +200,7 @@ class PacketStream:
 
     def _complete(self, data: bytes, at: int) -> int:
         """Complete the incomplete packet with bytes of `data`, from `at` on. Return the offset
-        behind them.
+        after them.
         """
         begun = self._begun
         while not self._need and at < len(data):
@@ -278,7 +278,7 @@ class PacketStream:
 def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: int) -> int:
     """Return the end of the run that begins with the PUBLISH at `start`: packets of one size that
     differ only in packet identifier and payload. named: end of the topic. inner: in MQTT 5 the
-    offset of the payload, behind an empty property block; before MQTT 5, 0. end: end of the first
+    offset of the payload, after an empty property block; before MQTT 5, 0. end: end of the first
     packet. most: largest number of packets in the run.
     """
     alike, stride, after, size = buffer[start:named], end - start, end, len(buffer)
@@ -290,7 +290,7 @@ def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: in
 
 
 def _ids(buffer: bytes, at: int, stride: int, after: int) -> tuple[int, ...]:
-    """Return the packet identifiers at `at` and every `stride` bytes behind it, up to `after`."""
+    """Return the packet identifiers at `at` and every `stride` bytes after it, up to `after`."""
     high, low = buffer[at:after:stride], buffer[at + 1 : after : stride]
     joined = bytearray(2 * len(low))
     joined[0::2], joined[1::2] = high[: len(low)], low
@@ -298,7 +298,7 @@ def _ids(buffer: bytes, at: int, stride: int, after: int) -> tuple[int, ...]:
 
 
 def _acks(buffer: bytes, start: int) -> tuple[Acks | None, int]:
-    """Return the plain acknowledgement at `start` with the similar ones behind it, and their end.
+    """Return the plain acknowledgement at `start` with the similar ones after it, and their end.
     The run is None if the first one has the packet identifier 0.
     """
     first, count = buffer[start], 1

@@ -182,8 +182,8 @@ class Engine:
     def serve(
         self, connection: Attached, doing: str, call: Callable[..., object], *args: object
     ) -> None:
-        """Make a call for one connection. doing: for the log, as words behind "while", such as
-        "writing its output".
+        """Make a call for one connection. doing: words for the log, after "while", such as "writing
+        its output".
         """
         if self.broken:
             return
@@ -208,7 +208,7 @@ class Engine:
         self.fail(error, "another part of the gateway changed shared state")
 
     def begin(self) -> None:
-        """Begin a turn: set the time, and schedule the end of the turn behind the input that is
+        """Begin a turn: set the time, and schedule the end of the turn after the input that is
         ready.
         """
         if self.broken:

@@ -37,7 +37,7 @@ class Link(Protocol):
 
 
 class Turns(Protocol):
-    """The engine, as its output sees it."""
+    """The interface of the engine for its output."""
 
     broker: Broker
 

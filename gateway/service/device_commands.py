@@ -1,8 +1,8 @@
 """Commands `onceway device …` that the gateway runs for people who may use the control socket, but
 may not write its device registry.
 
-In: the words behind `onceway device`. Out: the lines that the command prints, and its exit code.
-The command runs in a separate process, under the gateway's account.
+In: the words after `onceway device`. Out: the lines that the command prints, and its exit code. The
+command runs in a separate process, under the gateway's account.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 In: a damaged database and the name of a table. Out: rows, some of them twice, and a `Gap` where no
 row could be read. A table is first read from both ends, page after page, which needs no keys of
-inner pages. If a table has a number as its key, reading continues behind a damaged page, so that
+inner pages. If a table has a number as its key, reading continues after a damaged page, so that
 only the rows of that page are lost.
 """
 

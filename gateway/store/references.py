@@ -17,7 +17,7 @@ salvage. `queue_reads.py` checks the references of a queue again when it reads a
     given → given_part, given_part → given
     batch → batch_content → batch
     batch that has not landed          → its rows of the spool
-    spool                              numbers without a gap, behind the last batch
+    spool                              numbers without a gap, after the last batch
     meta                               the epoch, the name and the count of starts
     rows of `twins.TABLES`             → their copies
 

@@ -67,7 +67,7 @@ def damage(path: Path) -> str | None:
 
 
 def _look(log: Path, frames: int, salt: bytes) -> str | None:
-    """Return the damage behind the valid frames, or None. frames: the last frame that SQLite
+    """Return the damage after the valid frames, or None. frames: the last frame that SQLite
     considers complete. salt: the salt of the log's present round.
     """
     with log.open("rb") as file:

@@ -12,7 +12,7 @@ LONGEST = 64
 """Longest name, in characters."""
 
 LONGEST_BYTES = 200
-"""Longest name, in bytes of UTF-8: with epoch and number behind it, the name of a marker must fit
+"""Longest name, in bytes of UTF-8: with epoch and number after it, the name of a marker must fit
 into 255 bytes.
 """
 

@@ -1,5 +1,5 @@
 """Names and formats at the landing place (README.md): names of batches, and the manifest that
-publishes a batch. Needs no pyarrow.
+publishes a batch. The module needs no pyarrow.
 """
 
 import hashlib

@@ -215,6 +215,6 @@ class AirTap:
 
 
 def _counter(low: int, near: int) -> int:
-    """Return the counter with these low bits that is nearest."""
+    """Return the counter with these low bits that is nearest to `near`."""
     half = LOW_BITS // 2
     return (near + (low - near + half) % LOW_BITS - half) % COUNTERS

@@ -104,7 +104,7 @@ class OtherBroker:
 
     async def go(self, agreed: Path) -> None:
         """Let the programs begin with their later changes, once both ends have agreed on the first
-        messages. agreed: the file in which the gateway notes that. Raises OncewayError.
+        messages. agreed: the file in which the gateway notes the agreement. Raises OncewayError.
         """
         wanted = len(self._programs) * self._table.states
         try:

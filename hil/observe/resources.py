@@ -10,7 +10,7 @@ from hil.observe.history import History
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
-UTIME, STIME, THREADS, RSS = 11, 12, 17, 21  # fields of /proc/PID/stat behind the name
+UTIME, STIME, THREADS, RSS = 11, 12, 17, 21  # fields of /proc/PID/stat after the name
 
 
 def note_usage(history: History, service: str, pid: int) -> None:

@@ -156,7 +156,7 @@ class Line:
         return [{"event": "struck", **named, **place, **found}]
 
     def _fly(self, data: bytes, arrives: float) -> None:
-        """Add bytes to those in flight, behind all earlier ones."""
+        """Add bytes to those in flight, after all earlier ones."""
         if data:
             self._flight.append(
                 (max(arrives, self._flight[-1][0] if self._flight else arrives), data)

@@ -4,7 +4,7 @@ In: an exception of Spark, Java or a worker, whose text is a stack of messages. 
 the error and its place, and a second sentence with advice.
 
 Three kinds of stacks are nested in each other. Java lists its causes from the outermost to the
-innermost ("Caused by: CLASS: MESSAGE"). Python prints the error behind a traceback ("CLASS:
+innermost ("Caused by: CLASS: MESSAGE"). Python prints the error after a traceback ("CLASS:
 MESSAGE"). Spark puts both kinds into its own messages. So the last message is the innermost one,
 unless the stack contains the sentence of an OncewayError.
 """

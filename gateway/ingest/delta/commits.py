@@ -35,8 +35,8 @@ APPENDED = "micro_batch"
 """Key in our note for the micro-batch of the stream in a commit."""
 
 BASED_ON = "based_on"
-"""Key in our note for the version that its rows are based on, where other commits may come in
-between."""
+"""Key in our note for the version on which the commit's rows are based, if other commits may come
+in between."""
 
 NONCE = "nonce"
 """Key in our note for a random number, unique per commit."""
@@ -45,7 +45,7 @@ GONE = "-"
 """Part of a mark: the version no longer existed when the mark was read."""
 
 ACTIONS = "actions"
-"""Key in our note for the number of actions behind the commit info."""
+"""Key in our note for the number of actions after the commit info."""
 
 LOOK_BACK = 100
 """Largest number of commits that are searched for our last one."""

@@ -70,7 +70,9 @@ class PublicWriter:
         note: dict[str, Any],
         progress: tuple[str, int] | None = None,
     ) -> int:
-        """Append like `DeltaWriter.append`, without files. progress: stored in the note."""
+        """Append like `DeltaWriter.append`, without files. progress: the progress to store in the
+        note.
+        """
         version = self.version()
         if version < based_on:
             raise another_table(self._table.name)

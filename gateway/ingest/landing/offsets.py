@@ -285,7 +285,7 @@ class Feeds:
 
     def _behind_cleaned(self, feed: str, number: int) -> int:
         """Return `number`, or the last batch that was deleted on purpose, if the feed can continue
-        only behind that.
+        only after that batch.
         """
         if self._landing.has(feed, number + 1):
             return number
@@ -454,7 +454,7 @@ class Feeds:
     def hole(self, feed: str, ingested: int, surely: bool = True) -> Hole | None:
         """Return why a feed, ingested up to `ingested`, cannot continue; None if it can. surely:
         whether to use a listing. Without it, a few look-ups are made, which miss a gap that is
-        longer than the rest behind it.
+        longer than the rest after it.
         """
         number = ingested + 1
         manifest = self._landing.manifest(feed, number)
@@ -479,8 +479,8 @@ class Feeds:
         )
 
     def _behind_hole(self, feed: str, missing: int) -> int | None:
-        """Return a batch after the missing one, or None. Numbers behind a hole are contiguous
-        again, so distances 1, 2, 4, … find them in time.
+        """Return a batch after the missing one, or None. Numbers after a hole are contiguous again,
+        so distances 1, 2, 4, … find them in time.
         """
         return next(
             (

@@ -102,7 +102,7 @@ def _dated(rows: DataFrame) -> DataFrame:
 def _with_day(
     lacking: DataFrame, earlier: DataFrame, new_rows: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
-    """Return each gap with the day of the row behind it: from earlier results, from a new row, or,
+    """Return each gap with the day of the row after it: from earlier results, from a new row, or,
     after a user has deleted rows, from an old row.
     """
     by = ["device", "incarnation", "last"]

@@ -85,7 +85,7 @@ def _before(identifier: int) -> int:
 
 
 def _body(packet: bytes) -> bytes:
-    """Return the part behind the fixed header."""
+    """Return the part after the fixed header."""
     at = 1
     while packet[at] & 0x80:
         at += 1

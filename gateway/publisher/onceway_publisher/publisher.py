@@ -235,7 +235,7 @@ class Publisher:
             ) from None
 
     def _why(self) -> str:
-        """Return the cause of a wait, behind a colon."""
+        """Return the cause of a wait, after a colon."""
         silent = "" if self._answered.done() else f"{self._address} has not answered yet"
         return f": {self.problem or silent}" if self.problem or silent else ""
 

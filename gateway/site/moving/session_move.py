@@ -34,7 +34,7 @@ class Forwarder:
         self, key: str, user: str | None, member: str | None = None, done: set[str] | None = None
     ) -> None:
         self.key = key
-        """Key of the session that it stands in for (`move_rows.py`)."""
+        """Key of the session that the forwarder stands in for (`move_rows.py`)."""
         self.user = user
         """User whose rights the session has."""
         self.member = member
@@ -54,7 +54,7 @@ class Forwarder:
 
     @property
     def name(self) -> str:
-        """Client identifier of the session that it stands in for."""
+        """Client identifier of the session that the forwarder stands in for."""
         return name_of(self.key)
 
 

@@ -247,7 +247,7 @@ class Copying:
             self._sent_to[self.holder] = max(self._sent, self._sent_to.get(self.holder, 0))
 
     def _read(self, now: float) -> None:
-        """Read rows for a holder that is behind the rows in memory."""
+        """Read rows for a holder that lacks rows older than those in memory."""
         if self._reading:
             return
         self._readings += 1

@@ -28,7 +28,7 @@ MOST_BYTES = 2_000
 """Largest number of bytes of an entry as JSON."""
 GROUPS = 256
 CONFLICT = "conflict "
-"""Beginning of a line with a `Conflict`, behind lines with entries."""
+"""Beginning of a line with a `Conflict`, after lines with entries."""
 _HIGHEST = 1 << 40
 """Bound of the entry's numbers, which no counter reaches."""
 _NUMBERS = "network", "device"

@@ -24,7 +24,7 @@ _COPIED = 2
 """Value in the column of suspect places: the place comes from a copy of the store."""
 _UNHEARD = ""
 """Entry in the column of older members: the client may not know that its session is new, or over. A
-version that does not know it forgets it as a member that is gone."""
+version that does not know this entry drops it like a member that is gone."""
 
 
 class Place:
