@@ -43,8 +43,8 @@ class AuthHook:
     def refuses(
         self, user: str, password: bytes, client: str, address: str, listener: str
     ) -> Refusal | None:
-        """Ask the hook. Return the refusal, or None. Takes at most `hook_timeout_s`; for any
-        thread.
+        """Ask the hook. Return the refusal, or None. Any thread may call it, for at most
+        `hook_timeout_s`.
         """
         question = {
             "user": user,

@@ -193,7 +193,7 @@ class Agreement:
         changed: dict[str, Digest] = {}
         for topic, state in self._written.items():
             if topic not in self._last or self._last[topic] != state:
-                continue  # it has changed since
+                continue  # the message has changed since
             del self._last[topic], self._doubted[topic]
             if state is None:
                 self._agreements.pop(topic, None)

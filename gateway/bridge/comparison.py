@@ -104,7 +104,7 @@ class Comparison:
                 await asyncio.sleep(0)
             message = retained.get(topic)
             if message is not before.get(topic) or topic in arrived:
-                continue  # it crosses by itself
+                continue  # the message crosses by itself
             if topic.startswith("$") or not crosses(self._section, topic):
                 continue
             ours, theirs = digest_of(message), theirs_of.get(topic)

@@ -422,7 +422,7 @@ class Convergence:
                 crossings.collisions.was_read(topic, equal[topic])
         return found
 
-    # -- what crosses
+    # -- messages that cross
 
     async def _cross(self, link: Link, survey: Survey, steps: dict[str, Step]) -> None:
         """Send and take the differing messages, a bounded number per second."""
@@ -437,7 +437,7 @@ class Convergence:
                 await disk
             for topic in batch:
                 if retained.get(topic) is not seen[topic] or topic in link.crossings.arrived:
-                    continue  # it has changed since, and crosses by itself
+                    continue  # the message has changed since, and crosses by itself
                 if steps[topic] is Step.SEND:
                     link.crossings.collisions.was_read(topic, digest_of(seen[topic]))
                     failed += not self._send(link, topic, seen[topic])

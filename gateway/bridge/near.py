@@ -16,7 +16,7 @@ from gateway.runtime.internal_client import Client
 
 
 class NearClient(Client):
-    """The client of our session, as our broker sees it."""
+    """The client of our session: the interface for our broker."""
 
     def __init__(
         self, engine: Engine, section: BridgeSection, far: FarConnection | None, hello: Properties

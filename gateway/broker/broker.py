@@ -304,7 +304,7 @@ class Broker(Core):
             lack = lacks(self, run)
         reason = lack and lack.reason
         if session is not None and not self.acl.may_write(session.user, client, will.topic):
-            reason = ReasonCode.NOT_AUTHORIZED  # it was allowed when the client connected
+            reason = ReasonCode.NOT_AUTHORIZED  # the will was allowed when the client connected
         return run, reason
 
     def end_session(self, session: Session) -> None:

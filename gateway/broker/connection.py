@@ -520,7 +520,7 @@ class Connection:
         """Name for logs: client identifier, if known, and address."""
         return f"{self.client} ({self.peer.address})" if self.client else self.peer.address
 
-    # -- what the far end is told
+    # -- packets to the far end
 
     def _farewell(self, reason: ReasonCode, text: str) -> bytes:
         """Return the broker's DISCONNECT. Return empty bytes before MQTT 5, because the server has

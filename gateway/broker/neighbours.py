@@ -33,7 +33,7 @@ class Neighbours:
     def leave(self) -> None:
         """Leave the group of gateways for good."""
 
-    # -- what clients ask for
+    # -- requests of clients
 
     def claim(self, connection: WaitingCaller, packet: Connect) -> bool:
         """Claim the session of a CONNECT. Return True if the peer gateways are queried. In that

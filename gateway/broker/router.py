@@ -164,8 +164,7 @@ def memory(topic_filter: str) -> int:
 
 
 def deep_levels(topic_filter: str) -> int:
-    """Return how many levels of a filter are deep and come after a `+`: such filters match often.
-    """
+    """Return how many levels of a filter are deep and after a `+`: such filters match often."""
     levels = topic_filter.split("/")
     if len(levels) <= _FREE_LEVELS or "+" not in levels:
         return 0

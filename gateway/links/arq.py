@@ -34,8 +34,7 @@ class Line:
         self._free_at = 0.0
 
     def send(self, length: int, now: float) -> float:
-        """Put `length` bytes after those still in flight; return when the last one will have left.
-        """
+        """Put `length` bytes after those still in flight; return when the last byte leaves."""
         self._free_at = max(self._free_at, now) + length * self.byte_time
         return self._free_at
 

@@ -298,8 +298,7 @@ class Who:
 
     @classmethod
     def from_payload(cls, payload: bytes) -> Self:
-        """Return the message in a payload. Raises FrameError for another version or a wrong length.
-        """
+        """Return the message in a payload. Raises FrameError for a wrong version or length."""
         keyed = _version(payload) == KEYED
         if len(payload) != (1 if keyed else _WHO.size):
             raise FrameError("WHO of a wrong length")

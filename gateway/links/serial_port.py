@@ -62,7 +62,7 @@ bad line, and the link repairs the loss.
 
 
 class SerialTransport:
-    """One session of one device, as the broker sees it."""
+    """One session of one device: the interface for the broker."""
 
     high_water = 4096
 

@@ -34,7 +34,7 @@ SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 
 
 class WebSocketTransport:
-    """One WebSocket as the broker sees it."""
+    """One WebSocket: the interface for the broker."""
 
     high_water = 256 * 1024
     enough = 32 * 1024

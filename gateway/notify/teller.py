@@ -192,7 +192,7 @@ class _Line:
             while (message := self._outbox.first(self.name)) is None:
                 self.more.clear()
                 await self.more.wait()
-            if self._is_quiet():  # one that waited for its channel until now
+            if self._is_quiet():  # the message waited for its channel until now
                 await asyncio.sleep(LOOK_S)
                 continue
             try:
@@ -230,7 +230,7 @@ def _get(url: str) -> None:
 def _words(error: Exception) -> str:
     """Return the reason of a failure, in words."""
     if isinstance(error, URLError) and isinstance(error.reason, Exception):
-        return _words(error.reason)  # it came with "<urlopen error …>"
+        return _words(error.reason)  # the text came with "<urlopen error …>"
     if isinstance(error, SMTPRecipientsRefused) and error.recipients:
         return _answer(*next(iter(error.recipients.values())))
     if isinstance(error, SMTPResponseException):

@@ -55,7 +55,7 @@ class LinkCommits(Protocol):
 
 
 class LinkEngine(Protocol):
-    """The engine, as a link sees it."""
+    """The interface of the engine for a link."""
 
     broker: Broker
     output: Output

@@ -453,7 +453,7 @@ class Commits:
         """Seconds without progress of the store's writer."""
         return self._writer.stalled_s
 
-    # -- who waits for a commit
+    # -- calls that wait for a commit
 
     async def kept(self) -> None:
         """Wait until all changes are on disk. Raises OncewayError if the engine fails."""

@@ -19,7 +19,7 @@ _FEED_S = 0.005
 
 
 class Link(Protocol):
-    """A link, as its engine's output sees it."""
+    """The interface of a link for its engine's output."""
 
     unsent: int
     waiting: int

@@ -249,7 +249,7 @@ def is_damaged(error: Exception) -> bool:
     another attempt may succeed.
     """
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
-        return True  # its schema has changed
+        return True  # the file's schema has changed
     return not isinstance(error, OSError | sqlite3.OperationalError)
 
 

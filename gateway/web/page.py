@@ -389,7 +389,7 @@ class PageServer(AtEndpoint):
             raise _Refused(404, "There is no such board.")
         if self._searching.locked():
             raise _Refused(503, "Another user is searching for a reading. Try again in a moment.")
-        async with self._searching:  # it reads the whole spool
+        async with self._searching:  # the search reads the whole spool
             return web.json_response(await asyncio.to_thread(self._deeds.where, device, sequence))
 
     async def _publish(self, request: web.BaseRequest, session: Login) -> web.Response:

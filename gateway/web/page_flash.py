@@ -85,7 +85,7 @@ class PageFlash:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    # -- what there is
+    # -- ports and kinds of boards
 
     async def choices(self) -> dict[str, Any]:
         """Return ports that are plugged in or that the gateway serves, and kinds of boards."""

@@ -94,7 +94,7 @@ class Air:
         if word != "radio":
             raise ValueError(f"{word} from a radio without a name")
         known = self.ether.radios.get(name)
-        if known is not None and known not in self._writers:  # it was switched off
+        if known is not None and known not in self._writers:  # the radio was switched off
             known.place = float(x), float(y)
             radio = known
         else:

@@ -54,7 +54,7 @@ def plan(bench: Bench) -> Plan:
     """Draw the faults of a bench from its seed."""
     share, rest = divmod(bench.readings, len(bench.devices))
     readings = {device: share + (number < rest) for number, device in enumerate(bench.devices)}
-    # those that will be in the store
+    # readings and messages that will be in the store
     of_all = readings | {name: table.messages for name, table in bench.clients.items() if table.qos}
     faults = [
         fault

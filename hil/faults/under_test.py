@@ -294,7 +294,7 @@ class OtherBrokerUnderTest(Protocol):
 
 
 class SystemUnderTest(Protocol):
-    """The whole run, as a fault sees it."""
+    """The interface of the whole run for a fault."""
 
     @property
     def counters(self) -> Counters: ...

@@ -126,7 +126,7 @@ class WindowKind(Kind):
                     await wait_until(in_window, LOOK_EVERY)
         except TimeoutError:
             machine.disarm()
-            child.resume()  # it may have reached it at this moment
+            child.resume()  # the program may have reached the window now
             return None
         await asyncio.sleep(window.seconds)
         child.pause()

@@ -167,7 +167,7 @@ class GlueRun:
             self._wires[name] = await self._python(programs, f"wire-{name}", "hil.wire", *argv)
             await wait_until(port.is_symlink)
         if self._to_table:
-            await self._start_stream(programs)  # it starts slowly
+            await self._start_stream(programs)  # Spark starts slowly
         await self._start_gateway(programs)
         await self._start_collector(programs)
         await asyncio.sleep(UP_S)

@@ -106,7 +106,7 @@ class _Counts:
             case "spool", "publication":
                 self._rows["spooled"].append(_row(event))
             case "batch", "publication":
-                # it was committed, though perhaps deleted from the store before the next look
+                # the row was committed, though perhaps deleted before the next look
                 self._rows["spooled"].append(_row(event))
                 self._rows["landed"].append(_row(event))
             case "board", "publication" if "sampled" in data and data["kind"] == "reading":

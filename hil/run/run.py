@@ -369,7 +369,7 @@ class Run:
                 faults.result()  # raises its error
         finally:
             faults.cancel()
-            # it ends its own programs first
+            # the task ends its own programs first
             await asyncio.wait([faults])
         with suppress(TimeoutError):
             async with asyncio.timeout(OBEYED_WITHIN):

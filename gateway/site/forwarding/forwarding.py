@@ -43,7 +43,7 @@ _ROUNDS = (1 << 32) - 1
 
 
 class Port(Protocol):
-    """The broker of this gateway, as one other member sees it."""
+    """The interface of this gateway's broker for one other member."""
 
     @property
     def queue(self) -> int:
@@ -133,7 +133,7 @@ class MemberForwarding:
     def _greet(self) -> None:
         self._say(Hello(self._mine, self._peer, self._port.queue, self._packet_bytes))
 
-    # -- our side
+    # -- this side
 
     def sent(self, latest: int, data: bytes) -> None:
         """Send packets of this gateway's broker for the other side."""

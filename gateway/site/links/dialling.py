@@ -74,7 +74,7 @@ class Dialling:
                 far.attempt = None if again else attempt
                 await self._connect(far, link)
         except (OSError, TimeoutError, UnicodeError) as error:
-            if link.state is not State.JOINED:  # it may have joined at that moment
+            if link.state is not State.JOINED:  # the link may have joined meanwhile
                 if not far.knocked.is_set():
                     self._refused(far.name, far.address, why(error))
                 link.quit()

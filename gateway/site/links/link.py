@@ -57,8 +57,7 @@ _SHORT = 300
 
 
 def address_of(peer: Sequence[Any] | None) -> str:
-    """Return an address in its usual notation. peer: the address in the form that a socket returns.
-    """
+    """Return an address in its usual notation. peer: the address as a socket returns it."""
     if not peer:
         return "nowhere"
     host = str(peer[0]).removeprefix("::ffff:")
@@ -376,7 +375,7 @@ class Link(asyncio.Protocol):
         self.set_off = now - self._loop.time()
         self.generation, self.renews = greeting.generation, greeting.renews
         self._owner.removed(self, from_values(greeting.removed))
-        if self.state is State.ENDED:  # its frame may have ended the link
+        if self.state is State.ENDED:  # the peer's frame may have ended the link
             return
         self._owner.compare(self, greeting)
         if self.expected is None:

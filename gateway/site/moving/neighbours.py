@@ -60,7 +60,7 @@ class SiteNeighbours(WithSessionMoves):
             move_rows(self._core).members = frozenset()
             self._core.promise()
 
-    # -- what clients ask for
+    # -- requests of clients
 
     def claim(self, connection: WaitingCaller, packet: Connect) -> bool:
         if self.lookup is None:

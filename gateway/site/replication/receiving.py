@@ -236,7 +236,7 @@ class Keeping:
                 self._send(member, encode(reply))
         self._write()
 
-    # -- what is landed here
+    # -- lines that land here
 
     def due(self, now: float) -> Line | None:
         """Return a line that is to be landed here now, or None."""

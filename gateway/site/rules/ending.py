@@ -113,7 +113,7 @@ class Ending:
             self._contacts.plan(time, partial(self._say, member, listener))
 
     def _say(self, member: str, listener: _Listener) -> None:
-        if self._listeners[member] is not listener:  # its link has ended
+        if self._listeners[member] is not listener:  # the member's link has ended
             return
         listener.is_due = False
         overs: list[Over] = []

@@ -63,7 +63,7 @@ class Windows:
             self._close(member, self._open[member])
 
     def _close(self, member: str, pending: list[_Pending]) -> None:
-        if self._open.get(member) is not pending:  # it was sent early
+        if self._open.get(member) is not pending:  # the queries were sent early
             return
         del self._open[member]
         calls, begin = self._calls[member], 0

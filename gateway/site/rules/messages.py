@@ -365,8 +365,7 @@ def _text(value: str) -> bytes:
 
 
 class _Reader:
-    """A reader with its position in a frame, after the kind. Raises IndexError for an empty frame.
-    """
+    """A reader of a frame, positioned after the kind. Raises IndexError for an empty frame."""
 
     def __init__(self, frame: bytes) -> None:
         self._frame = frame

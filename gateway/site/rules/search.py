@@ -121,7 +121,7 @@ class Search:
     def silent_from(self, contacts: Contacts, member: str) -> float:
         """Return the time from which a member without an answer counts as silent."""
         until = contacts[member].silent_from(self.asked, self.patience)
-        if member in self.busy and contacts[member].up:  # it may wait for a starting member
+        if member in self.busy and contacts[member].up:  # the member may wait for a starting one
             until = max(until, min(contacts.starting, self.patience))
         return until
 

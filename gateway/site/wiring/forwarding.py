@@ -151,7 +151,7 @@ class Forwarding:
                 quote(topic_filter),
             )
 
-    # -- for people
+    # -- figures for people
 
     def figures(self) -> dict[str, int]:
         """Return totals over all other members: filters, waiting messages, dropped messages, and
@@ -305,7 +305,7 @@ class _Port:
     def link_ended(self) -> None:
         self.forwarding.link_ended()
 
-    # -- what the member says
+    # -- calls from the member
 
     def open(self, queue: int, packet_bytes: int) -> None:
         self._engine.begin()
@@ -363,7 +363,7 @@ class _Port:
                 router.subscribe(session, wanted)
             broker.changes.subscriptions[session, topic_filter] = None
 
-    # -- what our broker says
+    # -- calls from our broker
 
     def sent(self, data: bytes) -> None:
         self.forwarding.sent(self.session.send_flow.flights.latest, data)

@@ -385,7 +385,7 @@ class Site:
         self._broker.hang_up(connection, *_UNSURE)
         self._broker.settle()
 
-    # -- for people
+    # -- figures for people
 
     def state_of(self, session: Session) -> str | None:
         """Return the special state of a session, for `onceway session list`."""

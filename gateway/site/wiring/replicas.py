@@ -274,7 +274,7 @@ class SiteCopies:
             lambda _: done(),
         )
 
-    # -- what others have left
+    # -- copies that land here
 
     def _land(self) -> None:
         """Bring a page of copies into the spool."""
@@ -331,7 +331,7 @@ class SiteCopies:
 
 
 class _Own:
-    """The spool of this gateway, as `Copying` sees it."""
+    """The spool of this gateway: the interface for `Copying`."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ class SiteRetained:
     def close(self) -> None:
         self._broker.retained.watch = None
 
-    # -- what is held here
+    # -- messages of this gateway
 
     def _watch(self, topic: str) -> None:
         number = self._broker.changes.number
@@ -121,7 +121,7 @@ class SiteRetained:
             retained.payload,
         )
 
-    # -- for people
+    # -- figures for people
 
     def figures(self) -> dict[str, int]:
         return {
@@ -129,7 +129,7 @@ class SiteRetained:
             "retained_left_out": self._left_out,
         }
 
-    # -- what others hold
+    # -- messages of other members
 
     def joined(self, member: str) -> None:
         since = self._apart.get(member, _Apart(self._before, 0)).since

@@ -89,7 +89,7 @@ class Listing:
         """Lock: a member prepares one list at a time for each other member."""
         self._counting: asyncio.Task[Mapping[str, Counts | None]] | None = None
 
-    # -- for people here
+    # -- answers for people
 
     async def counts(self) -> Mapping[str, Counts | None]:
         """Return the counts of each other member, None for one that does not answer. Concurrent
@@ -176,7 +176,7 @@ class Listing:
         finally:
             self._asked.pop(key, None)
 
-    # -- for the others
+    # -- answers for other members
 
     def received(self, member: str, frame: bytes) -> None:
         """Handle a frame of a member. Raises SiteError."""

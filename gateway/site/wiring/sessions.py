@@ -153,7 +153,7 @@ class SessionHolder:
             place.suspect = True
             move_rows(self._broker).places[key] = place.row(key)
 
-    # -- what there is
+    # -- reading
 
     def session(self, key: str) -> Session | None:
         """Return the session with this key, unless it has left or expired."""
@@ -212,7 +212,7 @@ class SessionHolder:
             return None
         return moved
 
-    # -- what changes
+    # -- changing
 
     def on_disk(self, done: Done) -> None:
         broker = self._broker
@@ -473,7 +473,7 @@ class SessionHolder:
             flow.commit = commit = broker.keep_flow(session)
             broker.when_on_disk(commit, lambda: done(True))
 
-    # -- what is over
+    # -- ending
 
     def _moved(self, key: str) -> None:
         for call in self._waiting.pop(key, ()):
