@@ -77,7 +77,7 @@ async def send(
 
 
 def _answer_to(device: str, correlation: bytes) -> bytes:
-    """Return the properties by which a board answers, without their length."""
+    """Return the properties by which a board answers, without the property length."""
     awaited = {
         PropertyId.RESPONSE_TOPIC: f"logs/{device}",
         PropertyId.CORRELATION_DATA: correlation,

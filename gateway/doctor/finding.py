@@ -17,7 +17,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence about one part."""
+    """A sentence about one part of the gateway."""
 
     part: str
     state: State

@@ -2,7 +2,7 @@
 
 In, from the link: received bytes, and the news that the connection is gone. Out, from the broker:
 bytes to send, or a request to close. TCP, TLS, WebSocket and the reliable link all implement
-exactly this.
+exactly this interface.
 """
 
 from collections.abc import Callable

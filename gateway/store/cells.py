@@ -80,7 +80,7 @@ def is_extra(block: Value) -> bool:
 
 
 def is_block(block: Value) -> bool:
-    """Whether these bytes are properties of a PUBLISH, without their length."""
+    """Whether these bytes are properties of a PUBLISH, without the property length."""
     if not isinstance(block, bytes) or not block:
         return block == b""
     try:

@@ -79,7 +79,7 @@ class Copies:
 
     @property
     def damaged(self) -> int:
-        """Number of changed rows that were set aside since the start. From any thread."""
+        """Number of changed rows that were set aside since the start. Any thread may read it."""
         return len(self._aside)
 
     def lines(self) -> list[LineRow]:

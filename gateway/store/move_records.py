@@ -227,7 +227,7 @@ def _is_set(value: Any) -> bool:
 
 
 def _properties(value: Any) -> bool:
-    """Return whether the value is properties of a PUBLISH, without their length."""
+    """Return whether the value is properties of a PUBLISH, without the property length."""
     if not isinstance(value, bytes) or len(value) > MAX_VARINT:
         return False
     if not value:

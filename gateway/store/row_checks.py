@@ -3,7 +3,7 @@ message, until it is sent; and for each retained message, will and message that 
 
 In: rows as the broker hands them to the writer. Out: CRC-32s over all cells of each row, and
 whether a row that was read still has the cells that were written. SQLite checks no value that it
-reads: without this, a bit that flips on the card becomes a signed reading.
+reads: without these checks, a bit that flips on the card becomes a signed reading.
 
 The spool. The CRCs of up to CHUNK rows make one row of `spool_check`, and these are written with a
 later commit: a page more at each commit would wear the card. So a row has its check EACH rows or

@@ -95,7 +95,7 @@ class Writer:
     @property
     def stalled_s(self) -> float:
         """Seconds for which the writer has neither finished nor tried anything; 0 while it is idle.
-        From any thread.
+        Any thread may read it.
         """
         since = self._busy_since
         return 0.0 if since is None else monotonic() - since

@@ -33,7 +33,7 @@ class SubBand:
     """The sub-band's name in the rules."""
 
     def holds(self, frequency: int, bandwidth: int) -> bool:
-        """Return whether a whole channel, with its bandwidth, lies inside. Both in Hz."""
+        """Return whether a whole channel, with its bandwidth, lies inside, both in Hz."""
         return self.low <= frequency - bandwidth // 2 and frequency + bandwidth // 2 <= self.high
 
 

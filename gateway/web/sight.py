@@ -48,7 +48,7 @@ def advice(section: PageSection | None) -> list[str]:
 
 
 class Sight:
-    """The part of the page that one user may see. whole: all of it."""
+    """The part of the page that one user may see. whole: whether the user may see everything."""
 
     def __init__(
         self, user: str, broker: Broker, readings: LastReadings, mirror: str | None, *, whole: bool

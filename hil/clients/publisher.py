@@ -13,7 +13,7 @@ In: broker, number of messages, size, QoS and rate. Out: JSON Lines on standard 
 
 If a connection attempt of paho (2.2.0) fails before one succeeds, paho publishes messages again
 that were already answered by PUBREC, instead of sending PUBREL: the second reset of the messages in
-flight cancels the first. The log of paho shows this.
+flight cancels the first. The log of paho shows the resets.
 
 Each message names its identity (user properties `incarnation` and `seq`). Only one message is in
 flight at a time, so the order stays even if one is refused. The session outlives the connection:

@@ -56,8 +56,8 @@ class Kind(BaseModel, ABC):
     """Whether the fault breaks the ingest, or leaves damage that only the ingest repairs."""
 
     on_real: ClassVar[bool] = False
-    """For kinds that break boards: whether a real board can be broken like this. A real board
-    cannot be cut at a counted point, and shows no internal state.
+    """For kinds that break boards: whether a real board can have the fault. A real board cannot be
+    cut at a counted point, and shows no internal state.
     """
 
     bounded: ClassVar[bool] = False

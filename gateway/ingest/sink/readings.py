@@ -235,7 +235,7 @@ class Readings:
         self, until: int, rows: Addition | None, based_on: int | None
     ) -> Addition | None:
         """Return the readings of rows that were added to `publications` after `covers`; None if
-        they must be made again from all of it.
+        they must be made again from all rows.
         """
         if self.covers is None:
             empty = self._both_were_empty(until if based_on is None else based_on)

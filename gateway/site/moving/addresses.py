@@ -30,9 +30,9 @@ of a gateway (`new_subscriptions.py`): its ASK is answered to it alone.
 AT_ONCE = 32
 """Largest number of notices in one publication."""
 NOTICE_BYTES = 512
-"""A publication of notices is shorter than this."""
+"""Upper bound of the bytes of a publication of notices."""
 ADDRESS_BYTES = 32
-"""An address makes a publication longer by less than this."""
+"""Upper bound of the bytes that an address adds to a publication."""
 _NOTICE = Struct(">BQI")
 
 

@@ -5,8 +5,8 @@ They were published before the exchange begins, and a subscription made meanwhil
 
 In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that get no
 message of such a gateway by their new filters, and ASK notices. The answer CUT follows all messages
-that were in the other gateway's queue, so it ends this. A session in this state is a `SessionMove`
-without a move: it is stored, and moves on, like any other.
+that were in the other gateway's queue, so it ends this state. A session in this state is a
+`SessionMove` without a move, and is stored and moved like other sessions.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     client: str = ""
     """Client that has published the message."""
     properties: bytes = b""
-    """Properties as in PUBLISH, without their length."""
+    """Properties as in PUBLISH, without the property length."""
     payload: bytes = b""
     """Payload; empty for a deletion."""
 
