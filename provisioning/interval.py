@@ -29,8 +29,8 @@ one, and the seconds in one.
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A sampling interval. text: what the user typed. command: payload for the board. seconds: time
-    between readings.
+    """A sampling interval. text: as typed. command: payload for the board. seconds: between
+    readings.
     """
 
     text: str

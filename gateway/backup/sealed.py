@@ -70,8 +70,8 @@ class SealedWriter(io.RawIOBase):
 
 
 class SealedReader(io.RawIOBase):
-    """The reader of an encrypted stream. Raises OncewayError if the stream is no backup, damaged or
-    cut off, or the passphrase is wrong.
+    """The reader of an encrypted stream. Raises OncewayError for another kind of file, a damaged or
+    cut stream, and a wrong passphrase.
     """
 
     def __init__(self, file: BinaryIO, passphrase: str) -> None:

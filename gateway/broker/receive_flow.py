@@ -103,9 +103,7 @@ class ReceiveFlow:
         return len(self.received) - self._earlier + self.unacknowledged
 
     def is_duplicate(self, identifiers: tuple[int, ...], sequence: int) -> bool:
-        """Whether one of these publications is a duplicate. sequence: that of a board's
-        publication.
-        """
+        """Whether one of these publications is a duplicate. sequence: the board's, if any."""
         mark = self.mark
         if mark is None or mark.is_below(sequence):
             return not self.received.keys().isdisjoint(identifiers) or (

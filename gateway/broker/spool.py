@@ -183,9 +183,7 @@ class Spool:
         return (utc - received) / 1_000_000
 
     def landed(self, lowest: int, oldest: Oldest | None = None) -> None:
-        """Note that the uplink has removed all rows below this id. oldest: arrival of the row with
-        this id.
-        """
+        """Note that the uplink has removed all rows below this id. oldest: its row's arrival."""
         self.lowest, self.oldest = lowest, oldest
         while self._parts and self._parts[0].last < lowest:
             self.full = False

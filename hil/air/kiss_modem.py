@@ -46,9 +46,7 @@ def unwrap(body: bytes) -> bytes:
 
 
 class Modem:
-    """The modem's firmware, sans-IO. say: callback with bytes for the host. air: callback with a
-    line for the ether.
-    """
+    """The modem's firmware, sans-IO. say: sends bytes to the host. air: sends the ether a line."""
 
     def __init__(self, say: Callable[[bytes], None], air: Callable[[str], None]) -> None:
         self._say = say

@@ -278,9 +278,7 @@ async def restart(
     start: Callable[[], Awaitable[None]],
     disk: LoopDisk | None = None,
 ) -> Evidence:
-    """Kill a program with SIGKILL, and restart it soon after. disk: a disk that loses its power,
-    too.
-    """
+    """Kill a program with SIGKILL, and restart it soon after. disk: it loses its power, too."""
     async with system.site.process_lock:
         evidence = await (cut_power(system, name, disk) if disk else kill(system, name))
         await asyncio.sleep(DOWN_S)

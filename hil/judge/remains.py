@@ -44,9 +44,7 @@ OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of
 LEAK = 8_000_000
 """Largest growth of a program's memory, in bytes. It grows by less than 0.2 MB in benches."""
 BUSY = {"gateway": 0.4, "uplink": 0.15}
-"""Largest share of a core in the second half of a program's life. Programs use a quarter of it in
-benches.
-"""
+"""Largest share of a core in a program's second half. In benches, programs use a quarter of it."""
 LEAST_LOOKS = 16
 """Smallest number of samples of a program for a comparison of the first half of its life with the
 last quarter.

@@ -35,7 +35,7 @@ class Seen:
     """Lists of devices in batches, with their identity."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
-    """Publications that a gateway had not landed at its end for good, with the time of its end."""
+    """Publications not landed at a gateway's final end, with the time of that end."""
     acknowledged: dict[Key, int] = field(default_factory=dict)
     """Times of a client's last answers."""
     released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -77,9 +77,7 @@ class Seen:
     batch_count: int = columns.FAR
     """Largest number of rows of a batch."""
     batch_age_s: float = 0.0
-    """Age, in seconds, of the oldest row at which a batch is cut, even with fewer rows than
-    `batch_count`.
-    """
+    """Age of its oldest row, in seconds, at which a small batch is cut."""
     nameless: Nameless = field(default_factory=Nameless)
     """Rows of clients without an identity."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
@@ -88,8 +86,7 @@ class Seen:
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes | None, str, Any]] = field(default_factory=list)
     landed: set[tuple[Key, bytes | None, str, Any]] = field(default_factory=set)
-    """Key, payload, origin and batch of each row that has landed; `conflicts` has the same cells.
-    """
+    """Key, payload, origin and batch of each row that has landed; `conflicts` has the same."""
     reworded: set[str] = field(default_factory=set)
     """Origins whose batches are copies with other payloads, made by a fault."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)

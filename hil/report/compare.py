@@ -20,9 +20,8 @@ GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "g
 
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the rows of the comparison: name, both values and the change. Of the benches, only
-    differences are rows. The change is in percent, if both values are numbers and the first is not
-    0.
+    """Yield the rows of the comparison; for the benches, only differences. The change is in
+    percent, if both values are numbers and the first is not 0.
     """
     for name in PLAIN:
         yield _row(name, one.get(name), other.get(name))

@@ -62,8 +62,7 @@ class Wire:
         page: int = UNO_PAGE,
     ) -> None:
         """orders: file descriptor to read orders from. real: the board's port may go away and come
-        back, as when a USB board loses its power. flash, page: file and address of the board's
-        identity page.
+        back. flash, page: file and address of the board's identity page.
         """
         self._flash, self._page = flash, page
         self._board_path = board

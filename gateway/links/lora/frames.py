@@ -61,9 +61,7 @@ class Header:
 
     @classmethod
     def from_frame(cls, frame: bytes) -> Self:
-        """Return the header of a frame. Raises FrameError if the length or the device number is
-        wrong.
-        """
+        """Return the header of a frame. Raises FrameError for a wrong length or device number."""
         if not OVERHEAD <= len(frame) <= LONGEST:
             raise FrameError(f"a frame of {len(frame)} bytes")
         if not _LOWEST_DEVICE <= frame[1] <= _HIGHEST_DEVICE:
