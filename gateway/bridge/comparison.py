@@ -1,7 +1,7 @@
 """Our retained messages, compared with those of the other broker.
 
-In: our retained messages, a survey of the other broker's, the agreements. Out: what each topic
-needs, and the topics that need nothing or cannot be helped.
+In: our retained messages, a survey of the other broker's, the agreements. Out: the step for each
+topic, and the topics that are equal or cannot cross.
 """
 
 from __future__ import annotations

@@ -75,9 +75,9 @@ _VERBS: dict[Event, str] = {"begins": "began", "ends": "ended", "goes on": "not 
 @dataclass(slots=True)
 class _Known:
     """One known problem. since: when the problem began. reported: time of the last message about
-    the problem; None before the first one, and after its end was reported. text: its words in that
-    message. away: since when the problem is absent. ends: how often its end was reported, each time
-    within RELAPSE_S after the previous one.
+    the problem; None before the first one, and after its end was reported. text: the problem's
+    words in the last message. away: since when the problem is absent. ends: how often its end was
+    reported, each time within RELAPSE_S after the previous one.
     """
 
     since: float

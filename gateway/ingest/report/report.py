@@ -34,12 +34,12 @@ REFUSED_DAYS = 7
 class FeedReport:
     """One gateway's store.
 
-    taken: number of the newest batch taken; landed: number of the newest batch that landed without
-    a gap, None if no batch of this feed is at the landing place or readable; held: why the feed
-    waits. For a gateway whose feeds cannot be listed, the feed's name is only the gateway's. rows:
-    number in the table now; doubles: duplicates left out; quarantine: number of its batches in
-    quarantine; at: time of the last rows (UTC). lag_s: age of the oldest batch that is not in the
-    table, in seconds; held_s: age of the wait.
+    taken: number of the newest ingested batch; landed: number of the newest batch that landed
+    without a gap, None if no batch of this feed is at the landing place or readable; held: why the
+    feed waits. For a gateway whose feeds cannot be listed, the feed's name is only the gateway's.
+    rows: number in the table now; doubles: duplicates left out; quarantine: number of its batches
+    in quarantine; at: time of the last rows (UTC). lag_s: age of the oldest batch that is not in
+    the table, in seconds; held_s: age of the wait.
     """
 
     feed: str

@@ -297,7 +297,7 @@ class Membership:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is this member that looks for boards without a session: the first by name of
+        """Whether this member looks for boards without a session: it is the first one by name of
         those in contact.
         """
         return all(self._name <= other for other in self._site.up)
