@@ -1,5 +1,7 @@
 """The limitations in docs/limitations.md: each test shows where a limit is."""
 
+from pathlib import Path
+
 import pytest
 
 from gateway.mqtt.packets import (
@@ -17,6 +19,8 @@ from gateway.site.rules.outbound_moves import OutboundMoves
 from tests.broker.harness import FOREVER
 from tests.site.wiring.test_forwarding import SOON_S, publisher, reader
 from tests.site.wiring.test_local_member import Sites
+from tests.site.wiring.test_replicas import kept
+from tests.site.wiring.test_retained import apart, know_the_time, retain, together, told
 
 
 @pytest.fixture
@@ -135,3 +139,47 @@ def test_third_member_may_have_its_messages_delivered_by_both_of_two_sessions(
     assert client.take(Connack).session_present
     assert [packet.payload for packet in client.take_all(Publish)] == [b"m"]
     assert [sites.members[name].site.suspect_answers for name in "ab"] == [1, 1]
+
+
+def test_copies_hold_the_spool_and_no_queue(tmp_path: Path) -> None:
+    """A session of a dead gateway is lost with its queue, also with `copies = 2`."""
+    pair = Sites("a", "b", copies=tmp_path)
+    session = reader(pair, "a", "t")
+    session.client.break_line()
+    pair.settle()
+    client = publisher(pair, "a")
+    client.publish("t", "for the session", 1)
+    client.publish("spool/x", "for the table", 1)
+    pair.pass_time(SOON_S)
+    assert kept(pair, "b") == [b"for the table"]
+    pair.part("a", "b")
+    assert not pair.connect("b", wait=20).take(Connack).session_present
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_lost_retained_message_is_not_reported_after_a_restart(
+    sites: Sites, restarted: bool
+) -> None:
+    know_the_time(sites, *sites.names)
+    apart(sites, "a")
+    retain(sites, "a", "t", "a")
+    retain(sites, "b", "t", "b")
+    if restarted:
+        sites.members["a"].power_cut()
+        know_the_time(sites, "a")
+    together(sites)
+    assert bool(told(sites, "a")) != restarted
+    assert told(sites, "b")
+
+
+def test_gateway_without_its_site_trusts_its_sessions(sites: Sites) -> None:
+    """Another one has a newer session of the client. This one no longer asks."""
+    sites.connect("a", wait=1).break_line()
+    sites.settle()
+    apart(sites, "a")
+    assert not sites.connect("b", wait=20).take(Connack).session_present
+    sites["a"].power_cut()  # and a start without the section: no `Site` is made
+    client = sites["a"].open()
+    client.send(Connect("c", Version.V5, False, properties=FOREVER))
+    answer = client.take(Connack)
+    assert (answer.reason, answer.session_present) == (0, True)
