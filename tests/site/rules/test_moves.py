@@ -13,11 +13,6 @@ from tests.site.rules.three import Site, begin_with, move_slowly, slow_commit
 from tests.site.sim_holder import Record, Session
 
 
-@pytest.fixture
-def site() -> Site:
-    return Site()
-
-
 def test_staying_client_causes_no_messages(site: Site) -> None:
     site.come("a")
     site.said.clear()

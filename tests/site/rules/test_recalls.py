@@ -1,15 +1,8 @@
 """Sessions that are called back (rule 9), on virtual time."""
 
-import pytest
-
 from gateway.site.rules.holder import Outcome
 from tests.site.rules.three import Site, assert_nothing_is_swallowed, begin_with, forget
 from tests.site.sim_holder import Record, Session
-
-
-@pytest.fixture
-def site() -> Site:
-    return Site()
 
 
 def test_undelivered_export_is_recalled(site: Site) -> None:
@@ -31,12 +24,7 @@ def test_undelivered_export_is_recalled(site: Site) -> None:
 
 
 def test_a_doubtful_session_is_looked_for_until_all_have_answered(site: Site) -> None:
-    site.come("a")
-    copy = dict(site.gateways["a"].disk)
-    site.come("b")
-    site.crash("a")
-    site.gateways["a"].restore(copy, set())
-    site.start("a")
+    site.move_and_restore()
     site.run(3.0)
     site.gateways["b"].paused = True
     site.run(2.0)

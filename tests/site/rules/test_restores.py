@@ -19,18 +19,8 @@ from tests.site.rules.three import (
 from tests.site.sim_holder import Record, Session
 
 
-@pytest.fixture
-def site() -> Site:
-    return Site()
-
-
 def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> None:
-    site.come("a")
-    copy = dict(site.gateways["a"].disk)
-    site.come("b")
-    site.crash("a")
-    site.gateways["a"].restore(copy, set())
-    site.start("a")
+    site.move_and_restore()
     site.run(6.0)
     assert site.place()[0] == "b"
 

@@ -12,11 +12,6 @@ from tests.site.rules.three import Site
 from tests.site.sim_holder import Record, Session
 
 
-@pytest.fixture
-def site() -> Site:
-    return Site()
-
-
 def test_a_silent_member_is_waited_for_at_most_a_second_and_the_answer_is_marked(
     site: Site,
 ) -> None:

@@ -13,11 +13,6 @@ from tests.site.rules.three import Site, assert_nothing_is_swallowed, begin_with
 from tests.site.sim_holder import Record, Session
 
 
-@pytest.fixture
-def site() -> Site:
-    return Site()
-
-
 def there_and_back_in_silence(site: Site) -> None:
     """Sessions at two members that name one another, each with an identifier of its own."""
     site.eager = 0.0

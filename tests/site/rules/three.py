@@ -38,6 +38,15 @@ class Site(World):
         self.client.connect(gateway, clean)
         self.run(seconds)
 
+    def move_and_restore(self) -> None:
+        """Move the session from a to b. Then start a with its store of before the move."""
+        self.come("a")
+        copy = dict(self.gateways["a"].disk)
+        self.come("b")
+        self.crash("a")
+        self.gateways["a"].restore(copy, set())
+        self.start("a")
+
     def silence(self, *members: str) -> None:
         """Cut these members off in both directions, and let all members notice."""
         for member in members:
