@@ -311,6 +311,7 @@ def contacts(site: Site, name: str) -> Contacts:
 
 
 def test_crashed_member_is_silent_once_its_lease_is_over(site: Site) -> None:
+    """To the others, a member of Onceway 0.2.0 that stops has crashed: it says nothing."""
     site.crash("b")
     site.run(0.05)
     site.come("a", ANSWER_S)
