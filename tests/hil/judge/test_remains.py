@@ -166,3 +166,14 @@ def test_program_that_never_waits_is_reported(share: float) -> None:
     wanted = ["gateway used 50% of a core in the second half of its life"]
     assert check([*run_of(3), *events]).reasons == (wanted if share == 0.5 else [])
     assert check([*run_of(3), *events[:7]]).reasons == []
+
+
+@pytest.mark.parametrize("hop", ["spool", "batch"])
+@pytest.mark.parametrize("rate", [5, 50])
+def test_program_may_compute_for_each_publication(hop: str, rate: int) -> None:
+    """All rows are repetitions of the first one: only their number counts here."""
+    events, hops = usage(7, [10] * 60, 0.6), run_of(3)
+    row = next(one for one in hops if (one.hop, one.event) == (hop, "publication"))
+    rows = [Event(t * S // rate, row.hop, row.event, row.data) for t in range(60 * rate)]
+    busy = "gateway used 60% of a core in the second half of its life"
+    assert (busy in check([*hops, *events, *rows]).reasons) is (rate == 5)
