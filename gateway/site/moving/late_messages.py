@@ -19,7 +19,6 @@ from gateway.site.moving.addresses import Address, Kind, Stage, address, share_n
 from gateway.site.moving.cuts import end_if_over, say
 from gateway.site.moving.session_move import SessionMove, move_of
 from gateway.site.moving.session_moves import moves_of
-from gateway.store.move_rows import OWN
 
 
 def send_on(core: Core, session: Session) -> None:
@@ -56,7 +55,7 @@ def _forward(
     assert move.forwarder is not None  # noqa: S101 - the caller has looked
     member = move.forwarder.member
     if not member:
-        _deliver_here(core, OWN, move.stage, run, flags, share, skip, count, commit)
+        _deliver_here(core, move.stage, run, flags, share, skip, count, commit)
     else:
         queue, extra = moves_of(core).queues[member], address(move.next_stage, share)
         deliver(core, queue, run, flags, extra, skip, count, commit, share)
@@ -68,7 +67,7 @@ def receive(core: Core, member: str, run: PublishRun, to: Address, share: str, c
     """
     if to.share and not share:
         _deal_again(core, run, to.share)
-    elif not _deliver_here(core, member, to.stage, run, _flags(run), share, 0, run.count, commit):
+    elif not _deliver_here(core, to.stage, run, _flags(run), share, 0, run.count, commit):
         _deal_again(core, run, to.share)
         say(core, [member], Kind.GONE, [to.stage])
 
@@ -82,14 +81,11 @@ def _deal_again(core: Core, run: PublishRun, number: int) -> None:
             redistribute(core, Undelivered(run, run.qos, share.name, 0, run.count))
 
 
-def receive_for_share(
-    core: Core, member: str, run: PublishRun, number: int, share: str, commit: int
-) -> None:
+def receive_for_share(core: Core, run: PublishRun, number: int, share: str, commit: int) -> None:
     """Handle messages that another gateway has sent for a shared subscription: they go to a
-    subscriber at this gateway, or else to one that has departed.
+    subscriber at this gateway, or else to one that has departed, or else to another gateway.
     """
-    if core.router.share(share) is not None:
-        forward(core, run, member, share, commit)
+    if _give_to_group(core, run, share, commit):
         return
     move = moves_of(core).departed_of(number)
     if move is not None and move.forwarder is not None:
@@ -99,20 +95,28 @@ def receive_for_share(
         _deal_again(core, run, number)
 
 
-def forward(core: Core, run: PublishRun, member: str, share: str | None, commit: int) -> None:
+def _give_to_group(core: Core, run: PublishRun, share: str, commit: int) -> bool:
+    """Give messages to a shared subscription. Return False if it has no subscriber at this gateway:
+    the sender may not know that the last one has left.
+    """
+    group = core.router.share(share)
+    if group is None or all(session.foreign for session in group.members):
+        return False
+    distribute(core, group, Undelivered(run, run.qos, share, 0, run.count), commit)
+    return True
+
+
+def forward(core: Core, run: PublishRun, member: str, commit: int) -> None:
     """Route a run that another gateway of the site forwards, only to clients of this gateway.
 
-    member: that gateway. share: filter of the only shared subscription that the run is for; "" if
-    that no longer exists at this gateway. commit: the commit that records the run as received.
+    member: that gateway. commit: the commit that records the run as received.
     """
     qos, topic = run.qos, core.router.routed(run.topic)
-    for route in topic.routes if share is None else ():
+    for route in topic.routes:
         if route.session.user != INSIDE:
             deliver_forwarded(core, route, run, qos, 0, run.count, commit)
-    for route in moves_of(core).routes(topic, member) if topic.moving and share is None else ():
+    for route in moves_of(core).routes(topic, member) if topic.moving else ():
         deliver_forwarded(core, route, run, qos, 0, run.count, commit)
-    if share and (found := core.router.share(share)) is not None:
-        distribute(core, found, Undelivered(run, qos, share, 0, run.count), commit)
 
 
 def deliver_forwarded(
@@ -136,7 +140,6 @@ def _flags(run: PublishRun) -> int:
 
 def _deliver_here(
     core: Core,
-    member: str,
     stage: Stage,
     run: PublishRun,
     flags: int,
@@ -167,5 +170,6 @@ def _deliver_here(
     else:
         part = run.part(skip, count)
         part.qos = qos
-        forward(core, part, member, share, commit)
+        if not _give_to_group(core, part, share, commit):
+            _deal_again(core, part, share_number(share))
     return True

@@ -148,9 +148,9 @@ def _act(
         receive(core, peer.member, run, to, peer.shares.get(to.share, ""), commit)
     elif identifiers:
         share = peer.shares.get(identifiers[0], "")
-        receive_for_share(core, peer.member, run, identifiers[0], share, commit)
+        receive_for_share(core, run, identifiers[0], share, commit)
     else:
-        forward(core, run, peer.member, None, commit)
+        forward(core, run, peer.member, commit)
 
 
 def _refuses(core: Core, run: PublishRun) -> ReasonCode | None:

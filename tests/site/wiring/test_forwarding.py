@@ -1,15 +1,18 @@
 """Messages published at one gateway of a site reach subscribers at another one, once."""
 
 import sqlite3
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gateway.broker.sys_topics import take_figures
 from gateway.config import MEMBER, Config, QueueSection
+from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import (
     Connack,
     Connect,
+    Disconnect,
     Packet,
     Publish,
     Subscribe,
@@ -167,6 +170,44 @@ def test_local_member_of_a_shared_subscription_is_preferred(sites: Sites) -> Non
     assert sorted(got[0] + got[2]) == [b"%d" % number for number in range(6)]
     assert got[0], "they take turns"
     assert got[2], "they take turns"
+
+
+def leaves(sites: Sites, member: Peer) -> None:
+    member.client.bring(encode(Unsubscribe(9, ["$share/g/t"]), Version.V5))
+
+
+def ends(sites: Sites, member: Peer) -> None:
+    packet = Disconnect(properties={PropertyId.SESSION_EXPIRY_INTERVAL: 0})
+    member.client.bring(encode(packet, Version.V5))
+
+
+def is_ended(sites: Sites, member: Peer) -> None:
+    sites["a"].end_session("reader-a")
+
+
+def begins_anew(sites: Sites, member: Peer) -> None:
+    sites.connect("c", "reader-a", clean=True, wait=0)
+
+
+@pytest.mark.parametrize("connected", [True, False])
+@pytest.mark.parametrize("end", [leaves, ends, is_ended, begins_anew])
+def test_shared_message_for_a_member_that_has_just_left_goes_to_another_one(
+    sites: Sites, end: Callable[[Sites, Peer], None], connected: bool
+) -> None:
+    """The gateway of the publisher hears later that the group has no member at a any more."""
+    first, other = (reader(sites, name, "$share/g/t") for name in "ac")
+    source = publisher(sites, "b")
+    if not connected:
+        other.client.break_line()
+        sites.settle()
+    end(sites, first)
+    for number in range(1, 21):
+        source.publish("t", str(number), 1)
+        sites.tick()
+    sites.pass_time(1)
+    again = Peer(sites, "c", "reader-c")
+    got = [*first.payloads, *other.payloads, *again.payloads]
+    assert sorted(got) == sorted(b"%d" % number for number in range(1, 21))
 
 
 def test_user_properties_and_expiry_and_retain_go_along(sites: Sites) -> None:

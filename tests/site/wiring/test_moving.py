@@ -12,7 +12,14 @@ from gateway.broker.session import Session
 from gateway.broker.topic import NOTICES
 from gateway.mqtt.encode import encode
 from gateway.mqtt.errors import ProtocolError
-from gateway.mqtt.packets import Connect, Publish, Subscribe, Subscription, Version
+from gateway.mqtt.packets import (
+    Connect,
+    Publish,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Version,
+)
 from gateway.mqtt.properties import PropertyId
 from gateway.site.moving import neighbours, notices
 from gateway.site.moving.addresses import AT_ONCE, Kind, Stage, encode_notices
@@ -330,6 +337,29 @@ def test_shared_messages_before_the_move_is_known_are_forwarded(dies: bool) -> N
         sites.join("a", "c")
     sites.pass_time(3)
     assert sorted(client.payloads) == [b"1", b"2", b"3", b"4"]
+    assert not open_moves(sites, sites.names)
+
+
+def test_late_shared_message_for_a_session_that_has_left_the_group_goes_to_another_one() -> None:
+    """The session leaves the group at its new place, while messages for it are on their way."""
+    sites = Sites(*NAMES)
+    source, client = publisher(sites, "c"), reader(sites, "a", "$share/g/t", client="c")
+    other = reader(sites, "c", "$share/g/t", client="other")
+    other.client.break_line()
+    client.client.break_line()
+    sites.settle()
+    client.client = sites["b"].open(answers=True)
+    moved = Connect("c", Version.V5, False, properties=FOREVER)
+    client.client.bring(encode(moved, Version.V5))
+    while "c" not in sites["b"].broker.sessions:
+        if not sites.step():
+            sites.tick()
+    for number in range(1, 21):
+        source.client.bring(encode(Publish("t", str(number).encode(), 1, number), Version.V5))
+    client.client.bring(encode(Unsubscribe(9, ["$share/g/t"]), Version.V5))
+    sites.pass_time(3)
+    other = Peer(sites, "c", "other")
+    assert sorted(client.payloads + other.payloads) == sorted(b"%d" % n for n in range(1, 21))
     assert not open_moves(sites, sites.names)
 
 
