@@ -54,7 +54,7 @@ def check(target: Target) -> Image | None:
             "this HEX file is not a firmware with the Onceway library: it has no signature, so the"
             " board would not greet",
             str(target.firmware),
-            "Was it built with an older library? Build it again; or write it all the same with"
+            "If it was built with an older library, build it again, or write it anyway with"
             " --foreign",
         )
     ports.look(target.port)

@@ -36,36 +36,37 @@ def mistakes(
     if silent_boards:
         found.append(
             f"acl: {_some('board', silent_boards)} can publish nothing, so every reading is"
-            ' refused. If not meant: write = ["sensors/%c/#"] in a section with boards = true'
+            ' refused. If this is not intended, add write = ["sensors/%c/#"] to a section with'
+            " boards = true"
         )
     others = [board for board in sorted(boards) if board not in silent_boards]
     if lost := [board for board in others if not _may_report(acl, sections, board)]:
         found.append(
             f"acl: {_some('board', lost)} can publish nothing below sensors/NAME/, so the readings"
-            ' of the firmware are refused. If not meant: write = ["sensors/%c/#"] in a section with'
-            " boards = true"
+            " of the firmware are refused. If this is not intended, add"
+            ' write = ["sensors/%c/#"] to a section with boards = true'
         )
     deaf = [
         name for name in sorted(boards) if not acl.may_subscribe(None, name, f"commands/{name}")
     ]
     if deaf:
         found.append(
-            f"acl: {_some('board', deaf)} may not read commands/NAME, so no command arrives. If not"
-            ' meant: read = ["commands/%c"] in a section with boards = true'
+            f"acl: {_some('board', deaf)} may not read commands/NAME, so no command arrives. If"
+            ' this is not intended, add read = ["commands/%c"] to a section with boards = true'
         )
     if silent_users:
         found.append(
-            f"acl: {_some('user', silent_users)} can publish nothing. If not meant: name them in"
-            " users, with write = [...]"
+            f"acl: {_some('user', silent_users)} can publish nothing. If this is not intended,"
+            " name them in users, with write = [...]"
         )
     if anonymous and all(acl.writes_nothing(None, client) for client in {"", *identifiers}):
         found.append(
             "acl: clients without a user name can publish nothing, and a listener accepts them. If"
-            ' not meant: a section with users = [""] and write = [...]'
+            ' this is not intended, add a section with users = [""] and write = [...]'
         )
     found += [
         f"acl, section {number}: a board is not a user, so denials for every user do not hold"
-        " for boards. If it should: boards = true, in addition to users"
+        " for boards. If they should hold, add boards = true to the section"
         for number, section in enumerate(sections, 1)
         if (section.deny_write or section.deny_read)
         and "*" in section.users

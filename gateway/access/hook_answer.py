@@ -58,9 +58,9 @@ def _fields(stream: BinaryIO) -> dict[bytes, list[bytes]]:
             return fields
         found = _FIELD.fullmatch(line)
         if found is None:
-            raise OddAnswer("a header field without a name")
+            raise OddAnswer("a header field has no name")
         fields.setdefault(found[1].lower(), []).append(found[2])
-    raise OddAnswer("too many header fields")
+    raise OddAnswer("it has too many header fields")
 
 
 def _read_body(stream: BinaryIO, fields: dict[bytes, list[bytes]]) -> None:
@@ -68,18 +68,18 @@ def _read_body(stream: BinaryIO, fields: dict[bytes, list[bytes]]) -> None:
     lengths = set(_list(fields.get(b"content-length", [])))
     coded, sized = b"transfer-encoding" in fields, b"content-length" in fields
     if (coded and not codings) or b"chunked" in codings[:-1]:
-        raise OddAnswer("no valid Transfer-Encoding")
+        raise OddAnswer("its Transfer-Encoding is not valid")
     if codings[-1:] == [b"chunked"]:
         _read_chunks(stream)
     elif coded and sized:
-        raise OddAnswer("a Content-Length beside another Transfer-Encoding")
+        raise OddAnswer("it has a Content-Length beside another Transfer-Encoding")
     elif coded or not sized:
         if len(stream.read(MOST_BYTES)) == MOST_BYTES:
-            raise OddAnswer("too long an answer")
+            raise OddAnswer("it is too long")
     else:
         length = lengths.pop() if lengths else b""
         if lengths or not re.fullmatch(rb"[0-9]{1,18}", length):
-            raise OddAnswer("no valid Content-Length")
+            raise OddAnswer("its Content-Length is not valid")
         _read_exactly(stream, int(length))
 
 
@@ -88,7 +88,7 @@ def _read_chunks(stream: BinaryIO) -> None:
     while True:
         found = re.fullmatch(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n", _line(stream))
         if found is None:
-            raise OddAnswer("no valid chunk")
+            raise OddAnswer("a chunk is not valid")
         size = int(found[1], 16)
         if not size:
             _fields(stream)
@@ -96,12 +96,12 @@ def _read_chunks(stream: BinaryIO) -> None:
         total += size
         _read_exactly(stream, size, total)
         if _line(stream) not in (b"\r\n", b"\n"):
-            raise OddAnswer("no valid chunk")
+            raise OddAnswer("a chunk is not valid")
 
 
 def _read_exactly(stream: BinaryIO, size: int, total: int = 0) -> None:
     if max(size, total) > MOST_BYTES:
-        raise OddAnswer("too long an answer")
+        raise OddAnswer("it is too long")
     if len(stream.read(size)) < size:
         raise CutOff
 

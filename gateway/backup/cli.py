@@ -44,7 +44,7 @@ restore_app = typer.Typer()
 
 @backup_app.command("backup")
 def backup(
-    file: Annotated[Path | None, typer.Argument(help="The file to make.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="The file to create.")] = None,
     to_landing: Annotated[
         bool,
         typer.Option("--to-landing", help="Store the backup at the landing place, not in a file."),
@@ -222,9 +222,9 @@ def restore(
 _TO_KNOW = (
     "never let the old machine run again as this gateway: erase its card",
     "messages of clients that were in flight may arrive twice; readings of boards do not",
-    "what the old machine received after the backup, and did not land, is on its card alone:"
-    " `onceway store check --data FOLDER` checks it",
-    "start it: sudo systemctl start onceway-gateway onceway-uplink",
+    "readings that the old machine received after the backup and did not land are only on its card:"
+    " `onceway store check --data FOLDER` checks the card's store",
+    "start the gateway: sudo systemctl start onceway-gateway onceway-uplink",
 )
 
 

@@ -91,7 +91,7 @@ def _unknown(packet: Publish, text: str, correlation: bytes) -> Answer | None:
 def _silent(device: str, wait_s: int, received: bool) -> OncewayError:
     if received:
         return OncewayError(
-            f"the board has the command, and has not answered within {wait_s} s",
+            f"the board has received the command, but has not answered within {wait_s} s",
             device,
             "Is its firmware built with OW_ANSWERS, and does its sketch call ow_mqtt_answer? Do the"
             f" access rules let it write to logs/{device}?",

@@ -91,7 +91,7 @@ async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:
 def _silent(device: str, wait_s: int, received: bool) -> OncewayError:
     if received:
         return OncewayError(
-            f"the board has the command, and has not answered within {wait_s} s",
+            f"the board has received the command, but has not answered within {wait_s} s",
             device,
             "Is its firmware built with OW_LOG_SIZE? Do the access rules let it write to"
             f" logs/{device}?",

@@ -167,8 +167,8 @@ class Boards:
             (
                 f"{name} contradicts",
                 f"{name}: sequence {found.sequence} arrived again with another payload"
-                f" ({found.count} since the gateway's start): it counts wrongly, or two boards have"
-                " one identity",
+                f" ({found.count} since the gateway's start): the board counts wrongly, or two"
+                " boards have one identity",
             )
             for name, found in self.last_publications.payload_conflicts.items()
             if monotonic - found.last < FORGET_US

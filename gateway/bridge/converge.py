@@ -374,7 +374,7 @@ class Convergence:
                 await _until(lambda: self._queue()[0] >= last and not link.tries_suspects())
         except TimeoutError:
             raise OncewayError(
-                "messages never stop waiting, so both brokers cannot be compared",
+                "the bridge's queue is never empty, so the brokers cannot be compared",
                 self._section.server,
             ) from None
         await link.far.settled()

@@ -70,9 +70,9 @@ class Counts:
         if other not in self._loops and len(self._loops) < _MOST_LOOPS:
             self._loops.add(other)
             log.warning(
-                "bridge %s: a message that had crossed this bridge came back by way of %s, topic"
-                " %s. It does not cross again, and neither does any other that comes back. Give"
-                " the bridges topics that do not meet: up, down and prefix of [[bridge]]",
+                "bridge %s: a message that had crossed this bridge came back through %s, topic"
+                " %s. No message that comes back crosses this bridge again. Give the bridges topics"
+                " that do not overlap: up, down and prefix of [[bridge]]",
                 self.bridge,
                 other,
                 quote(packet.topic),
@@ -93,7 +93,7 @@ class Counts:
                 "bridge %s: the same message has crossed %d times in %.0f s, topic %s. If no client"
                 " sends the message that often, another bridge returns it and drops user"
                 " properties: let that bridge use MQTT 5 (mosquitto: bridge_protocol_version"
-                " mqttv50), or give the bridges topics that do not meet",
+                " mqttv50), or give the bridges topics that do not overlap",
                 self.bridge,
                 _TIMES,
                 now - self._since,
@@ -106,7 +106,7 @@ class Counts:
         if self._throttle.allows(f"bridge {name} holds a message"):
             log.warning(
                 "bridge %s: this gateway has no room for a message from the other broker, topic %s."
-                " The other broker keeps it, and it is tried again every 1 to 30 s",
+                " The other broker keeps it, and the bridge tries again every 1 to 30 s",
                 name,
                 quote(topic),
             )

@@ -363,7 +363,7 @@ class Exchange:
         if packet.qos and suspects.guilty(identifier):
             suspects.forget_guilty(identifier)
             kind = "the other broker closes the connection at a message"
-            reason = f"{kind}: {TIMES} times, and each time the connection held without it"
+            reason = f"{kind}, {TIMES} times; without the message the connection stays open"
             if packet.retain:
                 self._crossings.never(packet.topic, digest(packet.payload, packet.properties))
             self._queue.put_aside(packet, kind, reason, received=True)

@@ -77,7 +77,7 @@ REMEDIES = {
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
     "aside": "List them with their reasons, then discard them or try again: sudo onceway bridge"
     " aside",
-    "dropped": "Mend the connection, or raise max_messages and max_bytes of the bridge",
+    "dropped": "Repair the connection, or raise max_messages and max_bytes of the bridge",
     "unconfirmed": "The log names them; find out why the other broker closes the connection",
     "not_taken": "The log names them and the reason: journalctl -u onceway-gateway",
     "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
@@ -116,7 +116,8 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
         text = f"{amount(item.not_taken, 'message')} from the other broker cannot be accepted here"
         found.append(("not_taken", text))
     if item.held:
-        found.append(("held", f"{wait(item.held)} for room here, from the other broker"))
+        text = f"{amount(item.held, 'message')} from the other broker cannot be stored here now"
+        found.append(("held", text))
     if item.error is None and is_late(item.oldest_s):
         text = f"{wait(item.waiting)}, the oldest for {item.oldest_s:.0f} s"
         found.append(("queue", text))

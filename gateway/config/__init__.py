@@ -143,25 +143,26 @@ def advice(config: Config) -> list[str]:
     """Return warnings about allowed but often unintended settings, each with a better one."""
     found = [
         f"listener {item.name}: accepts everyone who reaches this machine, without a password. If"
-        ' not meant: bind = "127.0.0.1:PORT", or anonymous = false and `onceway user add NAME`'
+        ' this is not intended, set bind = "127.0.0.1:PORT", or set anonymous = false and add users'
+        " with: onceway user add NAME"
         for item in config.listener
         if item.anonymous and not item.is_local
     ]
     if config.uplink is None and "spool" in config.model_fields_set:
         found.append(
-            "spool: there is no [uplink] to empty it, so nothing is kept there. If not meant:"
-            ' [uplink] with landing = "URL"'
+            "spool: there is no [uplink] to empty it, so nothing is kept there. If this is not"
+            ' intended, add [uplink] with landing = "URL"'
         )
     if config.uplink is None and config.site is not None and config.site.copies > 1:
         found.append(
-            "site.copies: there is no [uplink], so nothing is kept for it and nothing copied. If"
-            ' not meant: [uplink] with landing = "URL"'
+            "site.copies: there is no [uplink], so nothing is spooled and nothing copied. If this"
+            ' is not intended, add [uplink] with landing = "URL"'
         )
     name = config.gateway.name
     if config.uplink is not None and (poor := gateway_name.caution(name)):
         found.append(
-            f"gateway.name: {gateway_name.shown(name)!r} {poor}. For a new gateway: letters, digits"
-            " and '-'. One that has landed batches keeps its name"
+            f"gateway.name: {gateway_name.shown(name)!r} {poor}. For a new gateway, use letters,"
+            " digits and '-'. A gateway that has landed batches keeps its name"
         )
     loose = [
         item
@@ -171,14 +172,14 @@ def advice(config: Config) -> list[str]:
     if loose and config.access.identifiers == "any":
         found.append(
             "acl: %c is the client identifier, and access.identifiers lets a user choose any that"
-            " is free. So a user may publish as another's device; and where rules with %c let"
-            " several users read, only an identifier that is the user name, or begins with it and a"
-            ' colon, gets anything. For all: %u, or identifiers = "user name prefix"'
+            " is free. So a user may publish as another user's device. Where rules with %c let"
+            " several users read, only clients get messages whose identifier is the user name, or"
+            ' begins with it and a colon. Write %u for %c, or set identifiers = "user name prefix"'
         )
     page = config.page
     if page is not None and page.key is None and not is_local(page.bind):
         found.append(
-            f"page {page.bind}: passwords come unencrypted, unless a proxy stands before it. Give"
-            " certificate and key, or a loopback address"
+            f"page {page.bind}: passwords are sent unencrypted, unless a proxy encrypts them. Set"
+            " certificate and key, or bind a loopback address"
         )
     return found

@@ -117,7 +117,7 @@ def _what_to_write(problem: Any) -> str | None:
         return f"write [{name[0]}], in single brackets: there is one"
     if kind in ("model_type", "dict_type"):
         section = ".".join(part for part in problem["loc"] if isinstance(part, str))
-        return f"write the section [{section}], in a line of its own"
+        return f"write the section [{section}], on a line of its own"
     if kind == "list_type":
         return "write a list, in square brackets"
     if kind == "string_type":

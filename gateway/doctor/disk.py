@@ -89,7 +89,7 @@ def _wear(disk: Path) -> Iterator[Finding]:
         yield warning(
             "card",
             f"{disk.name} has used {min(steps, 10) * 10} % of its life",
-            "Plan to replace it: `sudo onceway store backup --to FILE` first",
+            "Back up with `sudo onceway store backup --to FILE`, and plan to replace the disk",
         )
     else:
         yield ok("card", f"{disk.name} has used at most {steps * 10} % of its life")

@@ -37,12 +37,12 @@ def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
     another process prepares.
     """
     if downloaded_jars() is None:
-        say("Downloading Delta's jars, and trying the ingest")
+        say("Downloading Delta's jars, and running the ingest once as a test")
         _practise(memory)
     jars = downloaded_jars()
     if jars is None:
         raise OncewayError(
-            "Delta's jars are missing after the practice run",
+            "Delta's jars are missing after the test run",
             hint="Run the command again, and read Spark's lines about the download",
         )
     say("Running the ingest on one batch, and storing Java's classes")

@@ -29,7 +29,7 @@ BY_WATCHDOG = (
     "The watchdog resets a board whose loop() takes more than 2 s without ow_mqtt_poll: look for a"
     " delay() or code that waits for a sensor. Or the sketch crashes, or a person presses its reset"
 )
-_BY_RESET = f"a reset, not its supply, begins each. {BY_WATCHDOG}"
+_BY_RESET = f"each start is a reset, not a failed supply. {BY_WATCHDOG}"
 
 _LINES = 3
 """Number of printed texts among damaged frames that cannot be an accident."""

@@ -157,7 +157,9 @@ class HomeAssistant:
         """Update a board, if the bundled firmware is another one."""
         listed = self._registry.registered().get(device, _UNKNOWN)
         if listed.firmware == self._newest(listed):
-            why: str | None = "it has the bundled firmware, or the registry knows none"
+            why: str | None = (
+                "the board has the bundled firmware, or the registry does not know its firmware"
+            )
         else:
             why = await self._writer.start("Home Assistant", "update", device, "", "", False)
         if why is not None and self._throttle.has_room():

@@ -130,9 +130,7 @@ def _connect(packet: Connect, _: int) -> bytes:
     if packet.password is not None:
         parts.append(encode_binary(packet.password))
     name = encode_string("MQIsdp" if version == Version.V3_1 else "MQTT")
-    _require(
-        not packet.bridge or version < Version.V5, "a bridge of MQTT 5 has no level of its own"
-    )
+    _require(not packet.bridge or version < Version.V5, "MQTT 5 has no protocol level for bridges")
     head = name + bytes((version | packet.bridge << 7, flags)) + pack_u16(packet.keep_alive)
     return _frame(0x10, head, _properties(packet.properties, version), *parts)
 

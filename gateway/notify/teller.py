@@ -60,7 +60,7 @@ class Teller:
             name: _Line(name, send, self._outbox, self._save, self._is_quiet)
             for name, send in ways.items()
         }
-        self.job = Job("notify", "problems are not looked at for notifications", LOOP_S)
+        self.job = Job("notify", "the problems to notify of cannot be determined", LOOP_S)
         self.jobs = [self.job, self._outbox.job]
         self._saving = asyncio.Lock()
         self._unsaved = False

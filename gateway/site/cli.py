@@ -74,7 +74,7 @@ def invite(
     name: NameArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="The file to make.", show_default="NAME.invitation"),
+        typer.Option("--output", "-o", help="The file to create.", show_default="NAME.invitation"),
     ] = None,
     hours: Annotated[
         int, typer.Option(min=1, max=720, help="How long the invitation is valid.")
@@ -82,7 +82,7 @@ def invite(
     address: Annotated[
         str | None,
         typer.Option(
-            help="HOST:PORT where the others reach it: all members take it over when it joins."
+            help="HOST:PORT of the new gateway: all members add it to their lists when it joins."
         ),
     ] = None,
     config: ConfigOption = None,

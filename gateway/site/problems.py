@@ -15,7 +15,7 @@ def copies_problems(copies: dict[str, Any]) -> list[str]:
         found.append("there is no room for copies of other members (site.copies_bytes, the disk)")
     if damaged := copies.get("copies_damaged"):
         found.append(
-            f"the disk has changed copies of other members' messages: {damaged:,} do not land, and"
-            " stay in the table copy_damaged of DATA/copies.db (the log names them)"
+            f"the disk has corrupted copies of other members' messages: {damaged:,} do not land,"
+            " and stay in the table copy_damaged of DATA/copies.db (the log names them)"
         )
     return found

@@ -45,28 +45,28 @@ RULES = (
     Rule(
         "message",
         "length(body) % max(count, 1)",
-        "a message that is not as long as it says",
+        "a message whose length differs from its length field",
     ),
     Rule("subscription", _NO_SESSION, "a subscription without a session"),
     Rule("flow", _NO_SESSION, "a flow without a session"),
     Rule("journey", _NO_SESSION, "a session move without a session"),
-    Rule("queue", f"{_NO_SESSION} AND share = ''", "a place in a queue without a session"),
+    Rule("queue", f"{_NO_SESSION} AND share = ''", "a queue entry without a session"),
     Rule(
         "queue",
         "message NOT IN (SELECT id FROM message)",
-        "a place in a queue whose message is gone",
+        "a queue entry whose message is gone",
     ),
     Rule(
         "queue",
         "EXISTS (SELECT 1 FROM message WHERE id = queue.message AND"  # noqa: S608 - a text of ours
         f" (skip + queue.count > message.count OR NOT ({SIZE})))",
-        "an impossible place in a queue",
+        "an impossible queue entry",
     ),
     Rule(
         "queue",
         "EXISTS (SELECT 1 FROM queue AS other WHERE other.session = queue.session AND other.first >"
         " queue.first AND other.first < queue.first + queue.count)",
-        "a place in a queue that reaches into the next",
+        "a queue entry that overlaps the next one",
     ),
     Rule(
         "mark",
@@ -89,7 +89,7 @@ CELLS = tuple(
 )
 """Rules for rows with an impossible value in a cell."""
 
-LEFT_BEHIND = Rule("queue", _NO_SESSION, "a place in a queue without a session")
+LEFT_BEHIND = Rule("queue", _NO_SESSION, "a queue entry without a session")
 """Messages from shared subscriptions that wait for other members after their session has ended. In
 a store that has lost sessions, such a message may have been delivered already.
 """

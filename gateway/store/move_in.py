@@ -164,7 +164,7 @@ class _Import:
         if len(self._messages) >= self._order.most_messages:
             raise Unfit("it has more messages than it announced")
         if len(body) % count:
-            raise Unfit("a message is not as long as it says")
+            raise Unfit("the length of a message differs from its length field")
         number = self._order.first_message + len(self._messages)
         message = number, topic, retain, count, properties, self._time(expires), body
         row = row_number(message)
@@ -175,18 +175,18 @@ class _Import:
         self, first: int, count: int, message: int, skip: int, flags: int, extra: bytes, share: str
     ) -> None:
         if not self._unsent or message > len(self._messages) or first < self._next:
-            raise Unfit("a place in its queue is invalid")
+            raise Unfit("an entry of its queue is invalid")
         self._queued += count
         if self._queued > self._order.most_queued:
             raise Unfit("more waits in it than a queue may hold (limits.queue_messages)")
         length, size, row = self._messages[message - 1]
         if skip + count > length:
-            raise Unfit("a place in its queue is longer than its message")
+            raise Unfit("an entry of its queue is longer than its message")
         if first > self._unsent:  # a number is sent only when the disk knows all earlier ones
             if self._next <= self._unsent:
                 self._flow_begins(first)
             elif first != self._next:
-                raise Unfit("a place in its queue is missing")
+                raise Unfit("an entry of its queue is missing")
         self._next = first + count
         self._put("queue", self._order.session, first, count, row, skip, flags, extra, share, size)
 

@@ -85,7 +85,7 @@ class SessionImport:
     """First free message id."""
     most_messages: int
     most_queued: int
-    """Largest number of places in the session's queue; several may refer to one message."""
+    """Largest number of entries in the session's queue; several may refer to one message."""
     most_subscriptions: int
     me: str
     """The name of this gateway."""

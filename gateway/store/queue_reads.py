@@ -18,7 +18,7 @@ DELIVERY = (
 )
 """The columns of a `StoredDelivery`."""
 PLAUSIBLE = f"queue.first BETWEEN 1 AND {HIGHEST} AND queue.count BETWEEN 1 AND {MOST}"
-"""SQL: whether the numbers of a queue place are plausible."""
+"""SQL: whether the numbers of a queue entry are plausible."""
 SIZE = (
     "size BETWEEN length(body) / max(message.count, 1) AND length(body) / max(message.count, 1)"
     " + length(properties) + length(CAST(topic AS BLOB)) + 2"
@@ -43,15 +43,15 @@ WHOLE = (
     " AND (share = '' OR is_text(CAST(share AS BLOB)))"
     f" AND {FITS}"
 )
-"""SQL: whether a queue place and its message make valid PUBLISH packets. For a connection prepared
+"""SQL: whether a queue entry and its message make valid PUBLISH packets. For a connection prepared
 by `teach`. The check must be fast for a million rows at a start; `cells.py` finds other faults.
 """
 UNSOUND = f"NOT EXISTS (SELECT 1 FROM message WHERE id = queue.message AND {WHOLE})"  # noqa: S608
-"""SQL: whether a queue place cannot be sent, because the place or its message is damaged, or the
+"""SQL: whether a queue entry cannot be sent, because the entry or its message is damaged, or the
 message is missing.
 """
 _PAGE = DELIVERY.replace("queue.share", "iif(message.id IS NULL, '', queue.share)")
-"""Columns with NULL for the message of a place that cannot be sent: readers of a page check the
+"""Columns with NULL for the message of an entry that cannot be sent: readers of a page check the
 topic (`gateway/broker/queue_pages.py`).
 """
 _SOUND = f"LEFT JOIN message ON message.id = queue.message AND {WHOLE}"
@@ -62,7 +62,7 @@ _OTHERS = (
 
 
 class DamagedPlace(Exception):
-    """A place of a queue has impossible numbers, so the position of later places is unknown."""
+    """An entry of a queue has impossible numbers, so the position of later entries is unknown."""
 
 
 def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
@@ -82,7 +82,7 @@ def _page(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         first, count = row[:2]
         if not (type(first) is type(count) is int and 0 < count <= MOST and first <= HIGHEST):
             raise DamagedPlace(
-                f"a place of its queue is damaged: {count!r} messages from {first!r}"
+                f"an entry of its queue is damaged: {count!r} messages from {first!r}"
             )
         rows.append(row)
         topic, *_, properties, _, body = row[-6:]

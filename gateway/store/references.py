@@ -6,7 +6,7 @@ each reference is checked here, at every start (`recovery.py`), by `onceway stor
 salvage. `queue_reads.py` checks the references of a queue again when it reads a page of it.
 
     subscription, flow, `journey`, queue → session
-    queue → message, as many publications as the place says, each valid in a PUBLISH
+    queue → message, as many publications as the entry says, each valid in a PUBLISH
     queue                              numbers without a gap; from the next one to send on, in
                                        sessions that existed at a start or a stop
     a cell of a row                    its rule (`cells.py`, `meta.py`)
@@ -53,7 +53,7 @@ a person has discarded.
 
 
 SWEPT = "swept"
-"""Key in `meta`: the number of the start that wrote it. Since then each commit deletes the places
+"""Key in `meta`: the number of the start that wrote it. Since then each commit deletes the rows
 whose messages it records as acknowledged, unless an older version was started later.
 """
 
@@ -89,7 +89,7 @@ _MESSAGES = f"""
     FROM queue LEFT JOIN message ON message.id = queue.message
     WHERE ({WHOLE}) IS NOT TRUE GROUP BY session, what
 """  # noqa: S608 - texts of ours
-_DAMAGED = "a place of its queue is damaged"
+_DAMAGED = "an entry of its queue is damaged"
 _PLACES = f"""
     SELECT queue.session, max(first + count)
         - total(first + count - max(first, coalesce(next, 1)))
@@ -205,8 +205,8 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     """Check the references of existing sessions, except those that the next start ends anyway."""
     noted = _with_flows(database)
     found = [
-        (session, _words(problem, places, int(count)))
-        for session, problem, places, count in database.execute(_MESSAGES)
+        (session, _words(problem, entries, int(count)))
+        for session, problem, entries, count in database.execute(_MESSAGES)
     ]
     found += [
         # a gap longer than the queue means a wrong number
@@ -236,12 +236,12 @@ def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
     return missing
 
 
-def _words(problem: str, places: int, count: int) -> str:
+def _words(problem: str, entries: int, count: int) -> str:
     if problem == "gone":
         return f"the content of {amount(count, 'message')} of its queue is gone"
     if problem == "length":
         return f"{amount(count, 'message')} of its queue with a wrong length"
-    return _DAMAGED if places == 1 else f"{places:,} places of its queue are damaged"
+    return _DAMAGED if entries == 1 else f"{entries:,} entries of its queue are damaged"
 
 
 def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
@@ -249,35 +249,34 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
     flow counts as sent, whose messages are neither in flight nor acknowledged.
     """
     swept = _are_swept(database)
-    for session, following, flying, released, places in _begun(database):
+    for session, following, flying, released, entries in _begun(database):
         missing = set(flying)
-        for first, count in places:
+        for first, count in entries:
             missing -= _identifiers(first, count, following)
         if missing:
             yield session, f"{amount(len(missing), 'message')} in flight, and gone from the store"
-        if swept and (idle := _idle(following, flying | released, places)):
-            yield (
-                session,
-                f"{amount(len(idle), 'place')} of its queue neither in flight nor to be sent",
-            )
+        if swept and (idle := _idle(following, flying | released, entries)):
+            count = amount(len(idle), "entry", "entries")
+            yield session, f"{count} of its queue neither in flight nor to be sent"
 
 
 def _begun(
     database: sqlite3.Connection,
 ) -> Iterator[tuple[int, int, set[int], set[int], list[tuple[int, int]]]]:
-    """Yield each session with messages in flight or places before the next one to send: its number,
-    the number of that message, identifiers in flight, released identifiers, and those places.
+    """Yield each session with messages in flight or entries before the next one to send: its
+    number, the number of that message, the identifiers in flight, the released identifiers, and
+    those entries.
     """
     for session, following, sent, released in database.execute(
         f"SELECT session, next, sent, released FROM flow WHERE {_FLOW} AND (length(sent) > 0 OR"  # noqa: S608
         " EXISTS (SELECT 1 FROM queue WHERE queue.session = flow.session AND first < next))"
         " AND session IN (SELECT id FROM session)"
     ).fetchall():
-        places = database.execute(
+        entries = database.execute(
             f"SELECT first, count FROM queue WHERE session = ? AND first < ? AND {PLAUSIBLE}",  # noqa: S608
             (session, following),
         ).fetchall()
-        yield session, following, set(unpack_ids(sent)), set(unpack_ids(released)), places
+        yield session, following, set(unpack_ids(sent)), set(unpack_ids(released)), entries
 
 
 def _identifiers(first: int, count: int, following: int) -> set[int]:
@@ -286,11 +285,11 @@ def _identifiers(first: int, count: int, following: int) -> set[int]:
     return {packet_id(number) for number in range(first, end)}
 
 
-def _idle(following: int, needed: set[int], places: list[tuple[int, int]]) -> list[int]:
+def _idle(following: int, needed: set[int], entries: list[tuple[int, int]]) -> list[int]:
     """Return the first numbers of sent rows of `queue` without a needed identifier."""
     return [
         first
-        for first, count in places
+        for first, count in entries
         if first + count <= following and not needed & _identifiers(first, count, following)
     ]
 
@@ -302,13 +301,13 @@ def _are_swept(database: sqlite3.Connection) -> bool:
 
 
 def sweep(database: sqlite3.Connection) -> None:
-    """Delete the places of acknowledged messages, which an older version may have kept, and record
-    that none is left.
+    """Delete the queue entries of acknowledged messages, which an older version may have kept, and
+    record that none is left.
     """
-    for session, following, flying, _, places in _begun(database):
+    for session, following, flying, _, entries in _begun(database):
         database.executemany(
             "DELETE FROM queue WHERE session = ? AND first = ?",
-            [(session, first) for first in _idle(following, flying, places)],
+            [(session, first) for first in _idle(following, flying, entries)],
         )
     database.execute(
         "INSERT OR REPLACE INTO meta SELECT ?, value FROM meta WHERE key = 'boot'", (SWEPT,)
@@ -348,14 +347,14 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
         ):
             found.setdefault(session, []).append(f"{amount(count, 'row')} in {table}")
     return [
-        Missing(f"session {session} is gone, and has left {', '.join(rows)}", "stray", session)
+        Missing(f"session {session} is gone, but not its {', '.join(rows)}", "stray", session)
         for session, rows in found.items()
     ]
 
 
 def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Yield forwarders without the place of their session; a start ends them. Yield sessions with
-    the `journey` row of a forwarder, and forwarders with the row of a session.
+    """Yield forwarders without the member that has their session; a start ends them. Yield sessions
+    with the `journey` row of a forwarder, and forwarders with the row of a session.
     """
     for (session,) in database.execute(
         f"SELECT id FROM session WHERE {_IS_FORWARDER} AND expiry > 0"  # noqa: S608 - a text of ours

@@ -15,7 +15,7 @@ table, in order. A row whose number has changed is detected there, because its n
 have adjacent numbers.
 
 Messages. The number of a row of `message` is the broker's number and BITS bits of a CRC over the
-other cells, which costs no page. A place of a queue names its message by that number, so neither
+other cells, which costs no page. A queue entry names its message by that number, so neither
 another content nor another message can take its place. One change in a million passes.
 
 Other contents. Retained messages, wills and messages that are set aside have a CRC-32 each in

@@ -105,7 +105,7 @@ def check(spool: Spool, landing: Landing) -> None:
                 landing.url,
                 "If this is the only gateway with this name, run `onceway uplink claim`.",
             )
-        present = f"host {mark.host}, since {mark.since}" if mark else "which is just taking it"
+        present = f"host {mark.host}, since {mark.since}" if mark else "which is claiming it now"
         raise OwnedByAnother(
             f"the gateway name {origin.gateway} belongs to another gateway here ({present})",
             landing.url,

@@ -228,7 +228,7 @@ def unknown(spool: Spool, device: str, sequence: int) -> str:
     lost = [cut.number for cut, keys in spool.landed_batches() if unpack(keys) is None]
     names = f"{', '.join(map(str, lost[:_LOST]))}{', ...' if len(lost) > _LOST else ''}"
     within = (
-        f", or it is in a batch of which the store has lost the list of readings ({names}). See:"
+        f", or it is in a batch whose list of readings the store has lost ({names}). See:"
         " onceway store check"
         if lost
         else ""

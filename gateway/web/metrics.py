@@ -107,7 +107,7 @@ _SITE_COUNTERS = {
     "moved_in": "Sessions that moved here from another member",
     "moved_out": "Sessions that moved to another member",
     "released": "Packet identifiers that another member released for a client here",
-    "lost": "Messages that waited for sessions which a newer one at another member replaced",
+    "lost": "Messages of sessions that a newer session at another member has replaced",
     "superseded": "CONNECTs that waited for other members when their client connected again",
     "marked": "Answers with a suspect session: a message published again may be in the spool twice",
     "forward_dropped": "Messages for other members that were dropped because too many waited",
@@ -119,12 +119,12 @@ _SITE_GAUGES = {
     "filters": "Filters of clients at other members",
     "followers": "Moved sessions for which messages may still arrive here",
     "forward_waiting": "Messages that wait until another member has them",
-    "retained_waiting": "Retained messages that another member, to which there is a link, may lack",
+    "retained_waiting": "Retained messages that a member with a link may not have yet",
     "in_doubt": "Sessions here that may not be the newest of their clients",
 }
 _COPIES_GAUGES = {
-    "copies_kept_bytes": "Bytes that are kept here of other members' spools",
-    "copies_damaged": "Copies that the disk has corrupted, and that do not land, since the start",
+    "copies_kept_bytes": "Bytes of other members' spools that are kept here",
+    "copies_damaged": "Replicated rows of other members that this disk has corrupted",
     "copies_full": "1 while other members' copies wait for room here (site.copies_bytes, the disk)",
     "copies_behind": "Rows of the spool that are neither on a second disk nor landed",
     "copies_refusing": "1 while messages are refused because no other member accepts copies",
@@ -227,20 +227,20 @@ def _traffic(source: Source) -> Iterator[Metric]:
     pauses = dict.fromkeys([*Bound, "for_good"], 0) | statistics.pauses
     yield _counters(
         "turned_away",
-        "Connections ended because a publication was refused for now, by the bound without room",
+        "Connections ended because a publication was refused for now, by the bound it reached",
         "bound",
         pauses,
     )
     waiting = source.broker.pauses.waiting(source.broker.now)
     yield _gauges(
         "publishers_paused",
-        "Clients that are not read for a while because a publication was refused",
+        "Clients that are paused because a publication was refused",
         "bound",
         dict.fromkeys(pauses, 0) | {key or "for_good": n for key, n in waiting.items()},
     )
     yield _counter(
         "rests",
-        "Times that a client was not read for a while because its user published too fast",
+        "Pauses of clients because their user published too fast",
         statistics.quota_pauses,
     )
     yield _counter(

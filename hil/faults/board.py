@@ -126,7 +126,7 @@ class BoardPowerCutInTurn(Strike):
     begins to listen for the answer, or has heard it. Successive faults take successive steps.
     """
 
-    text: ClassVar[str] = "power cut in a turn"
+    text: ClassVar[str] = "power cut in a turn of a radio board"
     air: ClassVar[Literal["only"]] = "only"
     kind: Literal["board-power-cut-in-turn"]
 

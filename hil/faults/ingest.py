@@ -164,7 +164,7 @@ class IngestStop(IngestFault):
         if code != 0 or not saved or not ingested:
             return None
         return Evidence(
-            f"process {child.pid} ended and had saved {saved[-1]}; then it took {newest} batches"
+            f"process {child.pid} ended and had saved {saved[-1]}; then it read {newest} batches"
             f" with {rows} publications again",
             {"pid": child.pid, "snapshot": saved[-1], "batches": newest, "rows": rows},
         )
@@ -202,6 +202,6 @@ class IngestTwice(Kind):
             return None
         ingested = sum(progress.batches().values())
         return Evidence(
-            f"process {second.pid} has taken {ingested} batches as well",
+            f"process {second.pid} has read {ingested} batches as well",
             {"pid": second.pid, "batches": ingested},
         )

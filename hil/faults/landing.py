@@ -155,7 +155,7 @@ class BatchReworded(BatchCopy):
     set the others aside.
     """
 
-    text: ClassVar[str] = "batch landed in other words"
+    text: ClassVar[str] = "batch landed again with other payloads"
     kind: Literal["batch-reworded"]
     harm: ClassVar[Copy] = "reworded"
 
@@ -165,6 +165,6 @@ class BatchReworded(BatchCopy):
         if not await self.put_aside(fault, system, system.site.folder.conflicts, before + rows):
             return None
         return Evidence(
-            f"batch {batch} with {rows} publications, whose second wording was put aside",
+            f"batch {batch} with {rows} publications, whose second payloads were put aside",
             {"batch": batch, "rows": rows},
         )

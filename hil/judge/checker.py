@@ -171,7 +171,7 @@ def check(events: Iterable[Event]) -> Result:
             if not seen.silences.excuse(key.device, t)
         ]
         + [
-            f"{end} answered by {count} {packet.upper()} what the other end had not sent"
+            f"{end} sent {count} {packet.upper()} for packets that the other end had not sent"
             for (end, packet), count in sorted(seen.unexpected_answers.items())
         ]
     )

@@ -203,7 +203,7 @@ class Clocks:
         if record.time is None:
             return None if record.error is None else "it states an error without a time"
         if record.error is None:
-            return "it does not say how far its time may be wrong"
+            return "it does not state the error of its time"
         line = self._lines[device]
         life = line.life(sampled)
         welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
@@ -216,8 +216,8 @@ class Clocks:
         most = ROUNDED * (EARLY_NS + (farthest + lost) // DRIFT + S)
         if not least <= record.error * S <= most:
             return (
-                f"it says that its time may be wrong by {record.error} s, "
-                f"and must say {max(least, 0) / S:.1f} to {most / S:.1f}"
+                f"its stated error of the time is {record.error} s, but must be "
+                f"{max(least, 0) / S:.1f} to {most / S:.1f} s"
             )
         return None
 

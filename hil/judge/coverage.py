@@ -17,12 +17,12 @@ AFTER_WRITE = "after an EEPROM write"
 
 RECEIVED = "received, not committed"
 COMMITTED = "committed, not acknowledged"
-ACKNOWLEDGED = "acknowledged, the next commit to come"
+ACKNOWLEDGED = "acknowledged, before the next commit"
 RECORDED = "recorded by a subscriber, not released"
-RELEASED = "released to a subscriber, the next commit to come"
-DATA = "data landed, manifest to come"
-LANDED = "manifest landed, rows to be deleted"
-DELETED = "rows deleted, the next batch to come"
+RELEASED = "released to a subscriber, before the next commit"
+DATA = "data landed, before the manifest"
+LANDED = "manifest landed, before the rows are deleted"
+DELETED = "rows deleted, before the next batch"
 AT_WRITE, AT_SYNC, AT_LINE = "before a write to disk", "after a sync", "before a write to a line"
 AT_SENDING, AT_SENT = "when it begins to send its turn", "when it has sent its turn"
 AT_LISTENING, AT_HEARD = "when it begins to listen", "when it has heard the answer"
@@ -38,10 +38,10 @@ IN_MICRO_BATCH = (
     "before its end is noted",
 )
 
-NO_ACK_BEFORE_COMMIT = "nothing is acknowledged before it is on disk"
+NO_ACK_BEFORE_COMMIT = "a message is acknowledged only after it is on disk"
 ONCE = "a message that is sent again is accepted once"
 NO_FORGERY = "an answer before its commit would be noticed"
-WHOLE = "a commit is there as a whole, or not at all"
+WHOLE = "a commit is stored as a whole, or not at all"
 OF_COMMIT = {RECEIVED: NO_ACK_BEFORE_COMMIT, COMMITTED: ONCE, ACKNOWLEDGED: NO_FORGERY}
 OF_WRITE = {
     IN_WRITE: "a torn slot is not a publication",
@@ -67,7 +67,7 @@ GUARDS: dict[str, dict[str, str]] = {
         IN_MICRO_BATCH, "a repeated micro-batch adds nothing, and leaves nothing out"
     ),
     "power cut of the centre": dict.fromkeys(
-        IN_MICRO_BATCH, "what a power cut took from the tables is ingested again, and only that"
+        IN_MICRO_BATCH, "rows lost in a power cut, and no others, are ingested again"
     ),
     "kill -9 of the uplink": {
         DATA: "rows stay until their batch is published",
@@ -78,7 +78,7 @@ GUARDS: dict[str, dict[str, str]] = {
     "power cut at an EEPROM write of the exchange": OF_WRITE,
     "power cut in an exchange": OF_EXCHANGE,
     "power cut at a byte of the exchange": OF_EXCHANGE,
-    "power cut in a turn": {
+    "power cut in a turn of a radio board": {
         AT_SENDING: "a journalled publication is sent in a new session",
         AT_SENT: "a publication accepted without an answer is delivered only once",
         AT_LISTENING: "no nonce is used twice",

@@ -505,7 +505,7 @@ class Seen:
             return None if sent else "its payload differs from the sent one"
         wanted = board.records or ()
         if found.records is None or not says(found.records, wanted):
-            return f"it says {_records_text(found.records)}, but must say {_records_text(wanted)}"
+            return f"its payload says {_records_text(found.records)}, not {_records_text(wanted)}"
         if board.sampled is None:
             return None
         # a later sending may lack its time: each form has an arrival of its own
@@ -564,7 +564,7 @@ def _at_hop(event: Event) -> Sighting:
 
 def _records_text(records: Sequence[Record] | None) -> str:
     if records is None:
-        return "nothing that is SenML"
+        return "no SenML"
     return ", ".join(
         f"{one.name}={one.content} {one.unit or ''}".rstrip() for one in records if not of_link(one)
     )

@@ -323,7 +323,7 @@ class _Model:
         if self.asked is None or (
             message.acknowledged is not None and message.acknowledged < self.asked
         ):
-            yield "got a message completed before its subscription", named
+            yield "got a message that was acknowledged before the subscription", named
         yield from self._flagged(key, message, data, named)
         if data["qos"] == 2:
             self.unfinished.add(data["id"])
@@ -348,14 +348,14 @@ class _Model:
     ) -> Iterator[Fault]:
         again = data["again"] or (data["qos"] == 1 and self._was_sent(key, message))
         if data["retain"]:
-            yield "got with RETAIN a message published without it", named
+            yield "got with RETAIN a message that was published without RETAIN", named
         if data["dup"] and not (data["qos"] and (again or self.resumed)):
             yield "got with DUP a message not sent to it before", named
         if again and data["qos"] and not data["dup"]:
             yield "got again without DUP", named
         if data["under_way"] > self.subscriber.receive_maximum:
             most = self.subscriber.receive_maximum
-            yield f"got more than the {most} messages at once that it takes", named
+            yield f"got more messages at once than its Receive Maximum of {most}", named
 
     def _was_sent(self, key: Key, message: _Message) -> bool:
         """Whether the gateway must know that it has sent a message at QoS 1 on a connection before.
@@ -386,7 +386,7 @@ class _Model:
         lane = topic, incarnation, self._qos(key)
         if not message.again:
             if sequence < self.newest.get(lane, 0):
-                yield "got in another order than they were published", named
+                yield "got messages in another order than they were published", named
             self.newest[lane] = max(sequence, self.newest.get(lane, 0))
 
     def unreleased(self) -> Iterator[Fault]:
@@ -394,7 +394,7 @@ class _Model:
         messages, or of a run whose last connection brought all missing messages.
         """
         for identifier in sorted(self.owed):
-            yield "got no PUBREL for a message held since an earlier connection", str(identifier)
+            yield "got no PUBREL for a message of an earlier connection", str(identifier)
 
     def missing(self) -> Iterator[Fault]:
         for key, message in self.messages.items():
@@ -430,7 +430,7 @@ def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     for key, times in sorted(in_session.items()):
         message = members[0].messages[key]
         if times > 1 and not message.repeats and all(model._qos(key) == 2 for model in members):
-            yield f"gave to {times} subscribers", f"{key[0]} {key[2]}"
+            yield f"delivered to {times} subscribers", f"{key[0]} {key[2]}"
     whole = all(one.subscriber.complete and not one.subscriber.clean for one in members)
     if not whole or any(model.since is None for model in members):
         return
@@ -438,4 +438,4 @@ def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     for key, message in members[0].messages.items():
         due = message.acknowledged is not None and message.t > since and key not in in_session
         if due and matches(members[0].subscriber.filter, key[0]) and members[0]._qos(key):
-            yield "gave to no subscriber", f"{key[0]} {key[2]}"
+            yield "delivered to no subscriber", f"{key[0]} {key[2]}"

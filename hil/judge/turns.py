@@ -17,7 +17,7 @@ from hil.observe.history import Event, taking
 
 WRONG = {
     "strange": "{end} sent {count} that fit no session of it",
-    "reused": "{end} sent {count} under a nonce that had served for another content",
+    "reused": "{end} sent {count} with a nonce that was used before for other content",
     "unsent": "the gateway answered {count} that the board had never sent",
     "unrecorded": "the board released {count} that the gateway had not recorded [MQTT-4.3.3-4]",
 }

@@ -58,14 +58,14 @@ def differences(folder: Path) -> Iterator[str]:
             for reader, found in readers.items():
                 if found != wanted:
                     yield (
-                        f"{folder.name} where {name} is {value}: {found} rows are found by"
-                        f" {reader}, and {wanted} stand in its files"
+                        f"{folder.name} where {name} is {value}: {reader} finds {found} rows,"
+                        f" but {wanted} are in its files"
                     )
         nulls = read.count_rows(filter=ds.field(name).is_null())
         if nulls != whole[name].null_count:
             yield (
-                f"{folder.name} where {name} is NULL: {nulls} rows are found by filter,"
-                f" and {whole[name].null_count} stand in its files"
+                f"{folder.name} where {name} is NULL: filter finds {nulls} rows, but"
+                f" {whole[name].null_count} are in its files"
             )
 
 
@@ -123,7 +123,7 @@ def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
         if not add["dataChange"] and not replaces:
             yield f"{folder.name} says that the rows of {add['path']} are not new"
         if abs(add["modificationTime"] / 1000 - file.st_mtime) > WRITTEN_S:
-            yield f"{folder.name} says that {add['path']} is of another time than it is"
+            yield f"{folder.name} gives a wrong time for {add['path']}"
 
 
 def _added(folder: Path) -> Iterator[tuple[dict[str, Any], bool]]:

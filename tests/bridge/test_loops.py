@@ -103,14 +103,14 @@ async def test_two_bridges_into_each_other_stop_at_the_second_passage(
         # each bridge carries a message in each direction once at most
         assert sum(item["sent"] + item["received"] - item["looped"] for item in found) <= 4
         said = "".join([*running["a"].log, *running["b"].log])
-        assert "bridge a/to-b: a message that had crossed this bridge came back by way of" in said
-        assert "by way of b/to-a, topic 'loop/1'" in said
-        before = said.count("came back by way of")
+        assert "bridge a/to-b: a message that had crossed this bridge came back through" in said
+        assert "through b/to-a, topic 'loop/1'" in said
+        before = said.count("came back through")
         for number in range(20):
             await publish(here, f"loop/{number}", b"2", qos, number + 1)
         await settled([tmp_path / "a", tmp_path / "b"])
         said = "".join([*running["a"].log, *running["b"].log])
-        assert said.count("came back by way of") - before <= 2, "once for each pair of bridges"
+        assert said.count("came back through") - before <= 2, "once for each pair of bridges"
 
 
 async def test_a_loop_over_three_brokers_is_stopped(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ async def test_a_loop_over_three_brokers_is_stopped(tmp_path: Path) -> None:
         wire(running["a"].port, Connect("here")) as here,
     ):
         await publish(here, "loop/1", b"1", 2)
-        await running["a"].logged("came back by way of c/to-a")
+        await running["a"].logged("came back through c/to-a")
         found = await settled([tmp_path / name for name in "abc"], sent=3)
         assert [item["sent"] for item in found] == [1, 1, 1]
         assert [item["looped"] for item in found] == [1, 0, 0]
@@ -139,7 +139,7 @@ async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path
             await near.logged("bridge cloud: connected")
             await near.logged("bridge back: connected")
             await publish(here, "loop/1", b"1", 2)
-            await near.logged("came back by way of site-1/back")
+            await near.logged("came back through site-1/back")
             await until(tmp_path, looped=1, sent=1, waiting=0)
 
 
@@ -183,7 +183,7 @@ async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
         assert last.payload == b"last", "nothing went there before it"
         found = await until(tmp_path, looped=2, waiting=0)
         assert (found["aside"], found["refused"], found["dropped"]) == (0, 0, 0)
-        await near.logged("came back by way of other/bridge, topic")
+        await near.logged("came back through other/bridge, topic")
 
 
 def test_message_that_crosses_again_and_again_is_reported_once(

@@ -31,10 +31,10 @@ def _load(folder: Path, text: str) -> Config:
             "[spool]\nmax_bytes = '1GB'",
             "spool.max_bytes = '1GB': write a number without quotes: 1_000_000_000",
         ),
-        ("gateway = 3", "gateway: write the section [gateway], in a line of its own"),
+        ("gateway = 3", "gateway: write the section [gateway], on a line of its own"),
         (
             "[[listener]]\nbind = ':1883'\ntls = true",
-            "listener[1].tls: write the section [listener.tls], in a line of its own",
+            "listener[1].tls: write the section [listener.tls], on a line of its own",
         ),
         (
             "[[listener]]\nbind = ':8883'\ntype = 'tls'",

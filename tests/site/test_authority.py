@@ -209,7 +209,8 @@ def test_a_request_has_to_prove_its_key(site: Site) -> None:
     signed = csr.public_bytes(Encoding.DER)
     damaged = x509.load_der_x509_csr(signed[:-1] + bytes([signed[-1] ^ 1]))
     pem = damaged.public_bytes(Encoding.PEM)
-    assert asked(site, prove(invitation, pem))["refused"] == "the request does not prove its key"
+    refused = asked(site, prove(invitation, pem))["refused"]
+    assert refused == "the request does not prove that it has its key"
 
 
 def test_a_new_certificate_ends_the_older_ones_of_that_name(site: Site) -> None:

@@ -145,27 +145,27 @@ CASES = {
     "queue, flags": (
         "waiting",
         "UPDATE queue SET flags = 6 WHERE first = ({place}) AND " + of("waiting"),
-        "a place of its queue is damaged",
+        "an entry of its queue is damaged",
     ),
     "queue, far away": (
         "waiting",
         "UPDATE queue SET first = 99999 WHERE first = ({place}) AND " + of("waiting"),
-        "a place of its queue is damaged",
+        "an entry of its queue is damaged",
     ),
     "message, properties": (
         "waiting",
         "UPDATE message SET properties = x'ff' WHERE id = ({message})",
-        "a place of its queue is damaged",
+        "an entry of its queue is damaged",
     ),
     "message, no UTF-8": (
         "waiting",
         "UPDATE message SET topic = CAST(x'ff' AS TEXT) WHERE id = ({message})",
-        "a place of its queue is damaged",
+        "an entry of its queue is damaged",
     ),
     "flow, next": (
         "waiting",
         "UPDATE flow SET next = 90 WHERE " + of("waiting"),
-        "89 places of its queue neither in flight nor to be sent",
+        "89 entries of its queue neither in flight nor to be sent",
     ),
     "queue, under way": (
         "flying",
@@ -181,8 +181,7 @@ CASES = {
     "session": (
         "waiting",
         "DELETE FROM session WHERE client = 'waiting'",
-        r"session \d+ is gone, and has left 1 row in subscription, 1 row in flow, 600 rows in"
-        " queue",
+        r"session \d+ is gone, but not its 1 row in subscription, 1 row in flow, 600 rows in queue",
     ),
     "session on a journey": (
         "willing",
@@ -192,7 +191,7 @@ CASES = {
     "session, another number": (
         "flying",
         "UPDATE session SET id = 777 WHERE client = 'flying'",
-        "is gone, and has left",
+        "is gone, but not its",
     ),
     "given_part": (
         None,

@@ -66,7 +66,7 @@ def test_a_sound_store_has_no_findings(tmp_path: Path) -> None:
 def test_a_message_that_waits_is_sound_and_saved(
     tmp_path: Path, count: int, topic: str, properties: Properties
 ) -> None:
-    """Properties and long topics count in the size of a place in a queue."""
+    """Properties and long topics count in the size of a queue entry."""
     world = World()
     subscriber = world.durable("s")
     subscriber.subscribe("#")
@@ -115,7 +115,7 @@ def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path
         assert found.leaving == [7]
         assert found.next_session == 8, "no other session gets its number"
     assert check(tmp_path) == []
-    assert salvage(tmp_path).lost == ["a place in a queue without a session: 1"]
+    assert salvage(tmp_path).lost == ["a queue entry without a session: 1"]
 
 
 class Killed(BaseException):

@@ -135,7 +135,7 @@ def test_where_names_a_batch_of_which_the_store_has_lost_what_it_holds(
     assert "landed in batch 2" in done.stdout
     done = onceway("where", "sensor-1", "7", "--config", config)
     assert done.returncode == 1
-    assert "a batch of which the store has lost the list of readings (1)" in done.stderr
+    assert "a batch whose list of readings the store has lost (1)" in done.stderr
     assert "onceway store check" in done.stderr
 
 

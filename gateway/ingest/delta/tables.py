@@ -327,7 +327,7 @@ def absolute(name: str) -> str:
         return name.rstrip("/")
     if "/" not in name and os.path.exists(os.path.join("spark-warehouse", name.lower())):
         raise OncewayError(
-            "this may be a folder, or the catalog's table that stands in spark-warehouse here",
+            "this may be a folder, or the catalog's table in spark-warehouse here",
             name,
             f"Write ./{name} for the folder, or default.{name} for the catalog's table",
         )

@@ -35,5 +35,7 @@ def _refuse(path: str, found: os.stat_result) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if kind != stat.S_IFREG:
         raise OSError(
-            NO_REGULAR_FILE, f"Not a regular file, but {_KINDS.get(kind, 'another')}", path
+            NO_REGULAR_FILE,
+            f"Not a regular file, but {_KINDS.get(kind, 'another kind of file')}",
+            path,
         )

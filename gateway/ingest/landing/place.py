@@ -393,8 +393,8 @@ class Landing:
         cleaned = parse_cleaned(text)
         if cleaned is None:
             log.warning(
-                "%s/%s is damaged, and counts as missing. If batches were deleted on purpose, say"
-                " so again: onceway ingest clean --feed",
+                "%s/%s is damaged, and counts as missing. If batches were deleted on purpose,"
+                " record that again: onceway ingest clean --feed",
                 self.url,
                 cleaned_name(gateway),
             )

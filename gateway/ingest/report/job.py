@@ -90,4 +90,6 @@ def _put(files: Folder, state: str, since: str) -> None:
         written = {"state": state, "since": since, "at": now()}
         files.write(FILE, json.dumps(written).encode())
     except (Py4JError, OSError) as error:
-        log.warning("no sign of life in %s: %s", files, str(error).splitlines()[0])
+        log.warning(
+            "the state of the job cannot be written in %s: %s", files, str(error).splitlines()[0]
+        )

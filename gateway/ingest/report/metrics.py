@@ -64,7 +64,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.landed) for name, one in feeds],
         ),
         "feed_gone": (
-            "1: the landing place has nothing of this feed any more.",
+            "1: the landing place no longer has a batch of this feed.",
             [(name, one.is_gone) for name, one in feeds],
         ),
         "feed_lag_seconds": (
@@ -108,7 +108,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [({}, len(report.devices))],
         ),
         "conflicts": (
-            "Publications with the key of another one and another payload.",
+            "Publications with the key of an earlier one, but another payload.",
             [({}, report.conflicts)],
         ),
         "stopped": (

@@ -109,7 +109,7 @@ def read_address(identifiers: Sequence[int]) -> Address | None:
     if len(identifiers) < 2:
         return None
     if len(identifiers) not in (3, 4) or max(identifiers[:2]) > 1 << HALF:
-        raise MalformedPacket("PUBLISH: its address names an impossible session")
+        raise MalformedPacket("PUBLISH: the address in it names an impossible session")
     high, low, moves = identifiers[:3]
     moving_id = (high - 1 << HALF) + low - 1
     return Address(Stage(moving_id, moves), identifiers[3] if len(identifiers) > 3 else 0)
@@ -123,7 +123,7 @@ def encode_notices(kind: Kind, stages: Iterable[Stage]) -> bytes:
 def read_notices(payload: bytes) -> Iterator[Notice]:
     """Yield the notices of a payload. Raises MalformedPacket."""
     if len(payload) % _NOTICE.size or len(payload) > AT_ONCE * _NOTICE.size:
-        raise MalformedPacket("PUBLISH: its notices have an impossible length")
+        raise MalformedPacket("PUBLISH: the session-move notices in it have an impossible length")
     for kind, moving_id, moves in _NOTICE.iter_unpack(payload):
         if not (1 <= kind <= len(Kind) and 0 < moving_id < MOVING_IDS and 0 < moves <= MOST_MOVES):
             raise MalformedPacket("PUBLISH: a notice has an impossible kind or number")

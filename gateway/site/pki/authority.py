@@ -298,7 +298,7 @@ def _damaged(path: Path) -> OncewayError:
     return OncewayError(
         "this file of the site is damaged",
         str(path),
-        "Bring it back from a backup; or move it away and join again with a new invitation",
+        "Restore it from a backup; or move it away and join again with a new invitation",
     )
 
 

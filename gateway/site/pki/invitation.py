@@ -209,7 +209,9 @@ def _grant(folder: Path, request: Request) -> _Spent:
         kept = _kept(record)
         expected = _mac(kept.secret, request.id, request.csr.encode())
         if not hmac.compare_digest(expected, request.mac):
-            raise SiteError("the invitation does not prove its secret: the file was altered")
+            raise SiteError(
+                "the request does not prove the invitation's secret: the file was altered"
+            )
         key = _requested(request.csr, kept.name)
         if isinstance(kept, _Spent):
             return _same(kept, key)
@@ -268,7 +270,7 @@ def _requested(text: str, name: str) -> Ed25519PublicKey:
     except (ValueError, UnsupportedAlgorithm):
         raise SiteError("the join request contains no certificate signing request (CSR)") from None
     if not proved or not isinstance(key, Ed25519PublicKey):
-        raise SiteError("the request does not prove its key")
+        raise SiteError("the request does not prove that it has its key")
     if name_in(csr) != name:
         raise SiteError(f"the invitation is for {name!r}")
     return key

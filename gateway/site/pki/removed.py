@@ -39,7 +39,7 @@ class Removed:
         self._news: list[Removal] = []
         self._turn = threading.Lock()
         """Lock, because `save` may run in another thread."""
-        remedy = "Bring it back from a backup, or copy another member's file"
+        remedy = "Restore it from a backup, or copy another member's file"
         self._file = files.WatchedFile(folder / files.REMOVED, remedy)
         self.refresh()
 

@@ -7,7 +7,7 @@ from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.decision import Claim, Decision, decide, went_on_twice
 from gateway.site.rules.holder import Outcome
 
-GONE = "its client has gone"
+GONE = "the client has disconnected"
 
 Waiter = Callable[[Outcome], None]
 Alive = Callable[[], bool]

@@ -50,7 +50,7 @@ further ones, which are counted.
 """
 _UNSURE = (
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
-    "PUBREL of an identifier that is unknown here, and not all other gateways could be asked",
+    "PUBREL of an identifier that is unknown here, and another gateway could not be asked",
 )
 """End of a client before MQTT 5, in which every PUBCOMP means success."""
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"

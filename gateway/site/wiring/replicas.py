@@ -285,9 +285,8 @@ class SiteCopies:
             if line.number not in self._orphaned:
                 self._orphaned.add(line.number)
                 log.warning(
-                    "%s: rows that it has acknowledged and not landed stay in %s: this gateway "
-                    "has no"
-                    " [uplink] to land it. Add one, or bring it from here: onceway spool land %s",
+                    "%s: rows that it has acknowledged and not landed stay in %s: this gateway has"
+                    " no [uplink] that lands them. Add one, or land them: onceway spool land %s",
                     printable(line.member),
                     SHELF,
                     self._data,

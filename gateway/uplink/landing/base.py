@@ -54,8 +54,8 @@ class Way(StrEnum):
 _TEXTS = {
     Way.RENAME: "a rename to a taken name is refused",
     Way.LINK: "a hard link to a taken name is refused",
-    Way.CLAIM_FILE: "a file beside the name claims it, and a second such file is refused",
-    Way.CLAIM_FOLDER: "a folder beside the name claims it, and a second such folder is refused",
+    Way.CLAIM_FILE: "a file beside the name claims it, and a second claim is refused",
+    Way.CLAIM_FOLDER: "a folder beside the name claims it, and a second claim is refused",
     Way.CONDITION: "a conditional put of a taken name is refused",
     Way.LOOK: "nothing refuses a taken name; shared = false says that no other gateway writes here",
 }

@@ -31,8 +31,8 @@ class LocalLanding(FileLanding):
     def hint(self, error: Exception) -> str | None:
         if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EROFS):
             return (
-                "May this account write there? Under systemd the folder stands in ReadWritePaths="
-                " of onceway-uplink.service"
+                "May this account write there? Under systemd, ReadWritePaths= of"
+                " onceway-uplink.service must list the folder"
             )
         return None
 

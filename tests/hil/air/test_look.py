@@ -113,7 +113,7 @@ async def test_ping_is_answered_at_the_next_turn_and_a_board_without_a_log_says_
     code, _, error = await said(site, "device", "log", "roof-1", "--wait", "7")
     assert code == 1
     assert "roof-1 is on a radio: it gets the command when it next sends" in error
-    assert "has the command, and has not answered within 7 s" in error
+    assert "has received the command, but has not answered within 7 s" in error
 
 
 async def test_missing_gateway_and_missing_radio_are_reported(tmp_path: Path) -> None:

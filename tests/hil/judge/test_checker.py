@@ -273,7 +273,7 @@ def test_a_status_is_judged_alike_and_counted_apart() -> None:
     altered = check([*events, *(row(hop, 5) for hop in HOPS[1:])])
     assert wrong(altered) == [("uno-1", 3, Outcome.ALTERED, "spool")]
     assert altered.offenders[0].why == (
-        "it says uno-1:boot=5, uno-1:cause=1, but must say uno-1:boot=4, uno-1:cause=1"
+        "its payload says uno-1:boot=5, uno-1:cause=1, not uno-1:boot=4, uno-1:cause=1"
     )
 
 
@@ -810,15 +810,18 @@ def test_unexpected_answer_fails_the_run(event: Event, who: str) -> None:
     result = check([*run_of(3), event])
     assert (result.verdict, result.reasons) == (
         Verdict.FAILS,
-        [f"the {who} on the line of uno-1 answered by 1 PUBCOMP what the other end had not sent"],
+        [
+            f"the {who} on the line of uno-1 sent 1 PUBCOMP for packets that the other end had not"
+            " sent"
+        ],
     )
 
 
 def test_unasked_answer_to_a_client_fails_the_run() -> None:
     event = Event(5, "board", "unasked", {"device": "client-1", **UNASKED})
     assert check([*of_client(2), event]).reasons == [
-        "the gateway on a connection of client-1 answered by 1 PUBCOMP what the other end had not"
-        " sent"
+        "the gateway on a connection of client-1 sent 1 PUBCOMP for packets that the other end had"
+        " not sent"
     ]
 
 

@@ -183,11 +183,9 @@ def test_a_reading_says_how_far_its_time_may_be_wrong() -> None:
         return made.unsure("uno-1", record, sampled * S, (sampled + 1) * S)
 
     assert [said_of(error, 150) for error in (1, 4, 6)] == [None] * 3
-    assert said_of(None, 150) == "it does not say how far its time may be wrong"
-    assert said_of(0, 150) == (
-        "it says that its time may be wrong by 0 s, and must say 0.2 to 10.5"
-    )
-    assert "it says that its time may be wrong by 12 s" in (said_of(12, 150) or "")
+    assert said_of(None, 150) == "it does not state the error of its time"
+    assert said_of(0, 150) == ("its stated error of the time is 0 s, but must be 0.2 to 10.5 s")
+    assert "its stated error of the time is 12 s" in (said_of(12, 150) or "")
     assert said_of(None, 100, None) is None
     assert said_of(4, 100, None) == "it states an error without a time"
     assert said_of(4, 250) is None  # it has met nobody in this life: its time is judged by told()
@@ -200,7 +198,7 @@ def test_the_longer_a_board_did_not_get_the_time_the_less_sure_it_must_be() -> N
     made.sort()
     late = Record("uno-1:adc0", 1.0, UTC + 3101, "V", 12)
     assert made.unsure("uno-1", late, 3101 * S, 3102 * S) is None
-    assert "must say 10.0 to 40.0" in (
+    assert "must be 10.0 to 40.0 s" in (
         made.unsure("uno-1", late._replace(error=8), 3101 * S, 3102 * S) or ""
     )
 

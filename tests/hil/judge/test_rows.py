@@ -297,7 +297,7 @@ def test_a_value_is_held_against_the_voltage_and_not_against_the_journal() -> No
     result = check(volts(run_of(COUNT), 2))
     assert result.reasons == [f"{2 * COUNT} altered"]
     assert result.offenders[0].hop == "spool"
-    assert "must say uno-1:adc0=0.0683594 V" in result.offenders[0].why
+    assert ", not uno-1:adc0=0.0683594 V" in result.offenders[0].why
 
 
 def test_a_gateway_whose_clock_is_wrong_shows_in_every_time() -> None:

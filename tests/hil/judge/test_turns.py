@@ -71,7 +71,7 @@ def test_a_sentence_for_each_kind_of_thing() -> None:
     ]
     assert wrong(events) == [
         "on the air of lora-1 the board sent 2 frames that fit no session of it",
-        "on the air of lora-1 the gateway sent 1 frame under a nonce that had served for another"
+        "on the air of lora-1 the gateway sent 1 frame with a nonce that was used before for other"
         " content",
         "on the air of lora-1 the gateway answered 1 frame that the board had never sent",
         "on the air of lora-1 the board released 1 publication that the gateway had not recorded"

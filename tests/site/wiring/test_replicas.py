@@ -314,7 +314,7 @@ def test_replica_that_the_disk_has_changed_is_a_problem_and_does_not_land(pair: 
     assert table.payloads == [b"1", b"3"]
     assert figures(pair, "b")["copies_damaged"] == 1
     problem = copies_problems(figures(pair, "b"))[-1]
-    assert "the disk has changed copies of other members' messages: 1 do not land" in problem
+    assert "the disk has corrupted copies of other members' messages: 1 do not land" in problem
 
 
 def test_member_without_uplink_keeps_what_another_one_leaves(
@@ -330,7 +330,7 @@ def test_member_without_uplink_keeps_what_another_one_leaves(
     pair.pass_time(SILENT_S + 5)
     assert kept(pair, "b") == [b"1", b"2"]
     assert pair["b"].rows("SELECT * FROM spool") == []
-    assert caplog.text.count("this gateway has no [uplink] to land it") == 1
+    assert caplog.text.count("this gateway has no [uplink] that lands them") == 1
     pair["b"].broker.reconfigure(with_uplink)
     pair.pass_time(5)
     table.land_all(pair, "b")
