@@ -36,7 +36,7 @@ void air_serve(struct air *air);
 void air_transmit(
     struct air *air, const struct sx1276_way *way, const uint8_t *frame, unsigned length);
 
-/* NULL: it sleeps; a frame that it was sending is cut off. */
+/* NULL: the radio sleeps; a frame that it was sending is cut off. */
 void air_listen(struct air *air, const struct sx1276_way *way);
 
 #endif

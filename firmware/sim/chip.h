@@ -102,7 +102,7 @@ struct chip {
         void *context;
     } alarms[ALARM_COUNT];
     uint8_t pull_ups; /* pins of port D */
-    uint8_t grounded; /* those of them that lie on the ground */
+    uint8_t grounded; /* those of them that are pulled to ground */
 };
 
 /* Make the chip with empty memories, without power. flash: CHIP_FLASH bytes,

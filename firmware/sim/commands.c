@@ -159,7 +159,7 @@ static int index_of(const char *name, const char *const *names, int count)
     return -1;
 }
 
-/* Something else than a sound sensor is at its pin. */
+/* A faulty sensor, or another one, is at its pin. */
 static void do_sensor(struct call *call)
 {
     struct board *board = call->board;

@@ -39,7 +39,7 @@ void control_close(struct control *control);
 unsigned control_poll_set(const struct control *control, struct pollfd *set);
 /* Serve whatever is ready; never blocks. */
 void control_serve(struct control *control);
-/* Send an event to those that listen; one that does not read is dropped. */
+/* Send an event to connections that listen; one that does not read is dropped. */
 void control_event(struct control *control, const char *json);
 
 #endif

@@ -15,7 +15,7 @@ enum { DHT22_STEPS = 3 + 2 * 40 + 1 };
 enum dht22_fault {
     DHT22_WELL,
     DHT22_OPEN,    /* no answer */
-    DHT22_SHORTED, /* the line lies on the ground */
+    DHT22_SHORTED, /* the line is shorted to ground */
     DHT22_SWAPPED, /* a DHT11 is in its place */
     DHT22_CLONE,   /* no fault: below zero it sends two's complement */
     DHT22_ZEROS,   /* an answer of zeros */

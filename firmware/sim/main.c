@@ -238,7 +238,7 @@ static bool serve_port(struct simulator *simulator)
             board_reset(&simulator->board, RESET_EXTERNAL);
         }
     }
-    if (!was_open) line->to_host_count = 0; /* what was said to nobody is lost */
+    if (!was_open) line->to_host_count = 0; /* bytes for a closed port are lost */
     if (simulator->port.open) set_baud(simulator);
     bool taken = take_from_host(simulator);
     if (!simulator->port.open) return taken;

@@ -117,7 +117,7 @@ static void take_bit(struct onewire *onewire, struct onewire_device *device, boo
     obey(onewire, device);
 }
 
-/* A bit that every device sends or takes in its own way. Returns whether it lets the line be. */
+/* A bit that every device sends or reads in its own way. Returns whether the line stays high. */
 static bool slot(struct onewire *onewire, struct onewire_device *device, bool one)
 {
     unsigned bit = device->count;

@@ -16,11 +16,11 @@ enum { ONEWIRE_SCRATCHPAD = 9, ONEWIRE_ROM_BITS = 64, ONEWIRE_DEVICES = 2 };
 
 enum onewire_fault {
     ONEWIRE_WELL,
-    ONEWIRE_OPEN,       /* nobody is on the bus */
-    ONEWIRE_SHORTED,    /* the line lies on the ground */
+    ONEWIRE_OPEN,       /* no sensor is on the bus */
+    ONEWIRE_SHORTED,    /* the line is shorted to ground */
     ONEWIRE_SWAPPED,    /* a DS18S20 is in its place */
     ONEWIRE_CONTENTION, /* a second DS18B20 is on the bus, 20 degrees warmer */
-    ONEWIRE_WEAK,       /* a clone with too little power: it tells 127.94 degrees */
+    ONEWIRE_WEAK,       /* a clone with too little power: it reports 127.94 degrees */
     ONEWIRE_RESTARTS,   /* its power goes after each measurement has begun */
     ONEWIRE_FAULTS
 };
@@ -52,7 +52,7 @@ struct onewire {
     bool low; /* the chip pulls the line down */
     uint64_t fell;
     bool pulling;
-    uint64_t release; /* when the sensor lets go */
+    uint64_t release; /* when the sensor releases the line */
     struct onewire_device devices[ONEWIRE_DEVICES];
 };
 

@@ -11,7 +11,7 @@
 
 struct spi {
     struct chip *chip;
-    struct sx1276 *radio; /* NULL: nobody drives MISO */
+    struct sx1276 *radio; /* NULL: no device drives MISO */
     uint8_t out, in;      /* the byte that is moved, and the last one that came */
     bool moving, seen;    /* seen: SPSR was read while SPIF was set */
 };

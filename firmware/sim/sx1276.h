@@ -47,12 +47,12 @@ struct sx1276 {
     void *context;
 };
 
-/* Puts one there, without power. */
+/* Connects a radio, without power. */
 void sx1276_init(struct sx1276 *radio, struct chip *chip);
 
 void sx1276_power(struct sx1276 *radio, bool on);
 
-/* The board's pins are inputs again: nobody selects or resets it. */
+/* The board's pins are inputs again: the radio is neither selected nor reset. */
 void sx1276_release(struct sx1276 *radio);
 
 /* Take one byte of the bus and give one; 0xFF where nobody drives the line. */

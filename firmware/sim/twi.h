@@ -10,7 +10,7 @@
 
 struct twi {
     struct chip *chip;
-    struct memory *memory; /* NULL: nobody is on the bus, and nobody answers */
+    struct memory *memory; /* NULL: no device is on the bus */
     uint8_t control;       /* of the operation under way */
     bool started, addressed, reads, taken;
 };

@@ -147,7 +147,7 @@ static void write_control(avr_t *avr, avr_io_addr_t address, uint8_t value, void
     show_status(uart);
 }
 
-/* After a handler has returned: a level that still stands asks again. */
+/* After a handler has returned: a level that is still there raises the interrupt again. */
 static void on_handler(struct avr_irq_t *irq, uint32_t running, void *context)
 {
     (void)irq;

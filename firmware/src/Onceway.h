@@ -2,10 +2,10 @@
  * The library for programs in C and C++, which include this header alone. The other headers are
  * internal; ow_config.h has the sizes, ow_hal.h the functions that a board must offer.
  *
- * An MQTT 5 client for one gateway, over a serial line or by radio (OW_LORA): one call in the
- * program's loop, and nothing blocks. In: publications, and the functions of the board. Out:
- * the publications at the gateway, and the gateway's messages, at QoS 2 each exactly once, power cuts
- * included.
+ * An MQTT 5 client for one gateway, over a serial line or by radio (OW_LORA). The program's loop
+ * calls one function, which does not block. In: publications, and the functions of the board. Out:
+ * the publications at the gateway, and the gateway's messages, at QoS 2 each exactly once, also after
+ * power cuts.
  *
  * A publication at QoS 1 or 2 survives as its source: 8 bytes in the journal, from which the
  * program makes the packet whenever it must be sent. A publication that the gateway refuses for now
@@ -87,7 +87,7 @@ struct ow_message {
 
 struct ow_entry {
     ow_slot slot;
-    bool released; /* PUBREC has come */
+    bool released; /* PUBREC has arrived */
     uint32_t sequence;
     uint8_t source[OW_JOURNAL_SOURCE];
     uint8_t kind; /* internal; not 0: the library's own packet replaces the publication */
@@ -116,35 +116,34 @@ enum ow_lost {
 };
 
 /* Callbacks of the program. `user` is the argument of ow_mqtt_begin. Callbacks may publish and
- * subscribe. Those marked * may be left out (NULL). */
+ * subscribe. An optional one may be NULL. */
 struct ow_application {
-    /* Makes 8 bytes from which recall_packet can make `message` again. False: it cannot be kept.
-     * * */
+    /* (optional) Makes 8 bytes from which recall_packet can make `message` again. False: the
+     * message cannot be kept. */
     bool (*save_packet)(void *user, const struct ow_message *message, uint8_t *source);
     /* Makes a journalled publication again: topic, payload, qos, retain, alias. `scratch` has
-     * OW_SCRATCH bytes for the payload.
-     * * without OW_PUBLICATIONS, and without OW_PERSISTENCE: publications are then sent once, and
-     * never again */
+     * OW_SCRATCH bytes for the payload. (optional without OW_PUBLICATIONS, and without
+     * OW_PERSISTENCE: each publication is then sent only once) */
     void (*recall_packet)(void *user, const struct ow_entry *entry, struct ow_message *message,
         uint8_t *scratch);
-    /* The gateway has the publication: recall_packet is not called for it again. id: the low 16
-     * bits of its sequence. * */
+    /* (optional) The gateway has the publication: recall_packet is not called for it again. id: the
+     * low 16 bits of its sequence. */
     void (*release_packet)(void *user, uint16_t id);
-    /* Subscribe here. Without a session present the gateway has no subscriptions of the board; with
-     * one it has all that it has answered. */
+    /* There is a connection: subscribe here. Without a session present the gateway has no
+     * subscriptions of the board; with one it has all subscriptions that it has answered. */
     void (*connected)(void *user, bool session_present);
-    void (*connection_lost)(void *user, enum ow_lost cause, uint8_t reason); /* * */
-    /* * without subscriptions */
+    void (*connection_lost)(void *user, enum ow_lost cause, uint8_t reason); /* (optional) */
+    /* A message has arrived. (optional without subscriptions) */
     void (*message_received)(void *user, const struct ow_message *message);
-    /* OW_SUBSCRIBE, OW_UNSUBSCRIBE: the answer. OW_PUBLISH: the gateway refused this publication
-     * for now; one that was sent once is lost, with OW_UNSPECIFIED_ERROR if it is not known whether
-     * the gateway has it. * */
+    /* (optional) OW_SUBSCRIBE, OW_UNSUBSCRIBE: the answer. OW_PUBLISH: the gateway refused this
+     * publication for now. If the publication was sent only once, it is lost; the reason is
+     * OW_UNSPECIFIED_ERROR if the gateway may have it. */
     void (*answered)(void *user, enum ow_packet_type to, uint16_t id, uint8_t reason);
-    /* The gateway has refused this publication for good. True: keep it; it is tried again at each
-     * connection and about each hour, until its slot in the journal is needed. False: drop it.
-     * * left out: keep */
+    /* (optional; NULL: keep) The gateway has refused this publication for good. True: keep it; it
+     * is tried again at each connection and about each hour, until its slot in the journal is
+     * needed. False: drop it. */
     bool (*refused)(void *user, uint16_t id, uint8_t reason);
-    const struct ow_message *will; /* * */
+    const struct ow_message *will; /* (optional) */
 };
 
 /* --- the client --- */
@@ -179,15 +178,15 @@ void ow_mqtt_begin(
  *
  * A call does not wait while calls are less than 8 ms apart. In a slower loop it waits for the
  * bytes of the EEPROM that are due, 3.4 ms each, up to a sixteenth of the time since the call
- * before: 62 ms with `delay(1000)` between them, 127 ms at most. The first one of a start takes 14 ms
- * and greets, so that the gateway hears of a sketch whose loop the watchdog resets each time. A
- * publication at QoS 2 takes 16 of those bytes and five calls; so the more often it is called, the sooner the gateway has what was published, and the
- * fewer bytes of the line are lost.
+ * before: 62 ms with `delay(1000)` between them, 127 ms at most. The first call of a start takes
+ * 14 ms and sends a HELLO, so that the gateway hears of a sketch whose loop the watchdog resets each
+ * time. A publication at QoS 2 takes 16 of those bytes and five calls. So frequent calls bring
+ * publications to the gateway sooner, and lose fewer bytes of the line.
  */
 void ow_mqtt_poll(struct ow_mqtt *client);
 
 /**
- * Tells the client how long the board slept while its millisecond clock stood still, as in
+ * Tells the client how long the board slept while its millisecond clock was stopped, as in
  * power-down. Call it after waking. The board may sleep whenever ow_mqtt_settled is true, and for any
  * time: a session that the gateway has ended in between is begun again.
  */
@@ -199,7 +198,7 @@ void ow_mqtt_slept(struct ow_mqtt *client, uint32_t milliseconds);
  * called at any time after ow_mqtt_begin, also from the program's functions.
  *
  * @param message  read during the call only
- * @return OW_ACCEPTED or OW_SENT_ONCE, or why it was not taken; at OW_BUSY and OW_FULL try again
+ * @return OW_ACCEPTED or OW_SENT_ONCE, or why it was refused; at OW_BUSY and OW_FULL try again
  */
 enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *message);
 
@@ -207,8 +206,8 @@ enum ow_result ow_mqtt_publish(struct ow_mqtt *client, const struct ow_message *
  * Puts a publication into the journal by its source; recall_packet supplies QoS and the rest.
  *
  * @param source  OW_JOURNAL_SOURCE bytes, copied
- * @return OW_ACCEPTED; OW_BUSY: try again soon; OW_FULL: try again when the gateway has taken some;
- *         OW_CANNOT_KEEP
+ * @return OW_ACCEPTED; OW_BUSY: try again soon; OW_FULL: try again when the gateway has accepted
+ *         some; OW_CANNOT_KEEP
  */
 enum ow_result ow_mqtt_publish_source(struct ow_mqtt *client, const uint8_t *source);
 
@@ -228,8 +227,8 @@ bool ow_mqtt_subscribe(struct ow_mqtt *client, const char *filter, uint8_t optio
 bool ow_mqtt_unsubscribe(struct ow_mqtt *client, const char *filter);
 
 /**
- * @return nothing is under way: no write to the EEPROM, no answer due, nothing unacknowledged on
- *         the line, no PUBCOMP awaited. A good moment to restart
+ * @return whether nothing is under way: no write to the EEPROM, no answer due, nothing
+ *         unacknowledged on the line, no PUBCOMP awaited. A good moment to restart
  */
 bool ow_mqtt_settled(const struct ow_mqtt *client);
 
@@ -254,7 +253,7 @@ static inline uint32_t ow_mqtt_uptime(const struct ow_mqtt *client)
     return client->uptime;
 }
 
-/** @return the EEPROM is being written, so ow_mqtt_publish_source would say OW_BUSY */
+/** @return whether the EEPROM is being written, so ow_mqtt_publish_source returns OW_BUSY */
 static inline bool ow_mqtt_busy(const struct ow_mqtt *client)
 {
     OW_CHECK_CALL();
@@ -269,11 +268,11 @@ struct ow_health {
     uint16_t boot;    /* number of this start */
     uint16_t broken;  /* frames that arrived damaged and were dropped */
     uint16_t repeats; /* times that frames were sent again */
-    uint16_t pending; /* publications in the journal that the gateway has not taken over */
+    uint16_t pending; /* publications in the journal that the gateway has not acknowledged */
     uint8_t worn;     /* failed writes to EEPROM cells */
     /* publications that the gateway refused for good, both kept and dropped */
     uint8_t aside;
-    bool memory_missing; /* OW_JOURNAL_MEMORY: the memory does not answer; no publication is taken */
+    bool memory_missing; /* OW_JOURNAL_MEMORY: it does not answer; no publication is accepted */
 };
 
 /** Fills in the board's present health. May be called at any time after ow_mqtt_begin. */

@@ -9,7 +9,7 @@
 
 enum { CORRELATION_AT = 1, NUMBER_AT = 4, MOST_CORRELATION = NUMBER_AT - CORRELATION_AT };
 
-/* The name of the topic lies in one piece: client->logs and client->name. */
+/* The topic name is in one piece: client->logs and client->name. */
 static OW_ONE_COPY uint8_t topic_length(const struct ow_mqtt *client)
 {
     return (uint8_t)(sizeof client->logs + strlen(client->name));

@@ -1,6 +1,6 @@
 /*
  * The frames of radio links (gateway/links/lora/README.md): AES-128-CCM (RFC 3610, NIST SP 800-38C)
- * with a tag of 4 bytes, over a header of 3 bytes that everybody may read. A frame in, the same
+ * with a tag of 4 bytes, over a header of 3 bytes that any receiver can read. A frame in, the same
  * bytes encrypted or decrypted out; nothing is kept.
  */
 #ifndef OW_CCM_H

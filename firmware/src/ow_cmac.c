@@ -45,7 +45,7 @@ static void add(uint8_t *block, const uint8_t *other)
     }
 }
 
-/* The round key after this one (FIPS 197, 5.2), so that no more than one lies in RAM. */
+/* The round key after this one (FIPS 197, 5.2), so that only one at a time is in RAM. */
 static void next_key(uint8_t *key, uint8_t constant)
 {
     for (uint8_t i = 0; i < COLUMN; i++) {

@@ -18,7 +18,7 @@ struct ow_cmac {
 void ow_cmac_begin(struct ow_cmac *cmac, const uint8_t *key);
 void ow_cmac_put(struct ow_cmac *cmac, const uint8_t *bytes, uint8_t length);
 
-/* The result stands in `block` then. */
+/* The result is in `block` then. */
 void ow_cmac_end(struct ow_cmac *cmac);
 
 /* One block of AES-128 (FIPS 197), in place. */

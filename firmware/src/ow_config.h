@@ -30,7 +30,7 @@
 
 #ifndef OW_KEYS
 /* 1: board and gateway prove their key to one another, and frames have a CRC-32. 0: as in version 1
- * of the link, which gateways take at ports with `open = true` only */
+ * of the link, which gateways accept at ports with `open = true` only */
 #define OW_KEYS 1
 #endif
 
@@ -95,7 +95,7 @@
 #endif
 
 #ifndef OW_MQTT_PACKET_SIZE
-/* longest packet that the client takes, at most 129; in an answer, 8 bytes stand beside it */
+/* longest packet that the client accepts, at most 129; an answer has 8 bytes more */
 #define OW_MQTT_PACKET_SIZE (OW_LORA ? OW_TURN_MTU - 8 : 96)
 #endif
 

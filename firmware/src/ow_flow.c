@@ -58,7 +58,7 @@ void ow_flow_connect(struct ow_mqtt *client)
     client->aliases = 0;
     client->holding = false;
     begin_round(client);
-    ids->in_flags &= HELD | UNSAVED; /* the gateway sends its part again */
+    ids->in_flags &= HELD | UNSAVED; /* the gateway sends its packet again */
     if (!client->session_present && ids->in_flags & HELD) {
         ids->in_flags = UNSAVED; /* a new session may use the id for another message */
     }
@@ -149,7 +149,7 @@ static void set_aside(struct ow_mqtt *client, struct ow_flight *flight, uint8_t 
     if (application->refused && !application->refused(client->user, flight->id, reason)) {
         flight->step = DROP;
         count_dropped(client);
-    } else if (!client->holding) { /* else the cursor stands before it, and it is met again */
+    } else if (!client->holding) { /* else the cursor is before it, and reaches it again */
         client->kept++;
     }
 }

@@ -27,14 +27,14 @@ static inline bool ow_flow_keeps(const struct ow_mqtt *client)
 }
 
 void ow_flow_begin(struct ow_mqtt *client);   /* after the start */
-void ow_flow_connect(struct ow_mqtt *client); /* CONNACK has come */
+void ow_flow_connect(struct ow_mqtt *client); /* CONNACK has arrived */
 void ow_flow_advance(struct ow_mqtt *client); /* send what is due, as far as there is room */
 /* the connection is over: reports publications that were sent once as lost */
 void ow_flow_lost(struct ow_mqtt *client);
 /* The gateway has ended the connection with this reason, perhaps because of the oldest unanswered
  * publication. After OW_TRIES times in a row that publication is set aside. */
 void ow_flow_blame(struct ow_mqtt *client, uint8_t reason);
-/* Gives the slot of the oldest publication that was refused for good to the next one: false if
+/* Frees the slot of the oldest publication that was refused for good, for the next one: false if
  * there is none. */
 bool ow_flow_make_room(struct ow_mqtt *client);
 

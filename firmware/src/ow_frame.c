@@ -110,7 +110,7 @@ uint8_t ow_frame_encode(struct ow_frame_encoder *encoder)
         byte = (uint8_t)(encoder->run + 1);
     }
     if (encoder->run == 0) {
-        encoder->position++; /* step over the zero, or over the end, that this run stands for */
+        encoder->position++; /* step over the zero, or over the end, at which this run ends */
     }
     return byte;
 }

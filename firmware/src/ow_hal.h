@@ -38,7 +38,7 @@ uint16_t ow_hal_millis(void);
 enum ow_reset_cause ow_hal_reset_cause(void);
 
 /** Starts the board again, as its reset button does; it does not return. Best called when
- * ow_mqtt_settled says so. */
+ * ow_mqtt_settled is true. */
 void ow_hal_reboot(void);
 
 /** @return 32 bits that differ from start to start, without any stored state. Only with

@@ -217,7 +217,7 @@ static void failed(struct ow_journal *journal)
     } else {
 #if OW_SLOT_CHECK && OW_JOURNAL_MEMORY
         if (journal->job == JOB_MEND) {
-            count_again(journal); /* others were written */
+            count_again(journal); /* other cells were written */
         }
 #endif
         journal->job = JOB_NONE;
@@ -407,7 +407,7 @@ static void mend_one(struct ow_journal *journal)
         struct ow_entry entry;
         bool done, whole;
 #if OW_JOURNAL_MEMORY
-        ow_hal_watch(); /* thousands of slots take longer than the watchdog waits */
+        ow_hal_watch(); /* the check of thousands of slots takes longer than the watchdog waits */
         whole = read_record(slot, record, &entry, &done);
         if (hole == NOWHERE) {
             journal->checked = slot;
@@ -522,7 +522,7 @@ static void check_slots(struct ow_journal *journal)
 {
     bool mended = journal->job == JOB_MEND;
 #if OW_JOURNAL_MEMORY
-    const bool later = mended && journal->awaited; /* once all are mended */
+    const bool later = mended && journal->awaited; /* once all are repaired */
 #else
     const bool later = false;
 #endif
@@ -550,7 +550,7 @@ void ow_journal_open(struct ow_journal *journal)
         open_incarnation(journal);
         read_slots(journal);
         for (uint8_t count = 0; count < CELLS; count++) {
-            if (load(asked_address(count)) != ERASED) { /* a damaged one, too: to ask is safe */
+            if (load(asked_address(count)) != ERASED) { /* a damaged slot, too: to ask is safe */
                 journal->asked = (uint8_t)asked_address(count);
             }
         }

@@ -265,7 +265,7 @@ static enum ow_link_event handshake(struct ow_link *link, uint8_t control, const
         if (link->state == OW_LINK_OPEN) {
             return down(link, OW_LINK_GATEWAY_GONE);
         }
-        /* the gateway is there now: no need to wait for the timer */
+        /* the gateway has answered: no need to wait for the timer */
         link->hello_due = link->state == OW_LINK_GREETING;
         return OW_LINK_NOTHING;
     }
@@ -286,7 +286,7 @@ static void acknowledged(struct ow_link *link, uint8_t next, bool alone, uint16_
 {
     uint8_t frames = SEQUENCE(next - link->base);
     if (frames > link->flight) {
-        return; /* older than the last one */
+        return; /* older than the last acknowledgement */
     }
     if (frames == 0) {
         if (alone && link->flight && link->sent && !link->repeated) {

@@ -110,7 +110,7 @@ void ow_link_init(struct ow_link *link);
 /* Greets with a new attempt. Drops a session and all queued bytes. */
 void ow_link_greet(struct ow_link *link, const struct ow_greeting *greeting);
 
-/* Drops the session silently; the peer learns of it from the next HELLO. */
+/* Drops the session without a frame; the next HELLO informs the peer. */
 void ow_link_close(struct ow_link *link);
 
 /* One byte from the line. After OW_LINK_DATA, ow_link_payload gives the bytes of the MQTT stream

@@ -107,7 +107,7 @@ void ow_log_connect(struct ow_mqtt *client)
     client->log.asked = false;
 }
 
-/* The line at `sent`, as it is published; returns its length. */
+/* Writes the line at `sent` as it is published; returns its length. */
 static uint8_t make_line(const struct ow_mqtt *client, char *out)
 {
     const struct ow_log *log = &client->log;

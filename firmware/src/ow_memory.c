@@ -13,7 +13,7 @@
 enum { STARTED = 0x08, STARTED_AGAIN = 0x10, ADDRESSED = 0x18, TAKEN = 0x28, ASKED = 0x40 };
 enum { DEVICE = 0x50 << 1, READ = 1, STATUS_MASK = 0xF8 };
 enum { ANSWERS_WITHIN_MS = 20 };
-#define BUS_HZ 400000ul /* both chips take it at 5 V */
+#define BUS_HZ 400000ul /* both chips accept it at 5 V */
 #define PATIENCE 1000u  /* turns of the loop below; a byte takes 25 us */
 
 #ifdef __AVR_ATmega2560__
@@ -86,7 +86,7 @@ static void free_bus(void)
     }
 }
 
-/* One that was programming when the power went is busy still, for a while. */
+/* An EEPROM that was programming when the power went is still busy for a while. */
 bool ow_memory_begin(void)
 {
     free_bus();

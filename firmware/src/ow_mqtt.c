@@ -90,7 +90,7 @@ static void lost(struct ow_mqtt *client, enum ow_lost cause, uint8_t reason, uin
     tell_lost(client, cause, reason);
 }
 
-/* Ends the connection from our side without a word. */
+/* Ends the connection from our side without a DISCONNECT. */
 static void give_up(struct ow_mqtt *client)
 {
     ow_carrier_close(&client->link);
@@ -209,7 +209,7 @@ static uint8_t take_connack(struct ow_mqtt *client)
     ow_log_connect(client);
     ow_log_number(client, "connected, session", client->session_present);
     enter(client, OW_CONNECTED);
-    ask_time(client); /* it may be better than WELCOME's: that may have waited */
+    ask_time(client); /* it may be better than WELCOME's, which may have waited */
     client->application->connected(client->user, client->session_present);
     return OW_SUCCESS;
 }
@@ -492,7 +492,7 @@ static void take_event(struct ow_mqtt *client, enum ow_turn_event event)
     default:
         break;
     }
-    /* also when an answer was invalid, or used up the counter */
+    /* also after an invalid answer, or one that used up the counter */
     if (client->link.state == OW_TURN_IDLE && client->state != OW_WAITING) {
         take_down(client);
     }
@@ -601,7 +601,7 @@ static void poll(struct ow_mqtt *client)
         client->uptime++;
     }
     if (client->state == OW_STARTING) {
-        spare |= START_MS; /* a program whose first loop blocks until the watchdog bites has greeted */
+        spare |= START_MS; /* a program that always blocks until the reset has greeted, too */
     }
     do { /* a program that seldom polls would wait for each byte of the EEPROM */
         ow_hal_watch();
@@ -625,7 +625,7 @@ void ow_mqtt_poll(struct ow_mqtt *client)
     OW_CHECK_CALL();
     OW_ON_BOARD_OF(client);
 #if OW_DEBUG
-    if (client->polling) { /* from one of the program's functions that it calls */
+    if (client->polling) { /* a call from a callback of the program */
         ow_hal_wrong_call();
     }
     client->polling = true;

@@ -23,7 +23,7 @@
 struct ow_application;
 struct ow_hal;
 
-/* CONNACK must come within; by radio each turn has its answer, or the link gives up */
+/* CONNACK must come within; by radio each turn gets an answer, or the link gives up */
 #define OW_ANSWER_S (OW_LORA ? 3600 : 10)
 #define OW_RETRY_S (OW_LORA ? 240 : 10) /* after a refusal */
 #define OW_CLOSE_S (OW_LORA ? 60 : 2)   /* for a packet with the reason */
@@ -41,8 +41,8 @@ struct ow_flight {
 /* The state of all packet identifiers. */
 struct ow_ids {
     struct ow_flight out[OW_FLIGHTS];
-    uint16_t fresh; /* publications from this id on were never sent */
-    uint16_t in;    /* the gateway's id */
+    uint16_t fresh; /* publications from this identifier on were never sent */
+    uint16_t in;    /* the gateway's packet identifier */
     uint16_t subscription;
     uint8_t in_flags;
     ow_slot cursor; /* slot from which the next publication is taken */
@@ -67,7 +67,7 @@ struct ow_mqtt {
     bool polling;
 #endif
     bool session_present : 1;
-    bool doubt : 1; /* it may have begun after publications were released: ow_flow.c */
+    bool doubt : 1; /* the session may have begun after publications were released: ow_flow.c */
     bool ping_open;
 #if OW_LORA
     bool radio; /* channel and settings from the identity page */

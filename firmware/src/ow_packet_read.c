@@ -174,10 +174,10 @@ static void take_property(struct reader *reader, uint8_t id, struct ow_connack *
 #endif
         take_binary(reader);
         break;
-    case TOPIC_ALIAS: /* we announced a Topic Alias Maximum of 0 */
+    case TOPIC_ALIAS: /* the client announced a Topic Alias Maximum of 0 */
         fail(reader, OW_TOPIC_ALIAS_INVALID);
         break;
-    /* Subscription Identifier, authentication, Response Information: we asked for none */
+    /* Subscription Identifier, authentication, Response Information: the client asked for none */
     case 0x0B: case 0x15: case 0x16: case 0x1A:
         fail(reader, OW_PROTOCOL_ERROR);
         break;
@@ -280,7 +280,7 @@ uint8_t ow_read_ack(
 {
     struct reader reader = {bytes, length, OW_SUCCESS};
     struct ow_connack none;
-    /* the reason codes stand behind the properties */
+    /* the reason codes are behind the properties */
     bool listed = type == OW_SUBACK || type == OW_UNSUBACK;
     *id = take_positive(&reader);
     *reason = OW_SUCCESS;

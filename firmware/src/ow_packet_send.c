@@ -103,7 +103,7 @@ bool ow_send_connect(ow_carrier *link, const struct ow_connect *connect)
     return true;
 }
 
-/* Their length, the byte that tells it included. */
+/* Their length, with the byte of the length itself. */
 static uint8_t properties_length(const struct ow_message *message)
 {
 #if OW_ANSWERS

@@ -24,7 +24,7 @@ bool ow_radio_begin(const struct ow_radio_plan *plan);
 
 void ow_radio_send(const uint8_t *frame, uint8_t length);
 
-/* The last symbol has been sent, or would have been by now if the radio worked. */
+/* The last symbol has been sent, or would have been sent by now if the radio worked. */
 bool ow_radio_sent(void);
 
 void ow_radio_listen(void);

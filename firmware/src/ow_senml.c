@@ -20,7 +20,7 @@ enum { HEAD_ONE = 24, HEAD_TWO = 25, HEAD_FOUR = 26 };
 enum { BASE_NAME = 0x21, BASE_TIME = 0x22, NAME = 0, UNIT = 1, VALUE = 2, TIME = 6 };
 enum { LONGEST_TEXT = 127, FRACTION_BITS = 23, BIAS = 127, LARGEST_EXPONENT = 254 };
 
-/* Where the next byte goes; NULL once something did not fit, or cannot be written. */
+/* Where the next byte goes; NULL after a value that did not fit or cannot be written. */
 struct writer {
     uint8_t *at;
     const uint8_t *end;
@@ -116,7 +116,7 @@ static void put_float(struct writer *writer, int32_t number, uint8_t shift)
     if (fraction == 0) {
         exponent = 0;
     } else if (fraction >> (FRACTION_BITS + 1) || exponent < 1 || exponent > LARGEST_EXPONENT) {
-        writer->at = NULL; /* it has more digits than a float */
+        writer->at = NULL; /* the value has more digits than a float */
     }
     put_u32(writer, CBOR_FLOAT32,
         sign | (uint32_t)exponent << FRACTION_BITS |

@@ -26,7 +26,7 @@ bool ow_sensor_judge(struct ow_sensor *sensor, const struct ow_sensor_limits *li
         fault = OW_SENSOR_RANGE;
     }
     if (fault != OW_SENSOR_WELL) {
-        sensor->doubts = false; /* near each other means: one right after the other */
+        sensor->doubts = false; /* only values that follow one another can be near each other */
     } else if (counts(sensor, (int16_t)value, limits->step)) {
         sensor->value = (int16_t)value;
         sensor->known = true;

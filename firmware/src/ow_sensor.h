@@ -66,7 +66,7 @@ enum ow_sensor_news { OW_SENSOR_NOTHING, OW_SENSOR_STATUS, OW_SENSOR_VALUE };
 /** @return what is to be published after a judgement; a changed fault goes before the value */
 enum ow_sensor_news ow_sensor_due(const struct ow_sensor *sensor);
 
-/** The fault is in the journal. Call it when a status was OW_ACCEPTED. */
+/** Records that the fault is in the journal. Call it when a status was OW_ACCEPTED. */
 static inline void ow_sensor_told(struct ow_sensor *sensor)
 {
     sensor->told = sensor->fault;

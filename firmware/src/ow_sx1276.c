@@ -111,7 +111,7 @@ void ow_radio_send(const uint8_t *frame, uint8_t length)
     radio.began = ow_hal_millis();
     radio.most = ow_airtime_ms(radio.plan.factor, length) + LATE_MS;
     if (!set_up()) {
-        return; /* it will be reset when the time is over */
+        return; /* the chip is reset when the time is over */
     }
     radio.awake = true;
     put(OP_MODE, STANDBY);
@@ -127,7 +127,7 @@ void ow_radio_send(const uint8_t *frame, uint8_t length)
 
 bool ow_radio_sent(void)
 {
-    if (get(IRQ_FLAGS) == TX_DONE) { /* exactly this: without a chip all bits are equal */
+    if (get(IRQ_FLAGS) == TX_DONE) { /* exactly this value: without a chip all bits are equal */
         return true;
     }
     if ((uint16_t)(ow_hal_millis() - radio.began) < radio.most) {

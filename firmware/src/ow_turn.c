@@ -131,7 +131,7 @@ void ow_turn_greet(struct ow_turn *turn, const struct ow_turn_greeting *greeting
     renew(turn);
     turn->random ^= ow_get_u16(hello + HELLO_PLAIN);
     turn->used = HELLO_SIZE;
-    if (turn->phase == OW_TURN_RESTING) { /* boards that got power together part */
+    if (turn->phase == OW_TURN_RESTING) { /* boards with one power switch must not stay in step */
         turn->phase = OW_TURN_WAITING;
         turn->left = part_of(turn, OW_TURN_HELLO_FIRST_MS);
     }
@@ -167,7 +167,7 @@ static bool waits(uint8_t header)
     return type >= OW_PUBACK && type <= OW_PUBCOMP;
 }
 
-/* Something was put that asks for a turn. */
+/* Packets were put that need a turn. */
 static bool asked(const struct ow_turn *turn)
 {
     uint8_t waiting = 0, size;
@@ -258,7 +258,7 @@ bool ow_turn_listens(const struct ow_turn *turn)
     return turn->phase == OW_TURN_LISTENING;
 }
 
-/* Nothing came: when to try again. */
+/* Nothing arrived: when to try again. */
 static enum ow_turn_event unanswered(struct ow_turn *turn)
 {
     turn->phase = OW_TURN_WAITING;
@@ -300,7 +300,7 @@ enum ow_turn_event ow_turn_receive(struct ow_turn *turn, uint8_t length)
     const uint8_t *frame = turn->frame;
     if (turn->phase != OW_TURN_LISTENING || length < OW_CCM_OVERHEAD || length > OW_TURN_FRAME ||
         frame[0] != turn->plan.network || frame[1] != turn->plan.device) {
-        return OW_TURN_NOTHING; /* for somebody else, or of another time */
+        return OW_TURN_NOTHING; /* for another board, or of an earlier turn */
     }
     if (turn->state == OW_TURN_GREETING) {
         return frame[2] == WELCOME && length == WELCOME_SIZE ? welcome(turn) : OW_TURN_NOTHING;
@@ -331,7 +331,7 @@ static void finish(struct ow_turn *turn)
     turn->cut = turn->length = turn->tries = 0;
     turn->asks_time = false;
     if (++turn->counter == 0) {
-        down(turn, OW_TURN_WORN); /* the owner sees it at its next look at the state */
+        down(turn, OW_TURN_WORN); /* the owner sees it when it next reads the state */
     }
 }
 
@@ -380,7 +380,7 @@ const uint8_t *ow_turn_packet(struct ow_turn *turn, uint8_t *length)
         if (turn->at == turn->length) {
             finish(turn);
         } else if (*packet >= OW_PACK_PLAIN || !take_form(turn)) {
-            /* what it held would be missing for ever: MQTT begins again, and asks again */
+            /* its content would stay lost: MQTT begins again, and asks again */
             down(turn, OW_TURN_PROTOCOL);
         }
     }

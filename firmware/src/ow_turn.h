@@ -39,7 +39,7 @@ enum ow_turn_cause {
     OW_TURN_CLOSED,
     OW_TURN_GATEWAY_GONE,
     OW_TURN_NO_ANSWER,
-    OW_TURN_PROTOCOL, /* the gateway's answer made no sense */
+    OW_TURN_PROTOCOL, /* the gateway's answer was invalid */
     OW_TURN_WORN      /* the counter is used up */
 };
 
@@ -66,7 +66,7 @@ struct ow_turn {
     uint32_t incarnation; /* of the greeting; once OPEN, the one that holds */
     uint32_t utc;         /* seconds, from WELCOME or an answer; 0: not known */
     uint8_t utc_part;     /* 1/256 s */
-    bool utc_fresh;       /* an answer has told them */
+    bool utc_fresh;       /* an answer had them */
     uint16_t counter;     /* of the TURN under way, or of the next one */
     uint8_t peer_mtu;
 
@@ -97,14 +97,14 @@ struct ow_turn {
     uint8_t queue[OW_TURN_QUEUE]; /* packets put; HELLO while it greets */
 };
 
-/* Silent at first, as nobody knows what was sent before this start. */
+/* Silent at first, because it is not known what was sent before this start. */
 void ow_turn_init(struct ow_turn *turn, const struct ow_radio_plan *plan, uint16_t now);
 
 /* Greets with a new attempt. Drops a session and all that was put. */
 void ow_turn_greet(struct ow_turn *turn, const struct ow_turn_greeting *greeting);
 void ow_turn_close(struct ow_turn *turn);
 
-/* Looks at the time. */
+/* Handles expired timers. */
 enum ow_turn_event ow_turn_tick(struct ow_turn *turn, uint16_t now);
 
 /* Length of the frame in `frame` that has to go on the air now, 0: none. Then ow_turn_sent, when
@@ -126,7 +126,7 @@ const uint8_t *ow_turn_packet(struct ow_turn *turn, uint8_t *length);
 uint8_t ow_turn_room(const struct ow_turn *turn);
 void ow_turn_put(struct ow_turn *turn, uint8_t byte);
 
-/* Takes a turn though nothing asks for it. */
+/* Takes a turn although no packet needs one. */
 void ow_turn_poll(struct ow_turn *turn);
 
 /* Asks for the time with the next TURN. */

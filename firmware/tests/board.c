@@ -94,7 +94,7 @@ static bool is_busy(uint32_t until, uint16_t *asked)
         *asked = 0;
         return false;
     }
-    if (++*asked == WAITS) { /* somebody waits for it, and time goes by */
+    if (++*asked == WAITS) { /* a caller waits for it, and time passes */
         *asked = 0;
         board.now++;
     }

@@ -120,7 +120,7 @@ void gateway_close(void)
     send_who();
 }
 
-/* What both handshakes have in common, from the incarnation on. */
+/* The common part of both handshakes, from the incarnation on. */
 static void welcome_fields(uint8_t *fields, const uint8_t *hello)
 {
     gateway.incarnation = ow_get_u32(hello + 4);

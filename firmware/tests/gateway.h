@@ -45,7 +45,7 @@ struct gateway {
 
     /* the connection */
     bool connected, clean_start;
-    bool ended; /* by our DISCONNECT: what still comes is not looked at */
+    bool ended; /* by our DISCONNECT: later packets are ignored */
     uint8_t packet[512];
     uint16_t packet_length;
     char topic[64]; /* of alias 1 */

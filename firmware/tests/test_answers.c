@@ -1,11 +1,11 @@
-/* Answers to commands: each goes to who asked, once, and outlives a power cut. */
+/* Answers to commands: each goes to its sender, once, and outlives a power cut. */
 #include <string.h>
 
 #include "check.h"
 #include "ow_bytes.h"
 #include "world.h"
 
-/* --- a command, and what the program says to it --- */
+/* --- a command, and the program's answer --- */
 
 static enum ow_answer answer;
 static int32_t number;
@@ -169,7 +169,7 @@ static bool recovers(uint32_t at)
     bool acknowledged = gateway.message_received || (command_taken() && world.received[9]);
     board.cut_at_write = board.cut_at_sent = 0;
     if (acknowledged) {
-        world.obey = NULL; /* what it has said until now has to be enough */
+        world.obey = NULL; /* the answers sent until now have to be enough */
     }
     boot();
     if (command_taken() && !world.received[9]) {

@@ -164,7 +164,7 @@ static void two_of_them_and_a_refused_one_let_the_rest_go(void)
     }
 }
 
-/* That is no publication's fault, whoever is under way. */
+/* No publication causes this, whichever is in flight. */
 static void a_gateway_that_goes_blames_none(void)
 {
     world_connect();

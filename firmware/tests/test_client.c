@@ -86,7 +86,7 @@ static void a_noisy_line_costs_time_only(void)
 static void the_gateways_receive_maximum_is_kept(void)
 {
     world_new();
-    gateway.receive_maximum = 2; /* more than two in flight end the test */
+    gateway.receive_maximum = 2; /* more than two messages in flight end the test */
     world_boot();
     world.delay = 20;
     produce_all(30, 60000);
@@ -151,7 +151,7 @@ static bool something_sent(void)
     return board.sent > 0;
 }
 
-/* Else a cut right after HELLO would give two lives the same number. */
+/* Otherwise a cut right after HELLO would give two starts the same number. */
 static void nothing_is_sent_before_the_boot_number_is_kept(void)
 {
     for (int i = 0; i < 6; i++) {

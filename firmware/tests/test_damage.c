@@ -350,7 +350,7 @@ static void worn_slots_hold_nothing_that_is_lost(void)
     check_afterwards();
 }
 
-/* A slot that never held anything holds nothing still. */
+/* A slot that was never used stays empty. */
 static void an_erased_eeprom_with_a_changed_bit_is_empty(void)
 {
     for (uint32_t bit = 0; bit < 8 * sizeof image.slots; bit++) {

@@ -45,7 +45,7 @@ static uint8_t welcome(uint8_t *frame)
     return 24;
 }
 
-/* What the gateway says to a TURN with this content; its length. */
+/* The gateway's answer to a TURN with this content; returns its length. */
 static uint8_t content_of_answer(const uint8_t *turn, uint8_t length, uint8_t *out)
 {
     uint8_t at = 0;

@@ -82,7 +82,7 @@ static void nonsense_harms_nothing(void)
         uint8_t packet[sizeof right[0]];
         gateway.mute = false;
         CHECK(world_until(world_online, OW_RETRY_S * 1000 + 5000));
-        gateway.mute = true; /* what the client answers to nonsense is not looked at */
+        gateway.mute = true; /* the client's answers to invalid packets are ignored */
         world_produce();
         memcpy(packet, right[board_random() % (sizeof right / sizeof right[0])], sizeof packet);
         uint8_t length = packet[1] + 2;

@@ -179,7 +179,7 @@ void ow_hal_idle(void)
     struct pollfd wait = {.fd = uart_in, .events = POLLIN};
     flush();
     if (rx_at == rx_end && poll(&wait, 1, 1) > 0 && wait.revents & POLLHUP) {
-        /* no program has it open: poll does not wait */
+        /* no program has the terminal open: poll does not wait */
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
 #endif

@@ -12,7 +12,7 @@ EMPTY_INTERRUPT(WDT_vect)
 uint16_t power_down(void)
 {
     uint8_t converter = ADCSRA;
-    ADCSRA = 0; /* it draws current, too */
+    ADCSRA = 0; /* the ADC draws current, too */
     set_sleep_mode(SLEEP_MODE_PWR_DOWN);
     cli();
     wdt_reset();

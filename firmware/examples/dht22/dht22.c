@@ -29,7 +29,7 @@ static void fell(void)
 void dht22_begin(uint8_t pin)
 {
     line = pin;
-    digitalWrite(pin, LOW); /* as an output it pulls the line down, as an input it lets go */
+    digitalWrite(pin, LOW); /* as an output it pulls the line down, as an input it releases it */
     pinMode(pin, INPUT);
 }
 

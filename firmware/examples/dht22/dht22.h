@@ -22,7 +22,7 @@ void dht22_begin(uint8_t pin);
 /* Pulls the line down. */
 void dht22_call(void);
 
-/* Lets go of the line, and listens. */
+/* Releases the line, and listens. */
 void dht22_listen(void);
 
 /* Ends listening, and reads the answer as dht22_decode does. */

@@ -16,7 +16,7 @@ void onewire_begin(uint8_t pin)
     mode = portModeRegister(digitalPinToPort(pin));
     input = portInputRegister(digitalPinToPort(pin));
     mask = digitalPinToBitMask(pin);
-    digitalWrite(pin, LOW); /* as an output it pulls the line down, as an input it lets go */
+    digitalWrite(pin, LOW); /* as an output it pulls the line down, as an input it releases it */
     pinMode(pin, INPUT);
 }
 
@@ -52,7 +52,7 @@ static enum ow_sensor_fault reset(void)
         _delay_us(70);
         present = !(*input & mask);
     }
-    _delay_us(410); /* the sensor has let go since */
+    _delay_us(410); /* the sensor has released the line since */
     if (!(*input & mask)) {
         return OW_SENSOR_SHORTED;
     }
@@ -124,7 +124,7 @@ enum ow_sensor_fault ds18b20_read(int16_t *sixteenths)
         return fault;
     }
     if (measures) {
-        return OW_SENSOR_UNMEASURED; /* still: the scratchpad has the measurement before */
+        return OW_SENSOR_UNMEASURED; /* still: the scratchpad has the previous measurement */
     }
     send(READ_SCRATCHPAD);
     for (uint8_t i = 0; i < sizeof bytes; i++) {

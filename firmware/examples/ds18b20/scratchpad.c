@@ -4,7 +4,7 @@
 
 enum { POLYNOMIAL = 0x8C };
 
-/* A CRC of zeros fits zeros: a line that lies on the ground. */
+/* The CRC of zeros is zero: the line is shorted to ground. */
 static bool is_whole(const uint8_t *bytes, uint8_t count)
 {
     uint8_t crc = 0, any = 0;

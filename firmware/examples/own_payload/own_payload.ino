@@ -120,7 +120,7 @@ static bool publish(const Opening &one)
     message.payload = (const uint8_t *)&one;
     message.size = sizeof one;
     message.qos = 2;
-    // OW_BUSY, OW_FULL: again in the next turn
+    // OW_BUSY, OW_FULL: try again in the next loop
     return ow_mqtt_publish(&client, &message) == OW_ACCEPTED;
 }
 

@@ -38,7 +38,7 @@ enum { ALIAS_ADC = 1, ALIAS_STATUS = 2 };
 
 static struct ow_mqtt client;
 static struct ow_clock timepiece;
-static struct ow_health health; /* value at the last look */
+static struct ow_health health; /* value at the last call */
 static char topic[sizeof "sensors//status" + OW_NAME_MAX];
 static uint32_t first_sequence; /* of this start */
 static uint8_t stored[FIRST_SIZE + SECOND_SIZE]; /* the interval as it is written */
