@@ -1,6 +1,6 @@
 """`make test`: `make lint` and all tests but those for the soak, in groups, six at a time. Groups
-that compute and groups that mostly wait (for boards, servers or a browser) stand in one queue, the
-longest first: a core that waits always has another group, until the queue is empty.
+that compute and groups that mostly wait (for boards, servers or a browser) are in one queue, the
+longest first: an idle core always gets another group, until the queue is empty.
 
 In: options of pytest; with any, one pytest runs as usual, and no lint. Out: the output of each
 group when it has ended, with its seconds and the seconds of processor time, and an exit code that
@@ -43,8 +43,8 @@ LONG = [
     ["hil"],
     ["hil/test_sabotage.py", "hil/test_plugin.py"],
 ]
-"""The longest groups, which come first. The two with Spark have a JVM each. A folder is without
-what another group has of it.
+"""The longest groups, which come first. The two with Spark have a JVM each. A folder here excludes
+its parts that another group has.
 """
 PARTS = 5
 """Groups of all tests that are not named here: short, so that no core is idle for long at the end.
@@ -52,8 +52,8 @@ PARTS = 5
 
 
 def parts(taken: set[str]) -> list[list[str]]:
-    """Every folder and file of tests that is not taken, in `PARTS` lists of neighbours. The last in
-    the alphabet come first, as their tests take the longest.
+    """Return every folder and file of tests that no named group has, in `PARTS` lists of
+    neighbours. The alphabet's last ones come first, as their tests take the longest.
     """
     tests = {path for path in HERE.iterdir() if path.is_dir() or path.match("test_*.py")}
     others = sorted(path.name for path in tests if any(path.rglob("test_*.py")) or path.is_file())

@@ -1,5 +1,5 @@
-"""`onceway` under another account, by root. The tree may lie in a home that is closed to
-other accounts: they reach the tree and its .venv through folders that root has opened.
+"""`onceway` under another account, by root. The source tree may be in a home folder that is closed
+to other accounts: they reach the tree and its .venv through folders that root has opened.
 
 In: an account's numbers. Out: what `subprocess` takes to start a program there.
 """

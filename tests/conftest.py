@@ -1,8 +1,8 @@
-"""Settings of all tests. Hypothesis tries the same examples each time and takes the time it takes:
-a failure shall come from a change, not from luck or a busy machine. `pytest
+"""Settings of all tests. Hypothesis tries the same examples each time, without a time limit: a
+failure shall come from a change, not from chance or a busy machine. `pytest
 --hypothesis-profile=default` looks for new ones. Some open a thousand connections: a shell allows
 fewer files than the system does. Tests marked `soak` run in `make soak` alone. Those marked `sim`
-need a firmware that is built of the sources as they are.
+need a firmware that was built from the present sources.
 """
 
 import gc
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail a test of a simulated board if the firmware is older than its sources: pytest does not
-    build, and the test would try a program that is no longer the sources' own.
+    build, and the test would try a program of older sources.
     """
     stale = ""
     if item.get_closest_marker("sim"):
@@ -46,7 +46,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The tests themselves stay to the end: no garbage collection need look at them again."""
+    """The tests themselves stay until the end, so garbage collection may skip them."""
     gc.freeze()
 
 

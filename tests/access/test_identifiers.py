@@ -21,7 +21,7 @@ USERS, BOARDS = {"alice", "bob"}, {"pump-3"}
 
 
 def chosen(user: str | None, wanted: str, **section: Any) -> str | None:
-    """The identifier that a client gets; None when it is refused."""
+    """Return the identifier that a client gets; None if the client is refused."""
     names = Identifiers(AccessSection(**section), USERS.__contains__, BOARDS.__contains__)
     found = names.choose(user, wanted)
     if isinstance(found, str):

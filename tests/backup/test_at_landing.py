@@ -1,4 +1,6 @@
-"""Backups at the landing place: the newest ones stay, of any size, and one that failed is shown."""
+"""Backups at the landing place: the newest ones stay, whatever their size, and a failed one is
+shown.
+"""
 
 import json
 import sqlite3

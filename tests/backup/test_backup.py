@@ -1,5 +1,5 @@
-"""`onceway backup` and `onceway restore`: another machine goes on as the gateway, and what a person
-must know is said.
+"""`onceway backup` and `onceway restore`: another machine continues as the gateway, and the person
+is told all that is necessary.
 """
 
 import io

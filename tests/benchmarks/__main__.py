@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks [--keep] [NAME ...]`: run the benchmarks, or those named
 (`site-moves` is bench_site_moves.py), one after the other.
 
-Each is a process of its own, so that none inherits the memory of another, and prints its table. A
-goal that is missed is said in the table and in build/bench.json; it fails nothing. Exit code 1: a
+Each is a process of its own, so that none inherits the memory of another, and prints its table. The
+table and build/bench.json name a missed goal; no benchmark fails because of it. Exit code 1: a
 benchmark ended without figures. `--keep` runs none: it keeps the figures of build/bench.json for
 the guides (`last.json`; then `make docs`).
 """
@@ -16,7 +16,7 @@ from tests.benchmarks.report import RESULTS, keep
 
 FOLDER = Path(__file__).parent
 _ALONE = ("ingest",)
-"""Run when named only: longer than all others together."""
+"""Benchmarks that run only when named: each takes longer than all others together."""
 
 
 def names() -> list[str]:

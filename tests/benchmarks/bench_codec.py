@@ -31,7 +31,7 @@ TOPIC = "site/7/sensor/12/temperature"
 
 
 def best(work: Callable[[], float]) -> float:
-    """The least of some runs: other processes can only make it longer."""
+    """Return the least time of some runs: other processes can only make it longer."""
     return min(work() for _ in range(ROUNDS))
 
 

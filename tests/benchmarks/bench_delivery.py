@@ -1,8 +1,8 @@
 """Delivery time of a QoS 2 message from a publisher behind 200 ms one way, in one-way times.
 
-A relay lets each byte pass 200 ms after it came, in both directions; the subscriber is next to the
-broker. Delivery Method B forwards at PUBLISH: one way. Method A, the peer's, waits for PUBREC and
-PUBREL: three ways.
+A relay forwards each byte 200 ms after its arrival, in both directions; the subscriber is next to
+the broker. Delivery Method B forwards at PUBLISH: one way. Method A, the peer's, waits for PUBREC
+and PUBREL: three ways.
 """
 
 import asyncio

@@ -2,10 +2,10 @@
 subscriber to all of them; beside the peer.
 
 Ours keeps all of it on disk, the peer keeps it in memory. 32-byte payloads. The first row says how
-fast this disk is at this time: no device sends its next message before the commit of the one before
-is through. A row says how much of its time the load generator was on a CPU: near 100 %, it is the
-load generator that was measured. The last rows are the time from a QoS 0 publish to its delivery,
-with nothing else going on.
+fast this disk is at this time: no device sends its next message before the commit of its previous
+one. A row says how much of its time the load generator was on a CPU: near 100 %, the row measures
+the load generator. The last rows are the time from a QoS 0 publish to its delivery, without other
+load.
 """
 
 import time

@@ -1,9 +1,9 @@
 """One publisher and many subscribers, many publishers and one subscriber, beside the peer:
 deliveries per second.
 
-Clean sessions, 32-byte payloads. Fan-out: window 100, and the subscribers at most 1,000 messages
-behind. Fan-in at QoS 1: each publisher has one message in flight, as a sensor would; at QoS 0 each
-sends 20 at a time.
+Clean sessions, 32-byte payloads. Fan-out: window 100, and the subscribers are at most 1,000
+messages behind. Fan-in at QoS 1: each publisher has one message in flight, as a sensor would; at
+QoS 0 each sends 20 at a time.
 """
 
 from functools import partial

@@ -83,7 +83,7 @@ def senders(devices: int) -> list[Device]:
 
 
 class Place:
-    """A landing place and the table it goes into. writer: how, as `onceway ingest run` calls it."""
+    """A landing place and its table. writer: the value of --writer of `onceway ingest run`."""
 
     def __init__(self, spark: Any, folder: Path, writer: str = "fast") -> None:
         self.spark = spark
@@ -113,7 +113,7 @@ class Place:
         ]
 
     def run(self, rows: int = 500_000) -> list[float]:
-        """One pass; seconds of each micro-batch that had rows."""
+        """Run one pass. Return the seconds of each micro-batch that had rows."""
         from gateway.ingest.jobs import stream
 
         query, sink = stream.start(
@@ -215,8 +215,8 @@ def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
 
 
 def finding(folder: Path) -> list[Figure]:
-    """A pass over gateways that have nothing new. Of their old batches only the newest ones are
-    there: no one looks at the others.
+    """A pass over gateways that have nothing new. Only the newest of their old batches exist,
+    because the ingest reads no others.
     """
     offset = {}
     for gateway in range(10_000):

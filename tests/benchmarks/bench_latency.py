@@ -3,9 +3,9 @@
 A persistent session subscribes, so that each message needs a commit. First one message at a time on
 the disk as it is; a library notes each fsync, and what a publish waited for one is taken off its
 time. Then 1,000 messages a second on a disk that is slow in a known way: a folder in memory, and 8
-ms for each fsync of the store. Those of checkpoints count, too, and are not to be seen in the
-99.9th percentile. The last row says what that run is worth: a gateway that waits for a CPU because
-others use it answers late whatever it does.
+ms for each fsync of the store. Those of checkpoints count, too, but must not show in the 99.9th
+percentile. The last row tells whether that run is valid: a gateway that waits for a CPU used by
+others answers late in any case.
 """
 
 import select
@@ -29,8 +29,8 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def beyond_the_fsync(folder: Path, messages: int) -> list[float]:
-    """Seconds from PUBLISH to PUBACK less what of it the log was being synchronised, one message at
-    a time.
+    """Return the seconds from PUBLISH to PUBACK, without the time in which the log was
+    synchronised, one message at a time.
     """
     record = folder / "record"
     times = []

@@ -1,7 +1,7 @@
 """The reliable link at 115200 baud: goodput, QoS 2 exchanges, and what 32 boards cost a gateway.
 
-A real gateway process serves pseudo terminals; this process plays the boards (`DeviceLink`, with a
-board's buffers, and a key that it proves) and lets bytes pass no faster than the line would.
+A real gateway process serves pseudo terminals; this process stands for the boards (`DeviceLink`,
+with a board's buffers, and a key that it proves) and forwards bytes no faster than the line would.
 Goodput counts bytes of MQTT, headers included, against the 11,520 bytes a second of the line.
 """
 
@@ -39,13 +39,13 @@ OVERHEAD = 7
 SECONDS = 6.0
 BOARDS = 32
 CATCH_UP = 256
-"""Bytes that a busy line may carry late when this process was not scheduled in time."""
+"""Bytes by which a busy line may be late because this process was not scheduled in time."""
 _FULL_FRAME = MTU + OVERHEAD
 _PUBACK = 0x40
 
 
 class Wire:
-    """One direction of a line: tells how many of the bytes that wait have been carried by now."""
+    """One direction of a line: computes how many of the waiting bytes have been carried by now."""
 
     def __init__(self) -> None:
         self._free_at = 0.0

@@ -16,7 +16,7 @@ from tests.benchmarks.report import Figure, main
 
 CLIENTS = 10_000
 HELD = 1000
-"""Messages that the sender without PUBREL sends: as many as our Receive Maximum lets it."""
+"""Messages that the sender without PUBREL sends: as many as our Receive Maximum allows."""
 PAYLOAD = 100_000
 
 
@@ -30,7 +30,7 @@ def allow_files(count: int) -> None:
 
 
 def settled(broker: BrokerProcess) -> int:
-    """Memory once it does not change any more."""
+    """Return the memory in use once it has stopped changing."""
     seen = [broker.memory]
     for _ in range(20):
         time.sleep(0.25)

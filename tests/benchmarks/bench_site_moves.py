@@ -79,7 +79,7 @@ def calls(folder: Path) -> int:
 
 
 def filters(folder: Path) -> int:
-    """Return the number of filters of the second member's clients that the first one knows."""
+    """Return the number of filters of the second member's clients that the first member knows."""
     return int(status(folder, _NAMES[0])[0]["figures"]["filters"])
 
 
@@ -97,7 +97,7 @@ def one_by_one(brokers: list[BrokerProcess], count: int) -> float:
 
 
 def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]:
-    """Seconds until such a client is accepted, and until it has got everything."""
+    """Return the seconds until such a client is accepted, and until it has all messages."""
     topics = new_topics()
     reader = Peer(brokers[0].port, clean=False, client="reader")
     reader.subscribe(topics, 1)
@@ -126,8 +126,9 @@ def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]
 
 
 class Crowd:
-    """Clients that all come at once. took: seconds until each was accepted. present: how many found
-    their sessions. waits: seconds that another client's publish took at the same gateway meanwhile.
+    """Clients that all connect at once. took: seconds until each was accepted. present: how many
+    found their sessions. waits: seconds that another client's publish took at the same gateway
+    meanwhile.
     """
 
     def __init__(self, port: int, clients: int) -> None:
@@ -214,7 +215,7 @@ def price(
 
 
 def idle(brokers: Sequence[BrokerProcess], seconds: float) -> list[float]:
-    """The CPU that each takes when nothing happens, in % of a core."""
+    """Return the CPU time of each idle gateway, in % of a core."""
     before, began = [broker.cpu_s for broker in brokers], time.monotonic()
     time.sleep(seconds)
     used = [broker.cpu_s - start for broker, start in zip(brokers, before, strict=True)]

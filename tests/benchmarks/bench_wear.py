@@ -5,7 +5,7 @@ reading a second; nothing is delivered. Counted from /proc/PID/io, for the gatew
 uplink, which cuts, lands and deletes the readings: the log, the checkpoints (one is made at the
 end, so that none is left out) and the files on their way. CPU is the gateway's alone. The peer is
 Debian's mosquitto with `autosave_on_changes`, which writes all that it keeps after each change; a
-subscriber takes each reading from it, for it has no spool.
+subscriber receives each reading from it, because it has no spool.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Brokers as processes, and what the kernel says of them.
+"""Brokers as processes, and the kernel's figures about them.
 
 In: settings. Out: a running broker with its port, and its CPU time, memory and bytes to disk as
 they grow. Ours is `onceway gateway run` on a folder of its own; the peer is Debian's mosquitto,
@@ -24,7 +24,7 @@ _LIMITS = "[limits]\nconnections = 20000\nconnects_per_s = 1000000\nsubscription
 
 
 class BrokerProcess:
-    """A broker that takes connections. started_in: seconds from its start until it did."""
+    """A broker that accepts connections. started_in: seconds from its start until then."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, started_in: float) -> None:
         self.process = process

@@ -1,5 +1,5 @@
-"""The disk under the gateway: how long it takes by itself, and libraries that stand in between, one
-that delays each fsync and one that notes when each was.
+"""The disk under the gateway: how long it takes by itself, and libraries between them, one that
+delays each fsync and one that records its time.
 
 In: a folder on that disk. Out: seconds; what `brokers.onceway` takes as `preload` and environment.
 The sources are the tests' own.

@@ -107,7 +107,7 @@ def _files(
     file_rows: int,
     step_us: int,
 ) -> Iterator[Addition]:
-    """One device after the other, as they would have come."""
+    """Yield one device after the other, in the order of their arrival."""
     names, incarnations = (pa.array(column) for column in zip(*devices, strict=True))
     for first in range(0, rows, file_rows):
         numbers = np.arange(first, min(first + file_rows, rows))

@@ -1,4 +1,4 @@
-"""Publishers and subscribers that cost almost nothing, so that the measurement is of the broker.
+"""Publishers and subscribers that take almost no CPU time, so that the broker is measured.
 
 In: a port, a QoS, a window, for how long. Out: messages per second, from the first PUBLISH to the
 end of the last exchange; every message that was sent must have arrived at every subscriber. Packets

@@ -1,4 +1,4 @@
-"""The same measurement of two brokers, in turns, so that whatever else the machine does meets both.
+"""The same measurement of two brokers, in turns, so that other load of the machine affects both.
 
 In: brokers, and what to do with one of them. Out: of ours and the peer, in turns of a second or so,
 the medians of the rounds, None of a peer that did not run. Of two whose difference is small, the
@@ -51,8 +51,8 @@ class Ratio(NamedTuple):
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
     """Ratio of two measurements that were made at about the same time. The bounds are two of the
-    ratios: it is a throw of a coin for each whether it is above the true median, whatever the noise
-    is like. With fewer than six pairs they say less than 95 %.
+    ratios: each ratio is above the true median with a chance of one half, whatever the noise is
+    like. With fewer than six pairs, the chance is less than 95 %.
     """
     found = sorted(one / other for one, other in pairs)
     count = len(found)

@@ -1,5 +1,6 @@
-"""Every benchmark of the broker in small, so that none rots: it measures something, and counts
-correctly. No figure is judged here. Those that start many gateways are for `make soak`.
+"""Every benchmark of the broker with small parameters, so that none stops working: it measures
+something, and counts correctly. No figure is judged here. Those that start many gateways are for
+`make soak`.
 """
 
 import ast

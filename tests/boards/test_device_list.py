@@ -1,4 +1,4 @@
-"""The list of devices goes up by itself, whatever the topics of the spool are."""
+"""The list of devices is spooled by itself, whatever the topics of the spool are."""
 
 import json
 import sqlite3

@@ -41,7 +41,7 @@ class Site:
         return self.expected.states["roof-1"].word
 
     def wait(self, seconds: float, seen: Seen) -> str:
-        """Let time pass, with a look each second."""
+        """Let time pass, with a check each second."""
         word = self.look(seen)
         for _ in range(round(seconds)):
             self.now += 1
@@ -49,7 +49,7 @@ class Site:
         return word
 
     def words(self, seconds: int, seen: Seen) -> set[str]:
-        """Let time pass, with a look each second; return all texts that were shown."""
+        """Let time pass, with a check each second; return all texts that were shown."""
         found = set()
         for _ in range(seconds):
             self.now += 1

@@ -1,4 +1,4 @@
-"""Boards that no gateway of a site holds."""
+"""Boards without a session at any gateway of a site."""
 
 import asyncio
 

@@ -1,7 +1,7 @@
 """A broker that is hard to please, for tests: the other broker of a bridge.
 
-It keeps its session for good, takes each QoS 2 message once, and does to each PUBLISH what the test
-says: take it, answer with a reason code, or close the connection.
+It keeps its session for ever, accepts each QoS 2 message once, and treats each PUBLISH as the test
+determines: it accepts it, answers with a reason code, or closes the connection.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class Picky:
         self.largest = 0
         """Bytes of the largest packet after a CONNECT."""
         self.answers: list[Puback | Pubrec] = []
-        """Answers to what `send` sends, which gets its PUBREL."""
+        """Answers to messages of `send`, for which PUBREL is sent."""
         self.taken: list[Publish] = []
         """Messages that were taken, each once at QoS 2."""
         self.connections = 0
@@ -177,7 +177,7 @@ class Picky:
 
     @property
     def sent(self) -> list[Publish]:
-        """Every PUBLISH that came, repeated ones too."""
+        """Every PUBLISH received, repeated ones too."""
         return [packet for packet in self.came if isinstance(packet, Publish)]
 
     async def until(self, count: int, within: float = 60) -> None:

@@ -88,7 +88,7 @@ class Ends:
         self.unmarked: set[str] = set()
         """Topics that changed or crossed since the last mark."""
         self.lost = False
-        """Whether the other broker has lost its session, or messages that a mark covers."""
+        """Whether the other broker has lost its session, or messages from before a mark."""
 
     # -- what happens
 

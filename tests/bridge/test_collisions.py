@@ -33,7 +33,7 @@ UP, DOWN = (True, 1), (False, 1)
 
 
 class Clock:
-    """A time that passes when told, and the events that are due."""
+    """A time that passes on request, and the events that are due."""
 
     def __init__(self) -> None:
         self.now = 0.0

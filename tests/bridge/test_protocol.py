@@ -1,4 +1,4 @@
-"""Packets of the other broker that nothing asked for."""
+"""Unexpected packets of the other broker."""
 
 from pathlib import Path
 

@@ -93,7 +93,7 @@ def end_session(world: World) -> Callable[[], object]:
 
 
 def run(awaited: Any) -> None:
-    """Run a coroutine as far as it comes without its event loop."""
+    """Run a coroutine as far as possible without its event loop."""
     try:
         awaited.send(None)
     except StopIteration:
@@ -103,7 +103,7 @@ def run(awaited: Any) -> None:
 
 def places(world: World) -> tuple[int, int, int]:
     """Return the number of copies of the message in a queue and set aside, and whether the session
-    exists. A place whose identifier waits for its PUBCOMP is done.
+    exists. A queue entry whose identifier waits for its PUBCOMP is done.
     """
     released = {
         one for (ids,) in world.rows("SELECT released FROM flow") for one in unpack_ids(ids)

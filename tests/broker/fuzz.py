@@ -16,7 +16,7 @@ from pathlib import Path
 
 WORK = Path(__file__).parents[2] / "build" / "fuzz" / "broker"
 FRESH = 500
-"""Inputs that one broker takes; the next gets another one, so that nothing piles up and every
+"""Inputs for one broker; the next input gets a new broker, so that no state accumulates and every
 failure shows soon after its cause.
 """
 LONGEST = 512

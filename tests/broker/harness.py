@@ -333,7 +333,7 @@ class Client:
         self.send(Disconnect(*args))
 
     def drop(self) -> None:
-        """The network goes away."""
+        """Break the network connection."""
         self.break_line()
         self.world.turn()
 
@@ -344,11 +344,11 @@ class Client:
         self.world.clients.pop(self.connection, None)
 
     def read_a_little(self) -> None:
-        """Take some of what the link holds, so little that the broker may not write on."""
+        """Read so few bytes of the link that the broker may not continue to write."""
         self._arrive(self._unread.pop(0))
 
     def read_on(self) -> None:
-        """Take what the link holds."""
+        """Read all bytes of the link."""
         unread, self._unread = self._unread, []
         for data in unread:
             self._arrive(data)
@@ -478,7 +478,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        """A gateway, with what the store holds."""
+        """Start a gateway on the present store."""
         self.loop = Loop()
         config = self.config
         state = recover(self.database, None, config.limits.inflight, by_user=config.shares_spool)

@@ -1,8 +1,8 @@
 """Streams of bytes that a client may send: input of the fuzzers and of hypothesis for a broker, and
 the promises that hold afterwards.
 
-In: the bytes of one connection. Out: what the broker wrote, and why it closed; an exception for
-whatever should not have happened. An MqttError while the broker's own packets are read is one, too.
+In: the bytes of one connection. Out: what the broker wrote, and why it closed; an exception if a
+promise is broken. An MqttError while the broker's own packets are read is one, too.
 """
 
 from dataclasses import dataclass

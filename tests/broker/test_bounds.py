@@ -406,8 +406,8 @@ def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(k
 def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
     before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sites have many dashboards that are away with full queues: a message must not cost each of
-    them again. Dropped messages are counted, and are at most a tenth more than needed.
+    """Sites have many dashboards that are away with full queues: a message must not cost time for
+    each of them. Dropped messages are counted, and are at most a tenth more than needed.
     """
     asked = Mock(wraps=make_room)
     monkeypatch.setattr(fan_out, "make_room", asked)
@@ -430,8 +430,8 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
 def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     free: int, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many queues refuse the publisher, and a message must not cost each of them again. The broker
-    accepts the first messages that have room, and refuses the others by their identifiers.
+    """Many queues refuse the publisher, and a message must not cost time for each of them. The
+    broker accepts the first messages that have room, and refuses the others by their identifiers.
     """
     asked = Mock(wraps=is_full)
     monkeypatch.setattr(fan_out, "is_full", asked)

@@ -1,4 +1,4 @@
-"""CONNECT, CONNACK and DISCONNECT: sessions begin, go on, are taken over and end."""
+"""CONNECT, CONNACK and DISCONNECT: sessions begin, continue, are taken over and end."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 """Side effects of one message: sessions that end, wills, messages to other clients.
 
-It is carried out after the message, in order, and it comes to an end.
+They are carried out after the message, in order, and they end.
 """
 
 from typing import Any

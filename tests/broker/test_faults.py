@@ -1,11 +1,11 @@
 """Every function of the broker and its engine raises an exception, one at a time, in the middle of
 what a client does.
 
-`calls()` finds the functions, so a new one is tried without a word here. Two bystanders, a
+`calls()` finds the functions, so a new one is tried without a change here. Two bystanders, a
 publisher at QoS 2 and a subscriber that pings, share turns with that client (the victim). Either
 they notice nothing, and only the victim's connection ends; or the engine stops before its next
-commit, and after a start nothing acknowledged is lost and nothing has come twice. Which of the two
-it has to be, `OWN` and `SHARED` say for those calls of which the README promises it.
+commit, and after a start nothing acknowledged is lost and nothing has arrived twice. `OWN` and
+`SHARED` state which of the two must happen, for calls about which the README promises it.
 """
 
 import importlib
@@ -137,7 +137,7 @@ def calls() -> Iterator[Call]:
 
 
 def members(protocol: Any) -> set[str]:
-    """Names of what a protocol offers."""
+    """Return the names of a protocol's members."""
     return {name for item in protocol.__mro__ for name in vars(item) if not name.startswith("_")}
 
 
@@ -146,7 +146,7 @@ TRANSPORT = members(Transport) & set(vars(Client))
 
 @contextmanager
 def replaced(call: Call, function: Callable[..., Any]) -> Iterator[None]:
-    """Put another function in the place of a function wherever the product uses it."""
+    """Replace a function wherever the product uses it."""
     undo: list[tuple[Any, str, Any]] = []
     if inspect.isclass(call.owner):
         former = vars(call.owner)[call.name]
@@ -248,7 +248,7 @@ class Bystander:
         self.client, self.seen = self._connect(), 0
 
     def look(self) -> list[Packet]:
-        """Packets that have come since the last look."""
+        """Packets received since the last call."""
         found = self.client.received[self.seen :]
         self.seen = len(self.client.received)
         return found
@@ -348,7 +348,7 @@ class Scene:
     # -- one turn for all
 
     def turn(self, act: Callable[[], None] = lambda: None) -> None:
-        """The victim does something, and the bystanders go on, all in one turn."""
+        """Let the victim do something, and the bystanders continue, all in one turn."""
         self._act(act)
         if not self.world.engine.broken:
             self.wrote += 1
@@ -592,7 +592,7 @@ class Scene:
         self.say(Pingreq(), Pingreq())
 
     def be_the_slowest(self) -> None:
-        """Let all clients together hold too much, and this client most of that."""
+        """Let the output of all clients together be too large, with most of it for this client."""
         self.be_slow()
         self.acting = "all"
         self.world.turn()
@@ -736,7 +736,7 @@ FOR_ALL = {"Engine.hear"}
 THREAD = {
     f"Commits.{name}" for name in ("_from_store", "_from_writer", "_on_failure", "_on_landed")
 }
-"""Calls of the writer's thread, which only hand something to the event loop."""
+"""Calls of the writer's thread, which only pass something to the event loop."""
 
 
 CALLS = [
@@ -759,7 +759,7 @@ OWN = {
 }
 """Calls for one connection: take, encode, write, close, decode, and what its client may do."""
 SHARED = ("Router.", "Spool.", "Changes.", "NeededRows.", "Broker.seal", "RoutedTopic.")
-"""Calls of state that all share, wherever they stand."""
+"""Calls on state that all clients share, in any module."""
 
 
 Seen = dict[str, dict[str, list[tuple[str, int]]]]

@@ -420,7 +420,7 @@ def test_a_client_that_brings_much_waits_for_others() -> None:
 
 
 def test_a_client_that_brings_little_is_read_on_while_it_is_put_off() -> None:
-    """To stop and resume reading costs one system call each."""
+    """Stopping and resuming to read take one system call each."""
     world = World()
     client = world.accepted("c")
     looks = iter([True])

@@ -1,8 +1,8 @@
 """Acknowledged messages arrive despite cuts at any time, and at QoS 2 exactly once.
 
-A publisher and a subscriber, both with a memory of their own, as the standard wants them, on lines
-that break; a disk that commits when it likes; a gateway whose power is cut. The order of all that
-is drawn by hypothesis.
+A publisher and a subscriber keep their state, as the standard requires, on lines that break. The
+disk commits at any time, and the gateway's power is cut. Hypothesis draws the order of these
+events.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Queues longer than memory should hold: their tail waits in the store."""
+"""Queues that are too long for memory: their tail waits in the store."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Quotas of users: all their sessions together have a bound, and cost no one else."""
+"""Quotas of users: all sessions of a user have a common bound, and other users lose nothing."""
 
 import pytest
 

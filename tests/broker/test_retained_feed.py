@@ -1,4 +1,4 @@
-"""Retained messages come a page at a time, as there is room for them, and each of them comes."""
+"""Retained messages are sent page by page, as there is room for them, and all of them are sent."""
 
 import tracemalloc
 

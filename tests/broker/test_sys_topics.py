@@ -1,4 +1,4 @@
-"""`$SYS`: figures of the broker as topics, for those who ask for them and no one else."""
+"""`$SYS`: figures of the broker as topics, only for clients that subscribe to them."""
 
 import pytest
 

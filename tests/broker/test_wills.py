@@ -167,7 +167,7 @@ def test_a_will_of_a_device_goes_to_the_spool() -> None:
 def test_wills_refused_by_a_full_spool_do_not_block_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The broker judges a bounded number of wills a second, those that must wait last."""
+    """The broker judges a bounded number of wills a second, and those that must wait come last."""
     monkeypatch.setattr(broker, "_AT_ONCE", 5)
     world = World(spool_bytes=1000)
     watching = watcher(world)

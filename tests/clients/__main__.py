@@ -1,8 +1,8 @@
 """`python -m tests.clients`: clients that people use, tried at Onceway and at mosquitto.
 
 `--install` first installs and builds the clients of npm, cargo, go and Home Assistant. A client
-that is not here is left out. Out: `build/clients/cells.json`, from which `make docs` writes the
-page; the exit code is 1 if a cell was good at Onceway in the tree's cells, and is not any more.
+that is not installed is left out. Out: `build/clients/cells.json`, from which `make docs` writes
+the page; the exit code is 1 if a cell was good at Onceway in the committed cells, and no longer is.
 `--only NAME` tries clients with this text in their names, and keeps the other rows.
 """
 

@@ -38,7 +38,7 @@ class Client:
 
 
 def clients() -> list[Client]:
-    """Return the clients that are here."""
+    """Return the clients that are installed."""
 
     def python(name: str, file: str, **more: object) -> Client:
         return Client({4: name, 5: name}, (sys.executable, str(DRIVERS / file)), **more)  # type: ignore[arg-type]

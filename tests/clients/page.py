@@ -117,7 +117,7 @@ def write(cells: Cells, path: Path) -> None:
 
 
 def bad(texts: list[str]) -> bool:
-    """Whether a cell tells of a failure at Onceway."""
+    """Whether a cell describes a failure at Onceway."""
     return bool(texts) and "**" in texts[0]
 
 

@@ -1,4 +1,6 @@
-"""Another program at the place of the control socket: a sentence, and no hang."""
+"""Another program at the path of the control socket: the command prints a sentence, and does not
+hang.
+"""
 
 import socket
 import threading

@@ -1,5 +1,5 @@
-"""The command line as a whole: which commands there are, what each needs, which configuration it
-takes.
+"""The command line as a whole: which commands there are, what each needs, and which configuration
+it reads.
 """
 
 import json

@@ -25,8 +25,9 @@ from tests.links.board import Pty
 from tests.uplink.conftest import GatewayData
 
 END_S = 60.0
-"""Bound of a command, in seconds; far above what one takes here: its own limits are set to
-fractions of a second."""
+"""Bound of a command, in seconds; far above the time of a command here: its own limits are set to
+fractions of a second.
+"""
 SERVICES = {"gateway run", "uplink run"}
 COMMANDS = sorted(
     name for name in TREE.keys() - SERVICES if not name.startswith(("hil ", "ingest "))

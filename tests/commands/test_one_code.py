@@ -30,7 +30,7 @@ OF_STORE = {
     *("store backup", "store downgrade", "uplink claim", "uplink status", "where"),
 }
 OF_NONE = OF_STORE | {"backup", "store check", "store salvage"}
-"""`store check` finds that a damaged store is not in order, and `store salvage` mends it."""
+"""`store check` finds that a damaged store is not in order, and `store salvage` repairs it."""
 READ_ANYWAY = {"spool land"}
 """Commands that work on a copy elsewhere."""
 DAMAGE = {"empty": b"", "garbage": b"no database" * 1000, "none": None, "no folder": None}

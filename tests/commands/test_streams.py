@@ -1,4 +1,6 @@
-"""Standard streams that take nothing: a pipe whose reader has ended, a full disk, a closed one."""
+"""Standard streams that accept no output: a pipe whose reader has ended, a full disk, a closed
+stream.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Mistakes that many make in the configuration: each is said with what to write."""
+"""Common mistakes in the configuration: each message says what to write."""
 
 import json
 import os

@@ -1,5 +1,5 @@
 """Publishers and subscribers that keep their state through any outage of the gateway, as the
-standard wants them to.
+standard requires.
 
 In: a port. Out: messages published, promised (PUBACK, PUBREC) and delivered, by the publisher's
 count. A payload is `NAME:NUMBER`, numbers from 0 on, so missing, double and misplaced messages
@@ -69,7 +69,7 @@ class Line(asyncio.Protocol):
 
 class Client(ABC):
     """A client with a session that never expires. known: the gateway has promised to keep the
-    session. changed: set when something came.
+    session. changed: set when packets have arrived.
     """
 
     def __init__(self, name: str, version: Version, faults: Faults) -> None:

@@ -37,12 +37,12 @@ class Ledger:
             self._last[name] = number
 
     def missing(self, name: str, published: int) -> list[int]:
-        """Numbers below `published` that have not come."""
+        """Return the numbers below `published` that have not arrived."""
         came = self._came.get(name, Counter())
         return [number for number in range(self._settled[name], published) if number not in came]
 
     def newest(self, name: str) -> int:
-        """The highest number that has come, -1 before the first."""
+        """The highest number that has arrived, -1 before the first."""
         return self._last.get(name, -1)
 
     def settle(self, name: str, published: int) -> None:

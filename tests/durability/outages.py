@@ -2,10 +2,9 @@
 --seed 1`.
 
 Each part is a site of its own that goes down a dozen times (`site.py`). Power cuts need root and
-loop devices; without, they are left out, and the run says so. It ends with a table of events, so
-that a run in which nothing was under way at any cut does not look like a proof. Exit 1 when a
-promise is broken, with the seed that shows it (the moments depend on the machine as well: run it a
-few times).
+loop devices; without, they are left out, and the run says so. The run ends with a table of events,
+which shows whether messages were in flight at the cuts. Exit 1 when a promise is broken, with the
+seed that shows it (the moments depend on the machine as well: run it a few times).
 """
 
 import argparse

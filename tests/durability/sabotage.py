@@ -55,7 +55,7 @@ def early_ack() -> None:
 
 def forgotten_identifiers() -> None:
     """Packet identifiers of received messages that are in memory only; and acknowledgements so slow
-    that a kill meets some on their way.
+    that a kill finds some in flight.
     """
     real = Changes.seal
 

@@ -1,8 +1,8 @@
 """A gateway under load that goes down again and again, and the promises that hold after each time.
 
 In: a data directory, on any disk. Out: `faults`, and `reached`, which says what the outages met.
-Publishers at QoS 1 and 2 and subscribers that stay connected or come only now and then, of MQTT 5
-and 3.1.1. After each outage all clients come back with their state, exchanges in flight end, and
+Publishers at QoS 1 and 2 and subscribers that stay connected or connect from time to time, of MQTT
+5 and 3.1.1. After each outage all clients reconnect with their state, exchanges in flight end, and
 then every message must be at every subscriber and in the spool: at QoS 2 once and in order.
 """
 

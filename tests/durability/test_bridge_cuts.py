@@ -1,6 +1,6 @@
-"""A bridge whose two ends go down under load, again and again: what the publisher was promised is
-at a subscriber of the other broker, at QoS 2 once and in order. At the end both hold
-the same retained messages.
+"""A bridge whose two ends have many outages under load: each acknowledged message reaches a
+subscriber of the other broker, at QoS 2 once and in order. At the end both hold the same retained
+messages.
 
 The other broker is mosquitto, which keeps its sessions when it is asked to end and not when it is
 killed; or another gateway, which may lose its power.
@@ -45,7 +45,7 @@ class Broker(Protocol):
     async def start(self) -> None: ...
 
     async def down(self) -> None:
-        """Take it down as hard as possible."""
+        """End it as abruptly as possible."""
         ...
 
     async def end(self) -> None: ...

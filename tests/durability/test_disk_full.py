@@ -1,5 +1,5 @@
-"""A disk that is really full (a small tmpfs): the refusals, the parts that go on, and the end
-without help.
+"""A disk that is really full (a small tmpfs): the refusals, the parts that continue, and the
+recovery without help.
 """
 
 import asyncio

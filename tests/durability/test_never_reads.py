@@ -1,5 +1,5 @@
-"""A subscriber that never reads slows only itself: everybody else is served, and memory stays where
-its bounds are.
+"""A subscriber that never reads slows only itself: all other clients are served, and memory stays
+within its bounds.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""EEPROM images. In: what the sensor shall find. Out: 1,024 bytes."""
+"""EEPROM images. In: the content for the sensor. Out: 1,024 bytes."""
 
 from binascii import crc_hqx
 

@@ -1,5 +1,5 @@
-"""`onceway backup` and `restore` with a board that measures on: the machine is gone, another one
-goes on under its name, and the landing place has each reading under one key.
+"""`onceway backup` and `restore` with a board that continues to measure: the machine is gone,
+another one continues under its name, and the landing place has each reading under one key.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ def set_up(machine: Path, board: Board, landing: Path) -> None:
 
 
 def landed(landing: Path) -> dict[Key, bytes]:
-    """Payloads by key. One that comes twice says the same."""
+    """Payloads by key. If a key arrives twice, both payloads are the same."""
     found: dict[Key, bytes] = {}
     for path in landing.glob("site-7/*/*.parquet"):
         rows = pq.read_table(path, columns=["device", "incarnation", "sequence", "payload"])

@@ -1,4 +1,4 @@
-"""Chips that the library does not run on are refused when it is compiled, with what to do."""
+"""Chips on which the library does not run are refused at compile time, with advice."""
 
 import subprocess
 from pathlib import Path

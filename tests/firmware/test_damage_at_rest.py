@@ -1,7 +1,7 @@
 """A bit of the EEPROM changes while the board is off, in each byte of each structure.
 
 The board's own tests try 10,000 changes of slots (firmware/tests/test_damage.c). Here the gateway
-gets what the board makes of them: a publication arrives as it was, or is reported by its sequence.
+gets the board's publications afterwards: each arrives as it was, or is reported by its sequence.
 """
 
 from binascii import crc_hqx

@@ -1,4 +1,4 @@
-"""The library as a ZIP, as the Arduino IDE takes it."""
+"""The library as a ZIP for the Arduino IDE."""
 
 import json
 import subprocess

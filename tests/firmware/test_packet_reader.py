@@ -1,7 +1,8 @@
 """The client's packet reader against the gateway's own decoder: the same packets, the same verdict.
 
-The two may differ in two ways. The client knows more: it asked for nothing that some properties
-answer. And it checks less: a reason code need not be one of its packet's.
+The two may differ in two ways. The client is stricter, since some properties answer requests that
+it never makes. It is also less strict: it does not check whether a reason code belongs to its
+packet.
 """
 
 import ctypes

@@ -1,4 +1,6 @@
-"""Sensors that are absent, broken or of another kind: the examples send no value, and say why."""
+"""Sensors that are absent, broken or of another kind: the examples send no value, and report the
+fault.
+"""
 
 import re
 import subprocess

@@ -1,5 +1,5 @@
-"""Programs on the simulated Uno that treat the library badly: one takes longer to set itself up
-than the watchdog waits, one takes as long in each loop, one a second, one calls from an interrupt.
+"""Programs on the simulated Uno that misuse the library: one takes longer to set itself up than the
+watchdog waits, one takes as long in each loop, one a second, one calls from an interrupt.
 """
 
 import subprocess

@@ -2,8 +2,8 @@
 firmware/JOURNAL.md states, without a reset by its watchdog.
 
 In: the builds of `make -C firmware`, on the simulated Uno or on a chip of libsimavr (bare.c), and a
-journal: erased, full, with damaged slots, full of noise. Out: when the gateway hears it, how often
-it has started, and what arrives first.
+journal: erased, full, with damaged slots, full of noise. Out: when the gateway hears the board, how
+often it has started, and what arrives first.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Programs that leave their memory: they cost the simulated board nothing but their own run.
+"""Programs that run out of their memory: they harm only their own run in the simulated board.
 
 A bare board is such a program: its erased flash leads from address 0 into the boot loader, again
 and again, until the stack has gone through the RAM, the registers and address 0.

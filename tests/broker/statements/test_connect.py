@@ -1,6 +1,4 @@
-"""CONNECT and the first moments of a connection, where tests/broker/test_connect.py does not
-look.
-"""
+"""CONNECT and the beginning of a connection: cases that tests/broker/test_connect.py does not have."""
 
 import pytest
 

@@ -117,7 +117,7 @@ class RadioSite:
         self._running[name].send_signal(number)
 
     async def frames(self, count: int) -> list[dict[str, Any]]:
-        """The next frames that the ether tells of; it was begun with `--tell`."""
+        """Yield the next frames that the ether reports; it was started with `--tell`."""
         out = self._running["air"].stdout
         assert out is not None
         async with asyncio.timeout(READY_S * 3):

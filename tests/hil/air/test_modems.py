@@ -1,5 +1,5 @@
-"""Each kind of modem in the ether: what a reading costs there, and what becomes of it when it
-resets, hangs, or is another one than was configured.
+"""Each kind of modem in the ether: the cost of a reading, and the behaviour of a modem that resets,
+hangs, or differs from the configuration.
 """
 
 import asyncio

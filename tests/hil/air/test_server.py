@@ -1,4 +1,4 @@
-"""The ether as a process: what a radio that loses its power leaves in it, and one that is carried
+"""The ether as a process: the frames of a radio that loses its power, and of one that is carried
 elsewhere.
 """
 

@@ -1,5 +1,5 @@
-"""The rig's reading of frames at the ether: both ends made by the gateway's codec, sound frames and
-harmed ones.
+"""The rig's reading of frames at the ether: both ends use the gateway's codec, with intact and
+damaged frames.
 """
 
 from dataclasses import replace

@@ -1,5 +1,5 @@
-"""Bench and plan: what a seed decides, it decides the same way every time; what cannot work is
-refused with its reason.
+"""Bench and plan: a seed gives the same plan every time; a bench that cannot work is refused with
+the reason.
 """
 
 from collections import Counter

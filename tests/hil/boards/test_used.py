@@ -1,5 +1,5 @@
-"""The EEPROM of a board that has published for long, as the rig makes it: what the ledger reads in
-it, and that a bench may ask for it.
+"""The EEPROM of a board that has published for long, as the rig makes it: the ledger's reading of
+it, and a bench that uses it.
 """
 
 from binascii import crc_hqx

@@ -1,4 +1,4 @@
-"""The project's publisher as a client of the rig: over all its lives each fact is reported once."""
+"""The project's publisher as a client of the rig: over all its restarts each fact is reported once."""
 
 import asyncio
 import json

@@ -1,5 +1,5 @@
-"""A program that publishes over TCP: its journal is the truth, whatever becomes of the gateway and
-of its messages.
+"""A program that publishes over TCP: its journal is the truth, whatever happens to the gateway and
+to its messages.
 """
 
 import asyncio
