@@ -6,9 +6,9 @@ greetings, offers, packets of MQTT, and errors. Errors: a frame that fits no ses
 an answer to an unknown frame of the board; two contents with one nonce; a PUBREL for a publication
 that no gateway has recorded.
 
-The tap sees all frames, also those that no radio hears: so a frame that does not fit was built
-wrongly. The content of a TURN counts once: when the gateway that has the session heard or answered
-the TURN, perhaps from a foreign radio. Its time is that at which the board sent it.
+The tap sees all frames, also those that no radio hears: so a frame that does not fit is a fault of
+its sender. The content of a TURN counts once: when the gateway that has the session heard or
+answered the TURN, perhaps from a foreign radio. Its time is that at which the board sent it.
 """
 
 from collections.abc import Callable, Collection

@@ -26,9 +26,9 @@ from hil.faults.line import LineTrace
 LEAST_READINGS = 4  # of a board
 RUNS = 6
 COVERING = tuple(combinations(range(1, RUNS), 3))
-"""Runs in which each option is taken: any two of these sets of three of five runs have one in
-common, and each has one that the other lacks; in run 0 no option is taken (Kleitman and Spencer,
-1973).
+"""For each option, the runs in which it is set: three of the runs 1 to 5. Any two of these sets
+have a run in common, and each has a run that the other lacks; in run 0 no option is set (Kleitman
+and Spencer, 1973).
 """
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"

@@ -78,8 +78,8 @@ def main(
 
 
 class Killed:
-    """The publishing program, over its lives. folder: the journal's folder, on the separate disk if
-    there is one. places: messages at which it is killed.
+    """The publishing program, over its restarts. folder: the journal's folder, on the separate disk
+    if there is one. places: messages at which it is killed.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Killed:
             sys.exit(f"{len(self._places)} kills have not happened")
 
     def _live(self) -> bool:
-        """Run one life; return whether it was killed. Raises SystemExit if it failed."""
+        """Run the program once; return whether it was killed. Raises SystemExit if it failed."""
         options = [f"--journal={self._journal}", f"--announced={self._announced}"]
         argv = [sys.executable, "-m", "hil.devices.kept", *sys.argv[1:], *options]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
@@ -130,7 +130,7 @@ class Killed:
         return killed
 
     def _take(self, report: dict[str, object]) -> None:
-        """Forward the program's reports, each fact once over all its lives."""
+        """Forward the program's reports, each fact once over all its restarts."""
         event, sequence = report["event"], int(str(report["sequence"]))
         if event == "publication":
             self._announced = sequence

@@ -102,7 +102,7 @@ class LedgerWatch:
         return sum(senml.is_status(publication.source) for publication in self.produced)
 
     def look(self) -> int:
-        """Enter publications completed since the last look. Returns the number of readings."""
+        """Enter publications completed since the last call. Returns the number of readings."""
         if self._board.eeprom_log.exists():
             with self._board.eeprom_log.open("rb") as log:
                 log.seek(self._offset)

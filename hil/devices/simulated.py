@@ -89,7 +89,7 @@ class Boards(WiredDevice):
         return self._boards[-1][1].obeyed
 
     def look(self) -> int:
-        """Enter publications completed since the last look. Returns the number of readings that all
+        """Enter publications completed since the last call. Returns the number of readings that all
         boards with this name have taken.
         """
         return sum(watch.look() for _, watch in self._boards)

@@ -63,7 +63,7 @@ class Machine:
         }
 
     def __getitem__(self, name: str) -> int:
-        """Return the value of a switch, or how often the program met its effect so far (refused,
+        """Return the value of a switch, or how often the program has met the fault (refused,
         halved, slowed, shifted, held, asked).
         """
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])

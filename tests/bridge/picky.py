@@ -1,6 +1,6 @@
 """A broker that is hard to please, for tests: the other broker of a bridge.
 
-It keeps its session for ever, accepts each QoS 2 message once, and treats each PUBLISH as the test
+It never ends its session, accepts each QoS 2 message once, and treats each PUBLISH as the test
 determines: it accepts it, answers with a reason code, or closes the connection.
 """
 

@@ -1,4 +1,4 @@
-"""Retained messages are sent page by page, as there is room for them, and all of them are sent."""
+"""Retained messages are sent page by page, as there is room for them, and none is left out."""
 
 import tracemalloc
 

@@ -6,8 +6,8 @@ After a link on which a keep-alive was answered, dialling begins with 0.1 s agai
 
 The other member of a pair *knocks* while there is no link, at once after its start: it connects,
 shows its certificate, and gets BYE. A member that hears a knock dials without waiting, at most once
-a second. Onceway 0.2.0 refuses a knock, and gets no more for a minute. A knock does not affect a
-link that is alive.
+a second. Onceway 0.2.0 refuses a knock, and gets no further knock for a minute. A knock does not
+affect a link that is alive.
 """
 
 import asyncio

@@ -325,7 +325,7 @@ class Net:
     # Removed members
 
     def _spread(self, source: Link | None) -> None:
-        """Apply news about removed members, and send it on to the others."""
+        """Apply a message about removed members, and forward it to the other members."""
         news = self._removed.news()
         if not news:
             return

@@ -56,8 +56,9 @@ class Address(NamedTuple):
 
 class Kind(IntEnum):
     CUT = 1
-    """Messages forwarded before this notice are for the session at its old place; later ones are
-    for the session with this many moves."""
+    """Messages forwarded before this notice are for the session at its old gateway; later ones are
+    for the session with this many moves.
+    """
     ASK = 2
     """CUT, and a request that the receiver sends CUT to all others."""
     END = 3

@@ -1,5 +1,5 @@
-"""Cuts: which messages are for a moving session at its new place, and which are for it at its old
-place.
+"""Cuts: which messages are for a moving session at its new gateway, and which are for it at its old
+one.
 
 In: notices CUT and END (`addresses.py`), of this gateway and of others. Out: notices in the queues
 for other gateways, and finished moves. All changes are part of the open changes.
@@ -63,7 +63,7 @@ def end_tail(core: Core, member: str, stage: Stage) -> None:
 def send_to(
     core: Core, session: Session, move: SessionMove, forwarder: Forwarder, member: str
 ) -> None:
-    """Set where a forwarder sends its messages, because the place of its session is now known."""
+    """Set where a forwarder sends its messages, because the gateway of its session is now known."""
     forwarder.member = member
     session.expiry = NEVER  # the session may be in use
     core.changes.sessions[session.id] = session

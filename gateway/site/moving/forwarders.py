@@ -96,7 +96,7 @@ def queueing(core: Core, client: str) -> QueueSection:
 
 def over(core: Core, key: str) -> None:
     """Handle the end of a move at this gateway: the session is at another gateway, or has ended.
-    Ask for the session's place, unless it is known.
+    Ask where the session is, unless that is known.
     """
     found = moves_of(core).waiting(key)
     if found is not None:

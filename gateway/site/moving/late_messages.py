@@ -22,7 +22,7 @@ from gateway.site.moving.session_moves import moves_of
 
 
 def send_on(core: Core, session: Session) -> None:
-    """Send a page of a forwarder's queue, just read, to the session's new place."""
+    """Send a page of a forwarder's queue, just read, to the session's new gateway."""
     move, flow = move_of(session), session.send_flow
     assert move is not None  # noqa: S101 - `Role.sends_on`
     while flow.pending:

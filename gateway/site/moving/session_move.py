@@ -1,14 +1,14 @@
-"""The state of a session's move: which messages are for the session at its new place, and which are
-for it at its old one. This is also the state of the forwarder (`Forwarder`) of a session that has
-moved.
+"""The state of a session's move: which messages are for the session at its new gateway, and which
+are for it at its old one. This is also the state of the forwarder (`Forwarder`) of a session that
+has moved.
 
 In: cuts. A cut is a position in the stream from one gateway to another: messages before it are for
-the session at its old place, messages after it for the session at its new one. Each gateway sends
-its cuts to all others at one instant. Out: whether a message is for this session.
+the session at its old gateway, messages after it for the session at its new one. Each gateway sends
+its cuts to all others at the same moment. Out: whether a message is for this session.
 
 A forwarder has the subscriptions of a session that has moved. It queues the messages that the
-session would have received at this gateway until the new place is known, and then sends them there.
-It is a session of this broker without a client: `Core.sessions` does not contain it.
+session would have received at this gateway until the new gateway is known, and then sends them
+there. It is a session of this broker without a client: `Core.sessions` does not contain it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Forwarder:
         self.user = user
         """User whose rights the session has."""
         self.member = member
-        """Place of the session, to which messages are sent. OWN: the session has come back to this
-        gateway. None: not known yet.
+        """Gateway of the session, to which messages are sent. OWN: the session has come back to
+        this gateway. None: not known yet.
         """
         self.done = done or set()
-        """Gateways whose messages go to the session itself by now."""
+        """Gateways whose messages now go to the session itself."""
         self.absent: set[str] | None = None
         """Gateways that do not have the session, once all are asked; None before."""
         self.groups: dict[int, str] = {}
@@ -73,7 +73,8 @@ class SessionMove(Role):
         self.stage = stage
         """Stage of the session; for a forwarder, the stage while the session was here."""
         self.closed = closed or set()
-        """Gateways whose cut has not arrived: their messages are for the session at its old place.
+        """Gateways whose cut has not arrived: their messages are for the session at its old
+        gateway.
         """
         self.tails = tails or set()
         """Gateways that still forward late messages for the session."""
@@ -122,7 +123,7 @@ class SessionMove(Role):
 
     @property
     def sends_on(self) -> bool:
-        """Whether waiting messages belong to a session whose new place is known."""
+        """Whether waiting messages belong to a session whose new gateway is known."""
         return self.forwarder is not None and self.forwarder.member is not None
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:

@@ -120,7 +120,7 @@ class SessionMoves:
         ]
 
     def waiting(self, key: str) -> tuple[SessionMove, Forwarder] | None:
-        """Return the forwarder of a session whose place is unknown, or None."""
+        """Return the forwarder of a session whose gateway is unknown, or None."""
         session, move = self._latest.get(key, (None, None))
         if session is None or move is None or session.ended:
             return None

@@ -140,7 +140,7 @@ class Authority:
         return Removal(name, until, self.sign(_signed(name, until)))
 
     def sign(self, data: bytes) -> bytes:
-        """Return a signature. data: begins with a text that names its kind."""
+        """Return a signature. data: begins with a text that names the kind of data."""
         return self._key.sign(data)
 
 

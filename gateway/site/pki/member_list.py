@@ -63,7 +63,7 @@ class Lists:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Rank of the newest list; without one, that of none."""
+        """Rank of the newest list; the lowest rank if there is no list."""
         return self.newest.rank if self.newest is not None else _NONE
 
     def refresh(self) -> bool:
@@ -120,7 +120,7 @@ def change(folder: Path, members: Mapping[str, str]) -> None:
 
 
 def _rank(folder: Path) -> tuple[int, str]:
-    """Return the rank of the list in the file, that of none if the authority did not sign it."""
+    """Return the rank of the list in the file; the lowest rank if the authority did not sign it."""
     try:
         found = _parsed((folder / FILE).read_bytes())
     except (FileNotFoundError, SiteError):

@@ -1,12 +1,12 @@
 """State of the contact with another member: its link, and the leases.
 
 A *lease* is a promise of another member: for that time it will not decide about a client without
-asking us. While we have a lease from each member, a session here is the newest, and its client is
-served without any message. Each beat contains our clock and echoes the other's. The lease counts
-from the time at which we sent the echoed clock. The promise counts from the time at which the
-member heard that clock, which is later, and the promise lasts longer. So a member calls us silent
-only after our lease has ended. The only assumption is that the two clocks run equally fast within
-10 %.
+asking this member. While we have a lease from each member, a session here is the newest, and its
+client is served without any message. Each beat contains our clock and echoes the other's. The lease
+counts from the time at which we sent the echoed clock. The promise counts from the time at which
+the member heard that clock, which is later, and the promise lasts longer. So a member treats this
+one as silent only after our lease has ended. The only assumption is that the two clocks run equally
+fast within 10 %.
 
 After a start no other member has a link yet. Every member is *expected* for START_S, or until it
 has given a lease. A member that has announced its stop is expected for RESTART_S, since it may be
@@ -60,7 +60,9 @@ class Contact:
         self.heard = float("-inf")
         """Time of the last frame from the member."""
         self.lease = float("-inf")
-        """End of the member's lease: until then it decides about no client without asking us."""
+        """End of the member's lease: until then it decides about no client without asking this
+        member.
+        """
         self.promise = now + PROMISE_S
         """End of our lease for the member: until then we decide about no client without asking it.
         A start may follow a crash, and earlier promises are unknown."""

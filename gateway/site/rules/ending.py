@@ -5,12 +5,12 @@ In: records of this gateway that name other members in `older`; Over messages of
 Over messages to them; the end of older records here.
 
 A member that gets the message ends a record with a lower epoch. If it has a record with a higher
-epoch that was not made without us, then our record was made without knowledge of that epoch: our
-record gets a still higher epoch, and the message is sent again. If both records were made without
-the other one, it is unknown which one the client saw last: the one with the higher epoch (or name)
-stays, and is suspect. Its member reports that when it is on disk, in answer to the other member's
-message, and only then the other record ends. So a link that breaks earlier does no harm. A record
-from a copy of a store ends in favour of any other record.
+epoch that was not made without this member, then our record was made without knowledge of that
+epoch: our record gets a still higher epoch, and the message is sent again. If both records were
+made without the other one, it is unknown which one the client saw last: the one with the higher
+epoch (or name) stays, and is suspect. Its member reports that when it is on disk, in answer to the
+other member's message, and only then the other record ends. So a link that breaks earlier does no
+harm. A record from a copy of a store ends in favour of any other record.
 
 If the older members include the sender's own name, the message says that the sender has a session
 that can be used. If both have one, the client had two sessions, each with messages that the other

@@ -5,9 +5,10 @@ unavailable.
 
 The first parts of all sessions are requested at once. The sender sends CREDIT frames, and one more
 for each frame that is processed. A session of several parts arrives part by part. Parts wait in
-memory for the rest of their session, and then for the disk. If that reaches MEMORY_BYTES, no frames
-are reported as processed, and of the sessions of several parts only the oldest continues. So the
-waiting parts take at most MEMORY_BYTES, plus one large session, plus CREDIT frames of each member.
+memory for the other parts of their session, and then for the disk. If that reaches MEMORY_BYTES, no
+frames are reported as processed, and of the sessions of several parts only the oldest continues. So
+the waiting parts take at most MEMORY_BYTES, plus one large session, plus CREDIT frames of each
+member.
 """
 
 from collections import OrderedDict

@@ -43,7 +43,7 @@ PATIENCE_S = 10.0
 
 FRESH_S = 0.9
 """Seconds for which a reply may count for a newer CONNECT of its client. A member that has replied
-takes longer, ANSWER_S, before it decides without us (`yields`).
+takes longer, ANSWER_S, before it decides without this one (`yields`).
 """
 TURN_S = 0.1
 """Seconds for which a member leaves the turn to others that have asked for the same client before,
@@ -100,8 +100,8 @@ class Lookup:
         self._ask_all(search)
 
     def _refresh(self, search: Search) -> None:
-        """Query members again that may have decided without us since their replies. The client may
-        have been there before it connected here again.
+        """Query members again that may have decided without this member since their replies. The
+        client may have connected there in between.
         """
         if search.quiet_until:
             return

@@ -24,7 +24,8 @@ CREDIT = 4
 """Largest number of frames of parts that may be in flight to a member."""
 MAX_EPOCH = 1 << 62
 """Bound of all epochs. A record that would need a higher one is not made (`lookup.py`), so no
-member can make us send what others must refuse."""
+member can make another one send a message that others must refuse.
+"""
 MEMBERS = 16
 _ROOM = 64
 """Smallest number of bytes of an entry without its client and its data."""

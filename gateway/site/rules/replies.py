@@ -75,7 +75,7 @@ class Replies:
                 put(place, self._reply(member, question.client))
 
     def _refuse_to_say(self, member: str, ask: Ask) -> None:
-        """Leave a call unanswered: the member takes us for silent, and decides."""
+        """Leave a call unanswered: the member then treats this one as silent, and decides."""
         for client, identifier in ask.questions:
             if not identifier and self._holder.record(client) is not None:
                 self._trust.asked(client, (member,))

@@ -1,8 +1,8 @@
 """The check whether a client's session here is the newest.
 
-The session is the newest while each other member has given us a lease (`contact.py`), and none has
-asked for this client since our last decision about it: a member that asks is about to get the
-session.
+The session is the newest while each other member has given this one a lease (`contact.py`), and
+none has asked for this client since our last decision about it: a member that asks is about to get
+the session.
 
 In: leases, and queries. Out: members that may have a newer session.
 """

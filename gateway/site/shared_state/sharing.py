@@ -129,7 +129,8 @@ class Sharing(ABC, Generic[Held]):
         self, marks: Mapping[str, int | None], done: Iterable[Link[Held]] = ()
     ) -> list[str]:
         """Update the marks of these names; None means no item. The first call has the marks of all
-        items of this gateway. done: links whose items were entered. Return the names with news.
+        items of this gateway. done: links whose items were entered. Return the names of changed
+        items.
         """
         first, self._ready = not self._ready, True
         news: dict[str, int | None] = {}

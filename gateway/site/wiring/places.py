@@ -23,8 +23,9 @@ MOST_UNHEARD = 1024
 _COPIED = 2
 """Value in the column of suspect places: the place comes from a copy of the store."""
 _UNHEARD = ""
-"""Entry in the column of older members: the client may not know that its session is new, or over. A
-version that does not know this entry drops it like a member that is gone."""
+"""Entry in the column of older members: the client may not know that its session is new, or has
+ended. A version that does not know this entry drops it like a member that is gone.
+"""
 
 
 class Place:

@@ -91,7 +91,7 @@ class SessionHolder:
         self._taking: dict[str, Place] = {}
         """The places of inbound sessions, until they are on disk."""
         self.closed = False
-        """Whether the site has ended here, and the parts of sessions can be read no more."""
+        """Whether the site has ended here, and the parts of sessions can no longer be read."""
         self.lost = 0
         """Messages that waited for sessions which ended in favour of other ones."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
@@ -101,8 +101,8 @@ class SessionHolder:
 
     def _compare_members(self, known: frozenset[str], returned: bool) -> None:
         """Compare the members of the store with the current ones. A removed member may have decided
-        about any client without a trace, so the sessions of all members are suspect, and all
-        members must be notified. Sessions of a new member may be older, too: no record named it
+        about any client, and no record shows it; so the sessions of all members are suspect, and
+        all members must be notified. Sessions of a new member may be older, too: no record named it
         while it was not in the site.
         """
         broker, before = self._broker, self._site.moved.members

@@ -2,8 +2,8 @@
 
 In: sessions that began in doubt, or while a member was silent, and their connections. Out: the mark
 `unheard` of their places, until the client has sent something. A client that has not heard Session
-Present 0 goes on with its old state: it would publish again what another member has. So the answer
-is repeated.
+Present 0 continues with its old state: it would publish messages again that another member has. So
+the answer is repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.broker.peer import State
 from gateway.site.wiring.places import Places
 
 LOOKS_PER_S = 100_000
-"""Number of clients for each second between two looks at all of them. When a gateway dies, all its
+"""Number of clients for each second between two checks of all clients. When a gateway dies, all its
 clients may begin in doubt at once.
 """
 
@@ -25,7 +25,7 @@ class Unheard(dict[str, tuple[Connection, float]]):
         super().__init__()
         self._places = places
         self._next = 0.0
-        """Time of the next look at all clients."""
+        """Time of the next check of all clients."""
 
     def begin(self, key: str) -> None:
         """Mark the session that is about to begin, with the open changes."""
@@ -37,7 +37,7 @@ class Unheard(dict[str, tuple[Connection, float]]):
         self[key] = connection, connection.broker.now
 
     def look(self, now: float) -> None:
-        """Look at all clients, unless that was done shortly before."""
+        """Check all clients, unless that was done shortly before."""
         if now >= self._next:
             self._next = now + len(self) / LOOKS_PER_S
             self._look_at_all()
