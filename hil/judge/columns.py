@@ -19,8 +19,8 @@ APART_US = 100_000
 HASTY_S = 0.25
 """Tolerance of the age of a batch, in seconds."""
 STAYS = "batch"
-"""Hop whose rows all exist at the last look. A row of the spool is deleted after it has landed,
-perhaps between two looks."""
+"""Hop of which the rig sees every row; a row of the spool may be deleted before the rig reads it.
+"""
 
 
 def wrong(

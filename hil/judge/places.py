@@ -13,14 +13,14 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 LATE = 20
-"""Number of publications by which a place may be missed: they arrive between two looks of the rig
+"""Number of publications by which a place may be missed: they arrive between two reads of the rig
 if, after an outage, a gateway gets all that the boards have kept for it.
 """
 LATE_SHARE = 10
 """Divisor of the run's publications: the tolerance in LATE is at least this share of them."""
 LATE_S = 2.0
 """Seconds after the place: the tolerance also includes all publications of this time, because
-clients that had to wait can store hundreds between two looks.
+clients that had to wait can store hundreds between two reads.
 """
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = (

@@ -139,9 +139,9 @@ def _busy(
 
 
 def _opened(events: Sequence[Event], peers: int) -> list[str]:
-    """Return programs that never wait, and those that open or keep more and more: for each process,
-    the largest number in the first half of its life is compared with the smallest in the last
-    quarter.
+    """Return programs that use the CPU without a pause, and those that open or keep more and more:
+    for each process, the largest number in the first half of its life is compared with the smallest
+    in the last quarter.
     """
     counted: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     used: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)

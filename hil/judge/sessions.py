@@ -359,7 +359,8 @@ class _Model:
 
     def _was_sent(self, key: Key, message: _Message) -> bool:
         """Whether the gateway must know that it has sent a message at QoS 1 on a connection before.
-        It may send one and be killed before the commit, and then take it from its publisher as new.
+        It may send one and be killed before the commit, and then accept it from its publisher as
+        new.
         """
         if message.acknowledged is None or message.repeats or self.subscriber.beyond_bridge:
             return False
@@ -367,7 +368,7 @@ class _Model:
 
     def _key(self, topic: str, sequence: int | None, payload: str) -> Key:
         """Return the key of a message without an identity: the first of its topic with the same
-        payload that has not come yet.
+        payload that has not arrived yet.
         """
         if sequence is not None:
             return topic, CLIENTS, int(sequence)

@@ -1,5 +1,5 @@
-"""Observer of the landing place, read only. In: the folder of the landing place. Out:
-publications of the batches landed since the last look, as events of the history.
+"""Observer of the landing place, read only. In: the folder of the landing place. Out: publications
+of the batches landed since the last call, as events of the history.
 """
 
 import hashlib

@@ -24,7 +24,7 @@ def rows(data: Path) -> list[dict[str, Any]]:
 
 
 def members_in_contact(data: Path) -> set[str]:
-    """Return the members in contact with the gateway, without which it decides nothing."""
+    """Return the members that have given the gateway a lease."""
     return {row["name"] for row in rows(data)[1:] if row["lease"]}
 
 

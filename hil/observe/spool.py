@@ -1,5 +1,5 @@
 """Observer of the gateway's spool, read only. In: the gateway's database. Out: publications
-committed since the last look, as events of the history, and counts.
+committed since the last call, as events of the history, and counts.
 """
 
 import sqlite3
@@ -76,8 +76,8 @@ class SpoolHop:
         return self._last
 
     def bury(self, database: Path, *, lost: bool) -> int:
-        """Read the card of a gateway that is gone for good, and stop looking at it. Enter rows that
-        had not landed as died, if they may be `lost` with it. Returns their number.
+        """Read the card of a gateway that is gone for good, for the last time. Enter rows that had
+        not landed as died, if they may be `lost` with it. Returns their number.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()
@@ -106,7 +106,7 @@ class SpoolHop:
             self._covered = False
 
     def look(self) -> None:
-        """Read new rows. A database that is missing, or in recovery, is read at the next look."""
+        """Read new rows. A database that is missing, or in recovery, is read at the next call."""
         if not (self._covered or self._is_dead):
             with suppress(sqlite3.OperationalError):
                 self._look()

@@ -143,8 +143,8 @@ class Watch:
 
     def empty(self) -> bool:
         """Whether every publication has left its board, every row has landed, no gateway keeps a
-        copy of one, and the ingest has taken every batch. Before it answers yes, the method looks
-        at each hop again: a publication may have reached one since the last look.
+        copy of one, and the ingest has taken every batch. Before it answers yes, the method reads
+        each hop again: a publication may have reached one since the last read.
         """
         if not self._seems_empty():
             return False
