@@ -132,7 +132,7 @@ def copy_tree(tree: Path) -> None:
 
 
 def fit(sabotage: Sabotage, tree: Path, *, dry: bool = False) -> None:
-    """Patch a tree, or look whether that would go. Raises AssertionError if the sabotage does not
+    """Patch a tree, or check whether the patch fits. Raises AssertionError if the sabotage does not
     fit any more.
     """
     if sabotage.symbol:

@@ -38,7 +38,7 @@ def land(
     epoch: str = EPOCH,
     signer: Signer | None = None,
 ) -> Manifest:
-    """Put one batch there as the uplink does; without a signer, as an older one did."""
+    """Land one batch as the uplink does; without a signer, as an older uplink did."""
     origin, held = Origin(gateway, epoch), list(rows)
     data = encode(held, origin, number)
     manifest = Manifest(origin, number, len(held), len(data), sha256(data))

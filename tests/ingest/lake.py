@@ -50,7 +50,7 @@ class Lake:
         return open_sink(self.spark, self._landing, str(self.publications), self.writer)
 
     def micro_batch(self, *batches: list[Row]) -> DataFrame:
-        """Batches of one gateway as the source gives them, each as a chunk of its own."""
+        """Return batches of one gateway as the source supplies them, each as a chunk of its own."""
         chunks = []
         files = DataFiles(str(self.publications), f"{self.publications}_readings")
         for number, rows in enumerate(batches):
@@ -71,7 +71,7 @@ class Lake:
         return self.spark.read.format("delta").load(f"{self.publications}{suffix}")
 
     def keys(self, device: str | None = None) -> list[Key]:
-        """Every row's key, sorted; one that stands twice is here twice."""
+        """Return every row's key, sorted; a key of two rows is in the list twice."""
         rows = self.table() if device is None else self.table().where(F.col("device") == device)
         return sorted(
             tuple(one) for one in rows.select("device", "incarnation", "sequence").collect()

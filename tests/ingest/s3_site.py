@@ -47,7 +47,7 @@ class S3Site(Site):
         self.upload()
 
     def upload(self) -> None:
-        """Put at the landing place what `land` has made."""
+        """Land the batches that `land` has made."""
         self.files.put(f"{self.landing}/", f"{self.at_s3}/", recursive=True)
 
     def delete(self, location: str) -> None:

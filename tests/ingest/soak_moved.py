@@ -1,6 +1,5 @@
-"""The table on S3 is moved under the job, which runs meanwhile: deleted, put back from a copy, set
-back by `RESTORE`; or the job is given a clone of it, or another one. `make soak` runs it: it takes
-minutes.
+"""The table on S3 changes while the job runs: it is deleted, put back from a copy, or set back by
+`RESTORE`; or the job gets a clone of it, or another table. `make soak` runs it: it takes minutes.
 
 In each case nothing is lost or doubled: the table is compared with the landed batches.
 """

@@ -1,4 +1,4 @@
-"""The archive of Java's classes is used where it fits, and never where it is not whole."""
+"""The archive of Java's classes is used only if it fits and is complete."""
 
 import json
 import os

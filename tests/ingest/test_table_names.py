@@ -1,5 +1,5 @@
-"""A table has one name for every command: the folder that the job writes is the folder whose keys
-are trusted, and that the report reads.
+"""A table has one name for every command: the job, the trusted keys and the report use the same
+folder.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Sockets that systemd has opened: taken over once, by name, and served."""
+"""Sockets that systemd has opened: each is taken over once, by its name, and served."""
 
 import asyncio
 import os

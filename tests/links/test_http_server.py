@@ -1,4 +1,4 @@
-"""HTTP requests of strangers: odd ones, half ones, and those under another name."""
+"""HTTP requests of strangers: invalid ones, incomplete ones, and those with another host name."""
 
 import asyncio
 import gc

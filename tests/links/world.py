@@ -1,5 +1,5 @@
-"""Two peers of the reliable link in memory, a clock that is only a number, and a line that does its
-worst.
+"""Two peers of the reliable link in memory, a clock that is only a number, and a line with all
+kinds of faults.
 
 In: actions (write, advance, reboot, damage), from a state machine or from a random schedule. Out: a
 ledger of what each session sent and received, checked after every step: arrived messages are always

@@ -71,7 +71,7 @@ async def greet(running: GatewayProcess, lines: list[Pty]) -> list[Sensor]:
 
 
 def failed(state: State | None) -> bool:
-    """Whether an update of a board that is none has ended."""
+    """Whether an update of a board that does not exist has ended."""
     return state is not None and str(state["attributes"].get("release_summary")).startswith(
         "It failed"
     )

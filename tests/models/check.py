@@ -1,5 +1,5 @@
-"""`make model`: TLC looks at every state of the models, and finds each promise that is broken on
-purpose.
+"""`make model`: TLC looks at every state of the models, and finds each promise that a broken
+variant breaks.
 
 In: the modules of this folder. Out: a table with the number of states; exit code 1 if a model
 breaks a promise, or TLC does not notice a broken one. Takes some minutes.

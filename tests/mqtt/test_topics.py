@@ -1,4 +1,4 @@
-"""Topic Names, Topic Filters, shared subscriptions, and what matches what."""
+"""Topic Names, Topic Filters, shared subscriptions, and matching."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Mutants are one change each, and none of what no test should hang by."""
+"""Each mutant is one change, and none changes text on which no test should depend."""
 
 import ast
 

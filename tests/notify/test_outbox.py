@@ -1,6 +1,4 @@
-"""Messages wait for their channel over restarts, each for each channel, and none is lost in
-silence.
-"""
+"""Messages wait for each channel separately, over restarts, and each loss is reported."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """The package's maintainer scripts: every call of dpkg (Debian Policy 6.5 to 6.8), in the orders in
-which dpkg makes them. What ran before runs afterwards, and what a user has switched off stays off.
-`make try-install` has the same with dpkg and systemd themselves.
+which dpkg makes them. Services that ran before run afterwards, and those that a user has switched
+off stay off. `make try-install` has the same with dpkg and systemd themselves.
 """
 
 import re

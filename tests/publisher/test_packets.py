@@ -1,4 +1,6 @@
-"""The publisher's packets, against the gateway's own: two programs that read the standard apart."""
+"""The publisher's packets, compared with the gateway's: both were written independently from the
+standard.
+"""
 
 from contextlib import suppress
 

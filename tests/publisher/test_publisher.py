@@ -1,4 +1,6 @@
-"""A publisher and a server that refuses, forgets, cuts and lies."""
+"""A publisher and a server that refuses messages, forgets sessions, cuts connections and sends
+false answers.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Clocks that lie, at a start and while the gateway runs, end no session early."""
+"""Wrong clocks, at a start and while the gateway runs, end no session early."""
 
 import logging
 import sqlite3

@@ -1,5 +1,5 @@
-"""Systemd's watchdog: fed while all goes well, and not when a part of the gateway hangs. The socket
-is one of systemd's kind (sd_notify(3)), the gateway a process.
+"""Systemd's watchdog: it is served while all parts work, and not when a part of the gateway hangs.
+The socket is one of systemd's kind (sd_notify(3)), the gateway a process.
 """
 
 import asyncio

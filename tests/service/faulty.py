@@ -1,7 +1,7 @@
 """`onceway gateway run`, in which one function raises an exception at `poison` passes.
 
 ONCEWAY_FAULT names the fault, one of `FAULTS`. Those of `OWN` are calls for one connection, whose
-client is called `victim`; those of `SHARED` work on what all share.
+client is called `victim`; those of `SHARED` work on state that all clients share.
 """
 
 import os

@@ -26,7 +26,7 @@ class Report(TypedDict):
     reconnections: int
     """Sums over all clients."""
     said: list[str]
-    """Payloads that were handed to paho."""
+    """Payloads that were passed to paho."""
     published: list[str]
     """Payloads of which paho says so: by `is_published()`, or by `on_publish` where the client was
     not connected at the time of the call; then `is_published()` raises endlessly.

@@ -1,5 +1,5 @@
-"""Disks that misbehave: nothing is acknowledged that is not on them, and the service goes on when
-they recover.
+"""Faulty disks: only messages on the disk are acknowledged, and the service continues when the disk
+recovers.
 """
 
 import asyncio

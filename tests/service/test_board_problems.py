@@ -1,6 +1,4 @@
-"""A board that does not speak is shown by everything that shows the gateway: each outlet, and each
-cause.
-"""
+"""Every view of the gateway shows a silent board, with its cause."""
 
 import asyncio
 import json

@@ -1,8 +1,8 @@
 """A kernel that forgets: data written before a failed fsync never reach the disk, though it can be
 read until the power is cut.
 
-That is how Linux does it: the pages are marked clean, and the next fsync succeeds. A gateway that
-takes that success for an answer acknowledges what a power cut will take back.
+Linux behaves so: the pages are marked clean, and the next fsync succeeds. A gateway that trusts
+that success acknowledges messages that a power cut will take back.
 """
 
 import asyncio

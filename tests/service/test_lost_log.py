@@ -1,4 +1,4 @@
-"""A gateway whose write-ahead log is gone after a kill says so."""
+"""A gateway whose write-ahead log is gone after a kill reports that."""
 
 import os
 import signal

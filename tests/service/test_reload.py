@@ -1,5 +1,5 @@
-"""A running gateway takes another configuration: on SIGHUP, without dropping a session, and never a
-bad one.
+"""A running gateway reads its configuration again on SIGHUP: it drops no session, and never uses a
+bad file.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A restored store confirms nothing that it does not hold."""
+"""A restored store confirms only messages that it has."""
 
 import shutil
 import sqlite3

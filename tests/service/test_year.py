@@ -1,4 +1,4 @@
-"""The soak of a year notices what grows, and reads its limits from the guide."""
+"""The soak of a year notices growth, and reads its limits from the guide."""
 
 import os
 from contextlib import closing

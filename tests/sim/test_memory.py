@@ -1,5 +1,5 @@
-"""The sensor with its journal in a memory on the I2C bus: nothing is lost or doubled wherever its
-power is cut.
+"""The sensor with its journal in a memory on the I2C bus: nothing is lost or duplicated wherever
+its power is cut.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Power and reset: what survives what, and cuts that come exactly when they were armed for."""
+"""Power and reset: the state that survives each, and cuts exactly at the requested moment."""
 
 import pytest
 

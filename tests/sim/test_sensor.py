@@ -1,5 +1,5 @@
-"""The sensor's firmware as it is flashed: nothing is lost, doubled or renumbered wherever its power
-is cut.
+"""The sensor's firmware as it is flashed: nothing is lost, duplicated or renumbered wherever its
+power is cut.
 """
 
 import subprocess

@@ -1,5 +1,5 @@
-"""A machine that misbehaves under one program: only the requested faults happen, only below its
-folder, and they are counted.
+"""A faulty machine under one program: only the requested faults happen, only below its folder, and
+they are counted.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""The rig's reader of frames and the gateway's say the same of every frame, in both directions; and
-the shared vectors.
+"""The rig's reader of frames and the gateway's agree about every frame, in both directions; and the
+shared vectors.
 """
 
 import pytest

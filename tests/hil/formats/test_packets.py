@@ -1,6 +1,4 @@
-"""The rig's reader of MQTT packets and the gateway's say the same of every packet, in both
-directions.
-"""
+"""The rig's reader of MQTT packets and the gateway's agree about every packet, in both directions."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""The rig's matching of topic filters and the gateway's say the same."""
+"""The rig and the gateway agree which topics match a filter."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The rig's reader of frames on the air and the gateway's say the same of every frame, in both
+"""The rig's reader of frames on the air and the gateway's agree about every frame, in both
 directions; and the shared vectors.
 """
 

@@ -1,4 +1,4 @@
-"""A fault of the glue has happened when something shows it, and not before."""
+"""A fault of the glue counts as happened only when there is evidence."""
 
 import asyncio
 import json

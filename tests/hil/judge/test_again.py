@@ -1,5 +1,5 @@
-"""A run whose kills fell between a commit and its acknowledgement shows something only if a board
-sent again what the store had.
+"""A run whose kills fell between a commit and its acknowledgement proves something only if a board
+sent a stored publication again.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Radio boards: what the ether tells takes the place of what a wire tells."""
+"""Radio boards: the reports of the ether replace those of a wire."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""The checker: believes the ledger and the table, names the first hop that went wrong, never says
-`holds` unseen.
+"""The checker believes the ledger and the table, names the first hop that went wrong, and says
+`holds` only with proof.
 """
 
 import random

@@ -1,5 +1,5 @@
-"""Times: which one a board may tell of a sample, which one the gateway of a row, and that every
-excuse ends.
+"""Times: those that a board may state for a sample, and the gateway for a row; each excuse has an
+end.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A gateway that lands what another one had received (`copies = 2`): no second place of its own."""
+"""A gateway that lands another gateway's publications (`copies = 2`): they count as the same rows."""
 
 from typing import Any
 
@@ -19,7 +19,9 @@ STARTED = 900_000
 
 
 def of_site(events: list[Event], copies: int = 2) -> list[Event]:
-    """All was received at the attic, but the last reading of uno-1 at the barn."""
+    """The attic received all publications, except the last reading of uno-1, which the barn
+    received.
+    """
     begin, *rest = events
     bench = {**begin.data["bench"], "gateway": SITE, "config": {"site": {"copies": copies}}}
     run = {**begin.data, "bench": bench, "gateway": ["attic", "barn"]}

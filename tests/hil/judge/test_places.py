@@ -1,4 +1,4 @@
-"""A fault that the rig placed by looking struck at its place if the rows of the system say so."""
+"""A fault whose place the rig found by watching struck there if the rows of the system show it."""
 
 import pytest
 

@@ -498,7 +498,7 @@ def test_a_message_of_a_client_keeps_its_identity() -> None:
 
 
 class Share(Run):
-    """Two subscribers of one share; `at` is who does what follows."""
+    """Two subscribers of one share; `at` is the one that acts next."""
 
     def __init__(self, qos: int = 2) -> None:
         super().__init__(qos, pattern="$share/pair/sensors/#")

@@ -1,4 +1,4 @@
-"""Several gateways: what a silent one excuses, and what one that is gone for good took along."""
+"""Several gateways: the excuses by a silent one, and the losses with one that is gone for good."""
 
 from typing import Any
 

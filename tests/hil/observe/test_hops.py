@@ -1,5 +1,5 @@
-"""Looking at spool, landing place and table: each publication is entered once, and a hop that does
-not exist yet is not an error.
+"""The observers of spool, landing place and table: each publication is entered once, and a hop that
+does not exist yet is not an error.
 """
 
 import hashlib

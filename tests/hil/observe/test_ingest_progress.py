@@ -1,5 +1,5 @@
-"""Small parts of a run: progress of the ingest from its folders, counts that wake, the landing
-place broken and mended, samples.
+"""Small parts of a run: progress of the ingest from its folders, counts that wake tasks, the
+landing place broken and repaired, samples.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Programs of a run: killed with all that descends from them, stopped by their ids, and their
-failures told with their last words.
+"""Programs of a run: killed with all their descendants, stopped by their ids, and their failures
+reported with their last log lines.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Ctrl-C leaves a report of what ran, and no process behind."""
+"""After Ctrl-C there is a report of the finished part, and no process is left."""
 
 import asyncio
 import os

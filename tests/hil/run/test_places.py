@@ -1,5 +1,5 @@
-"""Places do not move: a run on a machine that is too busy to look breaks the boards and the lines
-where the same run breaks them on an idle one.
+"""Places do not move: a run on a busy machine breaks the boards and the lines at the same places as
+on an idle one.
 """
 
 import time

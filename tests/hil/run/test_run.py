@@ -1,5 +1,5 @@
-"""A run that cannot go on has a verdict and the cause in its report: the program's, if one under
-test ended by itself, else the rig's.
+"""A run that cannot continue has a verdict and the cause in its report: the program's error, if a
+program under test ended by itself, else the rig's.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The network between gateways: cut, slow, mended."""
+"""The network between gateways: cut, slowed down, repaired."""
 
 import asyncio
 import time

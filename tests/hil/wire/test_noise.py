@@ -1,4 +1,4 @@
-"""Line noise: reproducible, at the asked rate, and every harm reported is the harm done."""
+"""Line noise: reproducible, at the requested rate, and every reported harm was done."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""The lease of the tables: which job waits for which."""
+"""The lease of the tables: one job waits for another."""
 
 import logging
 import subprocess

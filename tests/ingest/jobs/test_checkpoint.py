@@ -65,7 +65,7 @@ def missing(path: Path) -> None:
 
 
 def file_missing(path: Path) -> None:
-    """The checksum file is there."""
+    """The checksum file exists."""
     path.unlink()
 
 
@@ -547,7 +547,7 @@ def read_by_spark(begun: Begun) -> None:
 
 
 def goes_on(begun: Begun) -> None:
-    """A start, with one more batch: every row is there, once."""
+    """A start, with one more batch: every row is in the table once."""
     job = begun.job
     land(job.landing, "site", begun.next, [row("dev", begun.next)])
     job.run()

@@ -1,4 +1,4 @@
-"""The table, the checkpoint or the landing place is another one than the ingest left: nothing is
+"""The table, the checkpoint or the landing place differs from that of the last run: nothing is
 lost, and the log reports the move.
 """
 

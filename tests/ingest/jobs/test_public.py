@@ -1,4 +1,4 @@
-"""The public writer takes tables that the fast one refuses, and chooses itself by the name."""
+"""The public writer accepts tables that the fast one refuses, and is chosen by the table's name."""
 
 import logging
 from pathlib import Path

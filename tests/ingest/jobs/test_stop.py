@@ -1,5 +1,5 @@
-"""A stop of the ingest reaches the job, which saves state for the next start, and no one else: Java
-would end at once, and the job could do nothing without it.
+"""A stop of the ingest reaches the job, which saves state for the next start, and no other process:
+Java would end at once, and the job could do nothing without it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The tables about devices say the same whenever and however often they are made."""
+"""The tables about devices have the same content whenever and however often they are made."""
 
 import json
 import random

@@ -77,7 +77,7 @@ class Place:
         raise NotImplementedError
 
     def reader(self) -> Any:
-        """The file system as a test reads it."""
+        """Return the file system as a test reads it."""
         raise NotImplementedError
 
 

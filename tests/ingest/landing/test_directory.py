@@ -1,5 +1,5 @@
-"""News are found by the uplinks' markers, at a cost that does not grow with the gateways; and
-without them, only later.
+"""New batches are found by the uplinks' markers, at a cost that does not grow with the number of
+gateways; without markers they are found later.
 """
 
 import logging

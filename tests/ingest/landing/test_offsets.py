@@ -1,5 +1,5 @@
-"""The source's offset moves over contiguous numbers only, and finds news at a cost that does not
-depend on old batches.
+"""The source's offset moves over contiguous numbers only, and finds new batches at a cost that does
+not depend on old ones.
 """
 
 import logging

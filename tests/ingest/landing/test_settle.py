@@ -1,5 +1,5 @@
 """A landing place that is copied to the centre: files come in any order, in pieces. With `--settle`
-a batch that is half there waits, and is taken by itself when its copy is complete.
+an incomplete batch waits, and is read when its copy is complete.
 """
 
 import os

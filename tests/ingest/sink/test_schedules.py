@@ -1,5 +1,5 @@
 """Random schedules of duplicates, crashes, lost checkpoints and snapshots, two jobs at once, a
-table that is set back and a landing place that is cleaned, against a model: the set of all keys.
+table that is restored and a landing place that is cleaned, against a model: the set of all keys.
 
 The parts without Spark are the real ones: chunks, ranges, claims, the feeds' progress and the
 appender's loop. The table is a list of commits, and its writer a compare-and-swap on its length.

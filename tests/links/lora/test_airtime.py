@@ -1,4 +1,4 @@
-"""Time on air, against figures that others have published."""
+"""Airtime, compared with published figures."""
 
 import pytest
 from hypothesis import given

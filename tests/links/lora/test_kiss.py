@@ -23,7 +23,7 @@ CHANNEL = 869_525_000
 
 
 def exchange(modem: KissModem, tnc: Tnc, now: float, *, step: int = 1000) -> list[Event]:
-    """Carry bytes both ways until no one says more; `step` at a time."""
+    """Carry bytes in both directions until both ends are silent; `step` at a time."""
     events: list[Event] = []
     while data := modem.take():
         for at in range(0, len(data), step):

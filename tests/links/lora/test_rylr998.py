@@ -36,7 +36,7 @@ class Pair:
         self.said += data
 
     def run(self, now: float, step: int = 1000) -> list[Event]:
-        """Carry bytes both ways until no one says more; `step` at a time."""
+        """Carry bytes in both directions until both ends are silent; `step` at a time."""
         events: list[Event] = []
         while True:
             asked = self.radio.take()

@@ -1,4 +1,4 @@
-"""One radio at work: what a board hears, and what the law, the disk and the modem keep from it."""
+"""One radio: the frames that a board hears, and those that law, disk or modem delay or prevent."""
 
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.frames import Hello, Welcome

@@ -1,4 +1,4 @@
-"""Floods of those who come: sockets, handshakes, CONNECTs, passwords."""
+"""Floods of new connections: sockets, handshakes, CONNECTs, passwords."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Floods of those who receive: filters, queues, retained messages, and output that no one reads."""
+"""Floods by receivers: filters, queues, retained messages, and output that no client reads."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Floods of those who send: messages, aliases, retained messages, wills, the spool and the disk."""
+"""Floods by senders: messages, aliases, retained messages, wills, the spool and the disk."""
 
 import asyncio
 from contextlib import suppress

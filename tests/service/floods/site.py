@@ -219,7 +219,7 @@ async def site(folder: Path, flood: Flood) -> AsyncIterator[Site]:
 
 
 async def cost(target: Site, flood: Flood) -> Cost:
-    """Bring a flood while another client is served."""
+    """Run a flood while another client is served."""
     guard = Guard(target, durable="disk" not in flood.row)
     await guard.begin()
     await target.pause_s()
@@ -271,7 +271,7 @@ async def gone(client: Wire, within: float = 30) -> bytes:
 
 
 async def drink(client: Wire, quiet_s: float = 0.3) -> bytes:
-    """Read until nothing has come for a while."""
+    """Read until nothing has arrived for a while."""
     data = bytearray()
     with suppress(TimeoutError, ConnectionError):
         while part := await asyncio.wait_for(client.reader.read(1 << 16), quiet_s):

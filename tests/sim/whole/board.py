@@ -106,7 +106,7 @@ class Board:
         self._off_ms = 0
         self.cuts = 0
         self.torn = 0
-        """Number of power cuts, and of those in the middle of a write."""
+        """Number of power cuts, and of cuts in the middle of a write."""
         self._library.reset()
 
     @property
