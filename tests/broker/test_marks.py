@@ -400,7 +400,7 @@ def test_state_of_a_board_from_an_older_version_is_known(tmp_path: Path) -> None
 
 
 class Journal:
-    """A board that behaves as the firmware: two publications in flight, kept until they are done."""
+    """A board like the firmware's: two publications in flight, kept until they are done."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""CONNECT and the beginning of a connection: cases that tests/broker/test_connect.py does not have."""
+"""CONNECT and the beginning of a connection: cases not in tests/broker/test_connect.py."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The project's publisher as a client of the rig: over all its restarts each fact is reported once."""
+"""The project's publisher as a client of the rig: each fact is reported once over all restarts."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The rig's reader of MQTT packets and the gateway's agree about every packet, in both directions."""
+"""The rig's reader of MQTT and the gateway's agree about every packet, in both directions."""
 
 import itertools
 from typing import Any

@@ -1,4 +1,4 @@
-"""A gateway that lands another gateway's publications (`copies = 2`): they count as the same rows."""
+"""A gateway that lands another gateway's publications (`copies = 2`): they are the same rows."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-"""Upkeep of tables that are not the ingest's: a line says what is wrong and what to do, the exit
-code is 1, and nothing is written.
+"""Upkeep of tables that are not the ingest's: a line names the fault and the remedy, the exit code
+is 1, and nothing is written.
 """
 
 from pathlib import Path
