@@ -28,8 +28,8 @@ time. –: the client has no such transport.
 **"Packet Identifier not found" after a cut: the message has arrived.** If a cut takes Onceway's
 PUBCOMP away, the client sends PUBREL again, and Onceway has forgotten the identifier: it answers
 0x92, which "is not an error during recovery" (MQTT 5, 3.7.2.1). mosquitto answers with success
-there, also for a message that it never had. The message stands at Onceway, as the cells show: do
-not publish it again.
+there, also for a message that it never had. Onceway has the message, as the cells show: do not
+publish it again.
 
 """
 REFUSED = """
