@@ -33,7 +33,7 @@ def read_status(stream: BinaryIO) -> int:
         line = _line(stream)
         found = _STATUS.fullmatch(line)
         if found is None:
-            raise OddAnswer("no HTTP/1.1 answer")
+            raise OddAnswer("the answer is not HTTP/1.1")
         status, fields = int(found[1]), _fields(stream)
         if status >= 200 or status == 101:
             break
@@ -45,7 +45,9 @@ def read_status(stream: BinaryIO) -> int:
 def _line(stream: BinaryIO) -> bytes:
     line = stream.readline(_LONGEST_LINE)
     if not line.endswith(b"\n"):
-        raise OddAnswer("too long a line") if len(line) == _LONGEST_LINE else CutOff
+        raise (
+            OddAnswer("a line of the answer is too long") if len(line) == _LONGEST_LINE else CutOff
+        )
     return line
 
 
@@ -58,9 +60,9 @@ def _fields(stream: BinaryIO) -> dict[bytes, list[bytes]]:
             return fields
         found = _FIELD.fullmatch(line)
         if found is None:
-            raise OddAnswer("a header field has no name")
+            raise OddAnswer("a header field of the answer has no name")
         fields.setdefault(found[1].lower(), []).append(found[2])
-    raise OddAnswer("it has too many header fields")
+    raise OddAnswer("the answer has too many header fields")
 
 
 def _read_body(stream: BinaryIO, fields: dict[bytes, list[bytes]]) -> None:
@@ -68,18 +70,18 @@ def _read_body(stream: BinaryIO, fields: dict[bytes, list[bytes]]) -> None:
     lengths = set(_list(fields.get(b"content-length", [])))
     coded, sized = b"transfer-encoding" in fields, b"content-length" in fields
     if (coded and not codings) or b"chunked" in codings[:-1]:
-        raise OddAnswer("its Transfer-Encoding is not valid")
+        raise OddAnswer("the Transfer-Encoding of the answer is not valid")
     if codings[-1:] == [b"chunked"]:
         _read_chunks(stream)
     elif coded and sized:
-        raise OddAnswer("it has a Content-Length beside another Transfer-Encoding")
+        raise OddAnswer("the answer has a Content-Length beside another Transfer-Encoding")
     elif coded or not sized:
         if len(stream.read(MOST_BYTES)) == MOST_BYTES:
-            raise OddAnswer("it is too long")
+            raise OddAnswer("the answer is too long")
     else:
         length = lengths.pop() if lengths else b""
         if lengths or not re.fullmatch(rb"[0-9]{1,18}", length):
-            raise OddAnswer("its Content-Length is not valid")
+            raise OddAnswer("the Content-Length of the answer is not valid")
         _read_exactly(stream, int(length))
 
 
@@ -88,7 +90,7 @@ def _read_chunks(stream: BinaryIO) -> None:
     while True:
         found = re.fullmatch(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r?\n", _line(stream))
         if found is None:
-            raise OddAnswer("a chunk is not valid")
+            raise OddAnswer("a chunk of the answer is not valid")
         size = int(found[1], 16)
         if not size:
             _fields(stream)
@@ -96,12 +98,12 @@ def _read_chunks(stream: BinaryIO) -> None:
         total += size
         _read_exactly(stream, size, total)
         if _line(stream) not in (b"\r\n", b"\n"):
-            raise OddAnswer("a chunk is not valid")
+            raise OddAnswer("a chunk of the answer is not valid")
 
 
 def _read_exactly(stream: BinaryIO, size: int, total: int = 0) -> None:
     if max(size, total) > MOST_BYTES:
-        raise OddAnswer("it is too long")
+        raise OddAnswer("the answer is too long")
     if len(stream.read(size)) < size:
         raise CutOff
 
