@@ -175,7 +175,7 @@ def test_changed_cell_leaves_its_row_out_and_is_reported(
     world.power_cut()
     assert f"of {table}: " in caplog.text
     given = table == "given_part"
-    assert ("It is given up" if given else "The row is left out") in caplog.text
+    assert ("The move is given up" if given else "The row is left out") in caplog.text
     assert database.execute(f"SELECT count(*) FROM {table}").fetchone() == (count - 1,)
     (tmp_path / FILE).write_bytes(database.serialize())
     assert check(tmp_path) == []
