@@ -1,4 +1,4 @@
-"""The groups of `make test` (`tests/__main__.py`): no file of tests is lost between them."""
+"""The groups of `make test` (`tests/__main__.py`): each file of tests is in one of them."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""The states of sessions and links: each change is in the table, each change in the table happens,
-and the page shows the tables. `tests/broker/test_state.py` has those of connections.
+"""The states of sessions and links: each change that happens is in the table, each change in the
+table happens, and the page shows the tables. `tests/broker/test_state.py` tests those of
+connections.
 """
 
 from collections.abc import Callable

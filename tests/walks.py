@@ -1,7 +1,7 @@
-"""The ways of three packets through the gateway: which files they pass, and with how many calls.
+"""The paths of three packets through the gateway: the files on them, and the number of calls.
 
-`python -m tests.walks` prints each step of each path; `python -m tests.house` holds the figures
-against their limits. A newcomer who follows a packet reads these files, in this order.
+`python -m tests.walks` prints each step of each path; `python -m tests.house` compares the figures
+with their limits. A new developer who follows a packet reads these files, in this order.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Walk:
 
     @property
     def files(self) -> list[str]:
-        """The files that it passes, each once, in order."""
+        """The files on the path, each once, in order."""
         return list(dict.fromkeys(step.partition(":")[0] for _, step in self.steps))
 
     @property
@@ -203,7 +203,7 @@ class _Board:
                 return
 
     def bring(self, frames: bytes) -> None:
-        """The gateway takes frames of the board, and does what follows from them."""
+        """Let the gateway handle the board's frames and their effects."""
         self.tty.came = frames
         self._read()
         self.world.turn()

@@ -1,8 +1,8 @@
 """100,000 clients change gateway at once, with the real members on virtual time: `python -m
 tests.site.crowd --clients 100000`.
 
-In: this many sessions at one gateway of three. Out: how many calls it took to bring them to another
-one, beside one call for each client. Frames take a millisecond, a commit five.
+In: this many sessions at one gateway of three. Out: the number of calls between members that moved
+them to another one, beside one call for each client. Frames take a millisecond, a commit five.
 """
 
 import argparse
@@ -24,7 +24,9 @@ PARTS = (b"x" * 300,)
 
 
 class CrowdHolder:
-    """Sessions that are all alike; each commit covers changes that came while the last one ran."""
+    """Sessions that are all alike. Each commit contains the changes that came during the previous
+    commit.
+    """
 
     def __init__(self, after: Callable[[float, Callable[[], None]], None]) -> None:
         self.records: dict[str, Held] = {}

@@ -1,8 +1,8 @@
 """Random schedules of a site: `python -m tests.site.soak --seeds 100000`.
 
-Each schedule has a number; `--replay N` runs one alone. At the end stands a table of events, so
-that schedules in which nothing ever moved, say, do not look like a proof. Exit 1 and the schedule's
-number when a promise is broken.
+Each schedule has a number; `--replay N` runs one alone. A table of events is printed at the end, so
+that schedules in which, for example, no session moved are not mistaken for a proof. Exit 1 and the
+schedule's number when a promise is broken.
 """
 
 import argparse

@@ -1,4 +1,6 @@
-"""Certificates, invitations and removals, without a network: what counts, and what does not."""
+"""Certificates, invitations and removals, without a network: those that are accepted, and those
+that are not.
+"""
 
 import json
 import time

@@ -91,7 +91,7 @@ async def _learns_later(site: Gateways) -> None:
 
 
 async def _forgets(site: Gateways) -> None:
-    """A board that was removed, and is there again, has no pause."""
+    """A board that was removed and added again has no pause."""
     with closing(Registry(site.data("a") / "registry.db")) as registry:
         registry.revoke("roof-1")
         async with asyncio.timeout(SOON_S):

@@ -1,5 +1,6 @@
-"""A board of a site that came to no gateway is a problem of one gateway. If the first gateway is
-dead, the next one by name judges. A gateway that is silent for a short time may hold the board.
+"""A board of a site that connects to no gateway is reported as a problem by one gateway. If the
+first gateway is dead, the next one by name reports it. A gateway that is silent for a short time
+may hold the board.
 """
 
 import asyncio

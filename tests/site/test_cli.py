@@ -1,4 +1,6 @@
-"""`onceway site …`: three commands bring a second gateway into a site. Mistakes get reasons."""
+"""`onceway site …`: three commands bring a second gateway into a site. A wrong command gets an
+error with its reason.
+"""
 
 import asyncio
 import json

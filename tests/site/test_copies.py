@@ -1,4 +1,4 @@
-"""`[site] copies = 2` with processes: a gateway dies for good, and its disk with it."""
+"""`[site] copies = 2` with processes: a gateway and its disk fail permanently."""
 
 import asyncio
 import shutil

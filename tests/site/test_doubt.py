@@ -1,4 +1,4 @@
-"""A record that becomes suspect, and the members that it names then."""
+"""A record that becomes suspect, and the members that it then names."""
 
 from typing import Any
 

@@ -47,7 +47,7 @@ def row(number: int, payload: bytes = b"m", device: str | None = "d") -> Row:
 
 
 class Shelf:
-    """A shelf that writes when it is asked to."""
+    """A shelf that writes only when the test lets it."""
 
     def __init__(self) -> None:
         self.orders: list[Order] = []

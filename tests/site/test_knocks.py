@@ -54,7 +54,7 @@ def site(tmp_path: Path) -> Site:
 async def answering(
     site: Site, name: str, talk: Callable[[Peer], object]
 ) -> AsyncIterator[list[Peer]]:
-    """A member's place in which `talk`, a coroutine, speaks on each connection that comes."""
+    """A server at a member's address. `talk`, a coroutine, handles each of its connections."""
     came: list[Peer] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -29,8 +29,8 @@ from tests.system.test_dial import silent
 SILENT_S = 2.0
 """The bound that `[site]` promises."""
 LOOK_S = 0.01
-"""Seconds between looks. Time is counted in looks, because a look without a turn of this loop
-proves nothing about the member.
+"""Seconds between checks. Time is counted in checks, because a check without a turn of this event
+loop proves nothing about the member.
 """
 
 

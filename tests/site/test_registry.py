@@ -1,4 +1,5 @@
-"""The device registry of a site with real gateways: changes at one apply at all."""
+"""The device registry of a site with real gateways: a change at one gateway applies at all of them.
+"""
 
 import asyncio
 import signal

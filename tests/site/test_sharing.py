@@ -1,4 +1,4 @@
-"""Registries of members that lose and find one another, without sockets and files."""
+"""Registries of members that lose contact and are connected again, without sockets and files."""
 
 import random
 from collections import deque

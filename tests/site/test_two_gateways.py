@@ -177,7 +177,7 @@ def _join_again(site: Gateways, name: str) -> None:
 
 
 async def until_one_place(site: Gateways, client: str = "c") -> str:
-    """Wait until the session is in one place, and return that place."""
+    """Wait until one gateway has the session, and return that gateway."""
     async with asyncio.timeout(SOON_S):
         while True:
             places = [name for name in site.names if client in await site.sessions(name)]
@@ -188,8 +188,8 @@ async def until_one_place(site: Gateways, client: str = "c") -> str:
 
 
 async def until_settled(site: Gateways) -> None:
-    """Wait until the session is in one place, and no disk says that another one may hold an older
-    one. If a member is killed before that, both members' records become suspect.
+    """Wait until one gateway has the session, and no disk says that another gateway may have an
+    older one. If a member is killed before that, both members' records become suspect.
     """
     await until_one_place(site)
     async with asyncio.timeout(SOON_S):

@@ -50,9 +50,11 @@ class World:
         self.reached: Counter[str] = Counter()
         self.names = tuple("abcde"[:members])
         self.crashes = 0.0
-        """Chance that a commit is the last thing that a gateway does."""
+        """Chance that a gateway stops right after a commit."""
         self.breaks = 0.0
-        """Chance that a connection breaks behind a frame, which comes or not. Beats are spared."""
+        """Chance that a connection breaks after a frame, which may arrive or not. It does not break
+        after keep-alives.
+        """
         self.commit_max = 0.02
         self.eager = 0.7
         self.patience = START_S
@@ -62,11 +64,11 @@ class World:
         self.numbers = 0
         self.routed: Counter[int] = Counter()
         self.gone: set[int] = set()
-        """Messages of disks that were replaced by older ones."""
+        """Messages on disks that were replaced by older ones."""
         self.expired: set[int] = set()
-        """Sessions that are over by the clock, wherever they are."""
+        """Sessions that have expired, at whichever gateway they are."""
         self.undoubted: set[int] = set()
-        """Sessions that truly began with a Session Present 0."""
+        """Sessions that really began with a Session Present 0."""
         self.bytes = 0
         self.spy: Callable[[str, str, bytes], None] | None = None
         self._events: list[tuple[float, int, Event]] = []
@@ -144,7 +146,7 @@ class World:
         self.after(seconds, partial(self._connect, link, link.dials))
 
     def _connect(self, link: Link, dial: int) -> None:
-        """Make a connection, if both ends live and nothing is in between."""
+        """Connect, if both ends live and the link is not cut."""
         if dial != link.dials:
             return
         one, other = (self.gateways[end] for end in link.ends)
@@ -178,7 +180,7 @@ class World:
         gateway.run(tell)
 
     def break_link(self, link: Link, within: float = 0.01, stopped: bool = False) -> None:
-        """The connection is gone; each end notices for itself."""
+        """The connection has ended; each end notices that separately."""
         number, link.number = link.number, 0
         link.held.clear()
         for frames in link.frames.values():
@@ -246,7 +248,7 @@ class World:
             self.break_link(link)
 
     def _carry(self, link: Link, sender: str, receiver: str, number: int) -> None:
-        """One frame arrives later, the one whose turn it is then."""
+        """Let one frame arrive later: the frame that is then the first in its direction."""
         # after the news of the connection, which takes up to 10 ms
         earliest = self.now + 0.01 + self.delay() + self.line_s
         link.clear[receiver] = max(link.clear[receiver], earliest)
@@ -271,14 +273,15 @@ class World:
         next(one for one in self.clients if one.name == client).marked = True
 
     def on_expired(self, client: str, number: int) -> None:
-        """The client's clock says the same: it discards its state [MQTT-4.1.0-2]."""
+        """The session has expired for the client, too: it discards its state [MQTT-4.1.0-2]."""
         one = next(one for one in self.clients if one.name == client)
         if one.session == number:
             one.session = None
             one.flight.clear()
 
     def on_ended(self, client: str, record: Record) -> None:
-        """Note the end of a session that perhaps continued in doubt at another member."""
+        """Note the end of a session that perhaps continued as a suspect session at another member.
+        """
         one = next(one for one in self.clients if one.name == client)
         if record.session is not None and one.went_on == record.session.number:
             one.doubted = self.numbers
@@ -288,7 +291,7 @@ class World:
 
     def check_first(self, client: str, message: int) -> None:
         """A message goes to one disk, once: a client that is told Session Present 0 discards it. A
-        message from before a session went on in doubt may come twice (docs/limitations.md), and one
+        message from before a session became suspect may come twice (docs/limitations.md), and one
         from before a Clean Start that its client has given up.
         """
         doubted = next(one for one in self.clients if one.name == client).doubted
@@ -319,8 +322,8 @@ class World:
         ]
 
     def settle(self, seconds: float = 10.0) -> None:
-        """Heal all links, and let the site become quiet. Then each client's session is in one place
-        at most.
+        """Heal all links, and let the site become quiet. Then at most one gateway has a session of
+        each client.
         """
         self.crashes, self.breaks, self.commit_max = 0.0, 0.0, 0.02
         for gateway in self.gateways.values():

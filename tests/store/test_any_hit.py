@@ -28,7 +28,7 @@ SOAK = pytest.mark.soak
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the world have few messages, so that each table has a share of the pages."""
+    """Use few messages, so that each table has some of the pages."""
     monkeypatch.setattr("tests.store.test_references.COUNT", 30)
 
 
@@ -65,8 +65,8 @@ def silent(rows: Rows, before: Rows) -> set[str]:
 
 
 def unread(image: bytes) -> bytearray:
-    """Return for each byte whether it is between the cells of a page and their list, where SQLite
-    reads nothing (https://sqlite.org/fileformat.html, section 1.6).
+    """Return for each byte whether it is between the cells of a page and their list, a part that
+    SQLite does not read (https://sqlite.org/fileformat.html, section 1.6).
     """
     size = int.from_bytes(image[16:18], "big")
     found = bytearray(len(image))

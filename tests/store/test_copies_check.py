@@ -1,4 +1,6 @@
-"""A bit that flips in a replica, or in a row on its way to one, becomes no reading elsewhere."""
+"""A bit that flips in a replica, or in a row on its way to one, does not become a reading at
+another gateway.
+"""
 
 import random
 import shutil

@@ -1,6 +1,6 @@
 """Each cell of the store is damaged, then the gateway starts and every client comes: all is
-delivered, or the session is told and the log has a line, or the start is refused with a sentence
-that names table and row. `onceway store check` says the same.
+delivered, or the session's client is told and the log has a line, or the start is refused with a
+sentence that names table and row. `onceway store check` says the same.
 """
 
 import sqlite3
@@ -49,7 +49,7 @@ SUBTLE = (
     ("queue", "extra", "''"),
     ("queue", "size", "size + 0.5"),
 )
-"""Cases that once were silent, or refused without the name of the row."""
+"""Cases that once were not reported, or were refused without the name of the row."""
 MORE = """
     INSERT INTO mark VALUES ('board', 0, 7, 5, 0, x'');
     INSERT INTO aside VALUES (1, 'b', NULL, 't', 1, 0, x'', NULL, x'', 'too large');
@@ -77,7 +77,7 @@ def opened(image: bytes) -> sqlite3.Connection:
 
 
 def loose(database: sqlite3.Connection) -> None:
-    """Let every column hold any value, as a page does that the disk has changed."""
+    """Let every column have any value, as in a page that the disk has changed."""
     database.execute("PRAGMA writable_schema = ON")
     database.execute(
         "UPDATE sqlite_schema SET sql = replace(replace(replace(sql, 'STRICT, ', ''), 'STRICT',"
@@ -87,7 +87,9 @@ def loose(database: sqlite3.Connection) -> None:
 
 
 def damaged(image: bytes, table: str, column: str, value: str) -> bytes | None:
-    """The image with another value in the middle row of a table; None: SQLite keeps the old."""
+    """Return the image with another value in the middle row of a table; None if SQLite keeps the
+    old value.
+    """
     with closing(opened(image)) as database:
         schema = database.execute("SELECT sql, name FROM sqlite_schema").fetchall()
         info = database.execute(f"PRAGMA table_info({table})").fetchall()
@@ -137,7 +139,7 @@ def refusal(image: bytes, folder: Path, case: tuple[str, str, str]) -> str:
 def tried(
     world: World, image: bytes, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> tuple[bool, dict[str, tuple[bool, int]]]:
-    """Start with a store. Returns whether it was refused, and who came."""
+    """Start with a store. Return whether it was refused, and what the clients received."""
     world.database = opened(image)
     caplog.clear()
     try:
@@ -172,8 +174,8 @@ def judged(
     caplog: pytest.LogCaptureFixture,
     case: tuple[str, str, str],
 ) -> str | None:
-    """Return the fault in the outcome of a case, or None: there is none, or SQLite took no such
-    value.
+    """Return the fault in the outcome of a case; None if there is none, or if SQLite did not accept
+    the value.
     """
     table, column, _ = case
     if (harmed := damaged(image, *case)) is None:

@@ -1,4 +1,6 @@
-"""`onceway store downgrade`: what an older version finds, and that all of it comes back."""
+"""`onceway store downgrade`: what an older version finds, and that all of it is there again after
+the upgrade.
+"""
 
 import json
 import shutil
@@ -113,7 +115,7 @@ def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path
 
 
 def test_knowledge_of_other_members_is_suspect_when_the_site_comes_back(tmp_path: Path) -> None:
-    """The downgrade drops the places, so the holders of older sessions are unknown."""
+    """The downgrade drops the records of holders, so the holders of older sessions are unknown."""
     fill(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO meta VALUES ('members', '[\"b\"]')")

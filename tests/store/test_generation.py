@@ -1,5 +1,5 @@
-"""A store that was restored or cloned knows it, and forgets what may be stale; one that only lost
-its power does not.
+"""A gateway notices that its store was restored or cloned, and forgets what may be stale; after a
+loss of power alone, it forgets nothing.
 """
 
 import shutil
@@ -21,7 +21,7 @@ IDS = b"\0\7"
 
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[sqlite3.Connection, str | None]]:
-    """A start of the gateway as far as this is concerned."""
+    """The parts of a start of the gateway that matter here."""
     with closing(open_store(folder, "site")) as database:
         why = why_other_generation(database, folder)
         recover(database, None, 16, forget=why is not None)

@@ -1,4 +1,4 @@
-"""A bit that flips in the store becomes no message: 0 wrong payloads are served."""
+"""A bit that flips in the store does not become a message: no wrong payload is delivered."""
 
 import random
 import re
@@ -183,7 +183,7 @@ def test_changed_cell_leaves_its_row_out_and_is_reported(
 
 @pytest.mark.parametrize("key", ["kept/18", "willing"])
 def test_changed_bit_of_a_key_lets_no_wrong_message_be_served(world: World, key: str) -> None:
-    """A row with a changed key is at a position where a search by that key does not look."""
+    """A row with a changed key is at a position where a search by that key does not find it."""
     image = world.database.serialize()
     starts = [found.start() for found in re.finditer(key.encode(), image)]
     told = 0

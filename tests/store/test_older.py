@@ -1,4 +1,6 @@
-"""A store of an older version opens, with all that it holds, and numbers of the spool go on."""
+"""A store of an older version can be opened with its whole content, and numbers of the spool
+continue.
+"""
 
 import sqlite3
 from contextlib import closing

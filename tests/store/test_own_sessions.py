@@ -1,5 +1,5 @@
 """Sessions of the gateway itself, of a bridge or another member of its site, that the store cannot
-give back: the log says it once, and a new session begins.
+read back: the log reports it once, and a new session begins.
 """
 
 import pytest

@@ -1,7 +1,8 @@
 """No statement that runs while the gateway serves reads a whole table that can grow.
 
 Each call of `execute`, `executemany` and `executescript` in the product is found in its source, and
-SQLite is asked for the plan of its statement. A scan needs a line that says why it is bounded.
+SQLite is asked for the plan of its statement. A scan needs an entry in `BOUNDED` that says why it
+is bounded.
 """
 
 import ast

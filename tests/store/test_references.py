@@ -1,5 +1,6 @@
 """A row of each kind is deleted, and each reference between rows is cut: nothing is left out
-without a line, the session is told or the store is refused, and `onceway store check` finds it.
+without a log line, the session's client is told or the store is refused, and `onceway store check`
+finds it.
 """
 
 import json
@@ -469,7 +470,7 @@ def test_damaged_place_in_the_store_of_a_running_gateway_is_reported(
 def test_last_message_of_a_queue_that_is_gone_is_reported_while_the_gateway_runs(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No later row shows the gap."""
+    """No later row makes the gap visible."""
     harm(world.database, "DELETE FROM queue WHERE first >= ({place}) AND " + of("waiting"))
     found = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
     world.sleep(1)

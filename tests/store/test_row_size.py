@@ -1,4 +1,6 @@
-"""A row of the spool counts the same for the broker, after its restart, and for the uplink."""
+"""A row of the spool counts as the same number of bytes for the broker, for the broker after its
+restart, and for the uplink.
+"""
 
 from gateway.store.schema import ROW_SIZE
 from tests.broker.harness import World

@@ -1,4 +1,4 @@
-"""A damaged store: recognised, and everything that can be read is saved."""
+"""A damaged store is recognised, and everything that can be read is saved."""
 
 import re
 import shutil
@@ -190,7 +190,7 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
 
 @pytest.mark.parametrize("members", ['["b"]', "damaged"])
 def test_salvaged_knowledge_of_other_members_is_suspect(tmp_path: Path, members: str) -> None:
-    """The lost rows may include the place that named the holder of an older session."""
+    """The lost rows may include the record of the holder of an older session."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO meta VALUES ('members', ?)", (members,))

@@ -1,4 +1,4 @@
-"""Room on the disk, where the file system says what the test wants."""
+"""Free space on the disk, with a file system that reports what the test sets."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""A bit that flips in the store becomes no reading: 0 wrong rows leave the spool."""
+"""A bit that flips in the store does not become a reading: no wrong row leaves the spool."""
 
 import random
 import shutil
@@ -88,7 +88,7 @@ def killed(folder: Path, count: int = 40) -> bytes:
 
 
 def number_bytes(data: bytes) -> Iterator[int]:
-    """Yield the places of the bytes of row numbers of the spool in the database
+    """Yield the offsets of the bytes of row numbers of the spool in the database
     (https://www.sqlite.org/fileformat2.html, section 1.6).
     """
     for begin in range(0, len(data), 1024):
@@ -106,7 +106,7 @@ def number_bytes(data: bytes) -> Iterator[int]:
 
 
 def wrong(folder: Path) -> list[tuple[Any, ...]]:
-    """Return rows that would leave with other cells than they came with."""
+    """Return rows that would leave the spool with other cells than they were stored with."""
     try:
         found = leaving(folder)
     except (sqlite3.Error, OncewayError, ValueError):
@@ -236,7 +236,7 @@ def test_changed_row_is_named_and_held(folder: Path, column: str) -> None:
 
 
 def test_lost_check_holds_its_rows(folder: Path) -> None:
-    """One hit may damage a row and the check next to it."""
+    """One fault of the card may damage a row and the check next to it."""
     with closing(sqlite3.connect(folder / FILE)) as database, database:
         last = database.execute("SELECT min(last) FROM spool_check").fetchone()[0]
         database.execute("DELETE FROM spool_check WHERE last = ?", (last,))

@@ -1,4 +1,4 @@
-"""Rows that have a copy: a row that has changed or is gone is never silent."""
+"""Rows that have a copy: a row that has changed or is missing is always reported."""
 
 import re
 import sqlite3

@@ -1,4 +1,5 @@
-"""The time axis goes on while the gateway is off, as long as the machine is up."""
+"""The gateway's monotonic time continues while the gateway is stopped, as long as the machine runs.
+"""
 
 from collections.abc import Iterator
 from contextlib import closing

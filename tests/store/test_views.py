@@ -1,5 +1,5 @@
-"""Sessions and retained messages as people see them: the closed store shows the same as the running
-broker.
+"""Sessions and retained messages as the commands show them: the closed store shows the same as the
+running broker.
 """
 
 from pathlib import Path
@@ -28,8 +28,8 @@ def world(tmp_path: Path) -> World:
 
 
 def a_mixed_lot(world: World) -> None:
-    """An observer that knows nothing; one with messages queued, in flight, half acknowledged and
-    released; one that publishes.
+    """Three clients: an observer without state; one with messages queued, in flight, half
+    acknowledged and released; one that publishes.
     """
     world.durable("quiet", properties=EXPIRES_SOON)
     busy = world.durable("busy")

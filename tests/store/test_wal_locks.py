@@ -1,4 +1,4 @@
-"""Looking at the log of an open database leaves SQLite's locks on it: the next process that opens
+"""A check of the log of an open database keeps SQLite's locks on it: the next process that opens
 the database must not conclude that it is the only one.
 """
 

@@ -154,8 +154,9 @@ PLACES = {
     "web/page_registry.py": {"PageRegistry._run": CLIENT},
     "web/uplink.py": {"UplinkReader.state": "job page"},
 }
-"""Places where a failure is seen, by file and function. `job NAME`: a background job. `part NAME`:
-a part of the status. `job internal` stands for errors of timers, which their next round follows.
+"""The status rows that show a failure, by file and function. `job NAME`: a background job. `part
+NAME`: a part of the status. `job internal` stands for errors of timers that run again in their next
+round.
 """
 
 

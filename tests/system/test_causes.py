@@ -1,4 +1,6 @@
-"""Each cause of a disk that accepts no data has one sentence, and each place says that sentence."""
+"""Each cause of a disk that accepts no data has one sentence, and the refusal, the status and the
+log all use that sentence.
+"""
 
 import errno
 import os

@@ -1,4 +1,6 @@
-"""One process for each data directory: a second one is refused, and a look disturbs no one."""
+"""One process for each data directory: a second one is refused, and a command that only reads
+disturbs no one.
+"""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The limit of log lines: of each place in the code, a library's included."""
+"""The limit of log lines, for each logger call in the code, those of libraries included."""
 
 import logging
 from collections.abc import Iterator

@@ -23,7 +23,7 @@ ELSEWHERE = {
     "publisher": "a library for clients",
     "uplink": "another process, with no listener",
 }
-"""Packages whose code is not in the process that strangers reach."""
+"""Packages whose code is not in the process that clients can reach."""
 LEVELS = {"info", "warning", "error", "exception", "critical", "log"}
 THROTTLES = {"allows", "has_room", "_may_log"}
 NOT_REPEATED = {

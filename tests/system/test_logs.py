@@ -1,4 +1,4 @@
-"""Log lines: for people, for machines, for the journal; and what a client cannot do to them."""
+"""Log lines as text, as JSON and for the journal; and that a client cannot forge them."""
 
 import asyncio
 import json

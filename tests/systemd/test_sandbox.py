@@ -1,5 +1,5 @@
-"""The units allow what the programs call. Otherwise a service fails at its first start on a real
-machine, and nowhere earlier.
+"""The units allow what the programs call. Otherwise a service would fail only at its first start on
+a real machine.
 """
 
 import json
@@ -62,7 +62,7 @@ def test_the_uplink_calls_nothing_that_its_unit_refuses(tmp_path: Path) -> None:
 
 
 def _serve_one_reading(folder: Path, trust_clock: bool) -> set[str]:
-    """Run a gateway until it took a reading; the names of the system calls that it made."""
+    """Run a gateway until it has stored a reading. Return the names of its system calls."""
     (folder / "config.toml").write_text(
         CONFIG.format(folder=folder, trust=str(trust_clock).lower())
     )

@@ -1,4 +1,4 @@
-"""The unit files: systemd takes them without a warning, and their commands exist."""
+"""The unit files: systemd accepts them without a warning, and their commands exist."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from gateway.uplink.credentials import FILE
 from tests.systemd.unit import BACKUP, SYSTEMD, UNITS, listed, service
 
 MOST_EXPOSED = 16
-"""Tenths of what `systemd-analyze security` gives."""
+"""Exposure level of `systemd-analyze security`, in tenths."""
 _BACK_OFF = ("RestartSteps", "RestartMaxDelaySec")
 """Settings of systemd 257 (Debian 13); an older systemd warns that it ignores them."""
 

@@ -1,4 +1,4 @@
-"""A gateway's database as the broker leaves it, and the `onceway` command line as processes."""
+"""A gateway's database as the broker writes it, and commands of `onceway` as processes."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from tests.uplink.servers import s3_server, sftp_server
 ROOT = Path(__file__).parents[2]
 
 decoded = cache(decode)
-"""The rows and labels of a batch. To read one takes a process; equal bytes are read once."""
+"""Return the rows and labels of a batch. Reading needs a process, so equal bytes are read once."""
 
 
 class GatewayData:

@@ -64,7 +64,7 @@ class Mounted(AbstractFileSystem):
         self.server.pipe_file(self._forget(path), value)
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        """`x` is the server's affair: NFS and SMB create exclusively there."""
+        """Mode `x` is up to the server: NFS and SMB create a file exclusively there."""
         path = self._forget(path)
         if "x" in mode and self.server.exists(path):
             raise FileExistsError(errno.EEXIST, "File exists", path)
@@ -94,7 +94,7 @@ class Mounted(AbstractFileSystem):
         self.server.mv(old, new)
 
     def _over(self, path: str) -> None:
-        """Decide what a rename does with a taken name."""
+        """Decide what a rename to a taken name does."""
         self.server.rm_file(path)
 
 

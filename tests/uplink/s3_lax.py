@@ -1,5 +1,5 @@
-"""A proxy that makes of an S3 server one that does not heed If-None-Match, as some stores and
-gateways do. It signs forwarded requests again, since that header is signed, too.
+"""A proxy that makes an S3 server ignore If-None-Match, as some stores and gateways do. It signs
+forwarded requests again, since that header is signed, too.
 """
 
 import http.client
@@ -20,12 +20,12 @@ HOP = ("host", "connection", "authorization", "if-none-match", "expect", "conten
 class LaxS3:
     """An S3 store that ignores or misreads If-None-Match. answer: the response to a PUT with this
     header: None to ignore the header, or a status and an S3 code, or a status and a body that is
-    not XML. heeds: whether the header is passed on, and the store's own refusal has the body of
-    `answer` instead of its own. refuses_all: whether `answer` is said to every PUT. busy: a status
-    and a code for the next request of any kind, or None to pass it on. losing: whether the answer
-    to a request (method, path) is lost on its way, after the store has carried it out. before:
-    called with the path of each PUT before it is passed on. valid: the id of the one access key
-    that is valid; None for any.
+    not XML. heeds: whether the header is passed on; then the store's own refusal has the body of
+    `answer`. refuses_all: whether every PUT gets `answer`. busy: a status and a code for the next
+    request of any kind, or None to pass it on. losing: whether the answer to a request (method,
+    path) is lost on its way, after the store has carried it out. before: called with the path of
+    each PUT before it is passed on. valid: the id of the one access key that is valid; None for
+    any.
     """
 
     def __init__(self, target: int, key: str, secret: str) -> None:

@@ -45,8 +45,8 @@ def running(
 
 
 class SftpServer:
-    """OpenSSH's sshd for the user that runs the tests. `options` know its key and ours. arguments:
-    of its sftp-server.
+    """OpenSSH's sshd for the user that runs the tests. `options` contain its key and the client's.
+    arguments: of its sftp-server.
     """
 
     def __init__(self, folder: Path, arguments: str = "") -> None:

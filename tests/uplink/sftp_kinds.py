@@ -1,5 +1,5 @@
-"""An SFTP server in this process that is as lax, or as poor, as some servers are: its rename
-replaces, it knows no hard links, it closes in the middle.
+"""An SFTP server in this process that lacks what some servers lack: its rename replaces, it does
+not support hard links, it closes the connection in the middle.
 
 It is asyncssh's server with real files below a folder. Each request goes through `Kind.at`, where a
 test cuts the connection before the request is done, or before its answer is sent.
@@ -22,10 +22,10 @@ from tests.uplink.servers import wait_until
 @dataclass
 class Kind:
     """The behaviour of a server. renames: "refuses", "replaces" or "never". exclusive_open,
-    mkdir_twice: whether FXF_EXCL is heeded, and whether a second mkdir of a name succeeds. across:
-    how a rename from one folder into another behaves, if it behaves otherwise. denied: requests
-    that no one may make. fsync: whether fsync@openssh.com is known. quota: how many bytes may still
-    be written; None for any. size: the reported size of a file of this many bytes.
+    mkdir_twice: whether FXF_EXCL is respected, and whether a second mkdir of a name succeeds.
+    across: how a rename from one folder into another behaves, if it differs. denied: requests that
+    no one may make. fsync: whether fsync@openssh.com is known. quota: how many bytes may still be
+    written; None for any. size: the reported size of a file of this many bytes.
 
     at: is told of each request and its first path, and returns None, "before" or "after": when the
     connection is cut. Set it at any time.

@@ -1,4 +1,4 @@
-"""Gateway and uplink under an account each, as the Debian package runs them: they share the spool,
+"""Gateway and uplink under one account each, as the Debian package runs them: they share the spool,
 and the gateway cannot read the uplink's files.
 """
 
@@ -41,7 +41,9 @@ batch_age_s = 1
 
 @pytest.fixture
 def site() -> Iterator[Path]:
-    """A folder with what the package makes. Not one of pytest's: each run of it closes those."""
+    """A folder with the files that the package makes. Not one of pytest's: each run of it closes
+    those.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o711)

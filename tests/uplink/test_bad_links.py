@@ -21,7 +21,7 @@ from tests.uplink.servers import FaultProxy, wait_until
 
 
 class Stop(threading.Event):
-    """An uplink waits for it whenever it has nothing to do."""
+    """Seconds that an uplink waits whenever it has nothing to do."""
 
     waits = 0
 
@@ -31,7 +31,7 @@ class Stop(threading.Event):
 
 
 class Bench:
-    """An uplink in a thread, whose way to the server leads through the proxy."""
+    """An uplink in a thread, connected to the server through the proxy."""
 
     def __init__(self, data, proxy, through, direct) -> None:
         self.data, self.proxy = data, proxy

@@ -53,7 +53,7 @@ def test_rows_come_back_as_they_were(rows):
 
 
 def damage_has_one_name(choice):
-    """Each look at a file takes a process."""
+    """Reading a file takes a process."""
     data = encode(sensor_rows(10), ORIGIN, 1)
     at = choice.draw(st.integers(0, len(data) - 1))
     for damaged in (

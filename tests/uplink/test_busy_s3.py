@@ -1,4 +1,4 @@
-"""A store that is busy, or whose answers get lost: batches land by themselves, each once."""
+"""A store that is busy, or whose answers get lost: batches still land, each once."""
 
 import random
 from datetime import datetime, timedelta

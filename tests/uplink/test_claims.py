@@ -16,7 +16,7 @@ from gateway.uplink.landing.local import LocalLanding
 NAME = "site-1/00c0ffee/000000000001.parquet"
 STEPS = ("put", "move", "make_file", "make_folder", "remove", "remove_folder", "stands", "names")
 MOST = 10
-"""Above the number of steps of one `create`."""
+"""More than the number of steps of one `create`."""
 
 
 class Cut(Exception):
@@ -84,7 +84,7 @@ class Table:
         LocalLanding(str(self._folder)).tidy(NAME.rpartition("/")[0])
 
     def end(self) -> None:
-        """Let both try again, as after an outage. One of them has the name then."""
+        """Let both try again, as after an outage. Then one of them has the name."""
         for data in (b"ours", b"theirs", b"ours", b"theirs"):
             self.tidy()
             self.create(data)
@@ -116,8 +116,8 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("way", [Way.CLAIM_FILE, Way.CLAIM_FOLDER])
 @pytest.mark.parametrize("left", range(MOST))
 def test_a_name_has_one_winner(folder, way, tidies, left):
-    """left: the step after which our gateway was cut before, or 0 for none. The other gateway
-    starts after each step of our next try, and is cut after each of its own steps.
+    """left: the step after which the first gateway was cut before, or 0 for none. The other gateway
+    starts after each step of the first one's next try, and is cut after each of its own steps.
     """
     for number, (stopped, theirs) in enumerate(itertools.product(range(1, MOST), range(MOST))):
         table = Table(folder / str(number), way)

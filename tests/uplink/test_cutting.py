@@ -25,7 +25,7 @@ from tests.uplink.conftest import GatewayData
 
 
 class Clock:
-    """The monotonic clock of the cutter, in the test's hand."""
+    """The monotonic clock of the cutter, which the test sets."""
 
     def __init__(self, monkeypatch) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""No landed batch is ever replaced, whatever the landing place promises and does not keep."""
+"""No landed batch is ever replaced, whichever promise the landing place breaks."""
 
 import errno
 import json
@@ -58,7 +58,7 @@ PLACES = [
     *(*ONE_OF_EACH, "folder", "folder without links", "s3", "generic"),
     *(pytest.param(name, marks=pytest.mark.soak) for name in SFTP if name not in ONE_OF_EACH),
 ]
-"""The gate takes one SFTP server for each `Way`."""
+"""`make test` takes one SFTP server for each `Way`."""
 
 LISTENER = '[[listener]]\nbind = "127.0.0.1:0"\n'
 DATA, JSON = "site-1/00c0ffee/000000000001.parquet", "site-1/00c0ffee/000000000001.json"
@@ -199,7 +199,9 @@ def test_a_claim_that_cannot_be_made_is_not_taken_for_a_claim_that_is_there(serv
 
 
 def cut_at(server: SftpOfKind, count: int, when: str) -> Callable[[], bool]:
-    """Cut the connection at a request from here on. Tells whether it was reached."""
+    """Cut the connection at a request, counted from now. Return a function that says whether that
+    request was reached.
+    """
     left = [count]
 
     def at(request: str, path: str) -> str | None:
@@ -626,7 +628,9 @@ class Lax(MemoryFileSystem):
 
 
 class LooksFirst(Lax):
-    """A file system that looks when a file is opened, and writes when the file is closed."""
+    """A file system that checks for the name when a file is opened, and writes when the file is
+    closed.
+    """
 
     protocol = "looksfirst"
 

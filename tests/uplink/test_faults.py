@@ -148,8 +148,8 @@ def test_a_full_landing_place_is_an_outage_that_heals(data, drain, faults, caplo
 
 
 def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
-    """A working connection dies once without a message; a place that answers but accepts no files
-    is an outage with pauses.
+    """A working connection dies once without a message; a landing place that answers but accepts no
+    files is an outage with pauses.
     """
     caplog.set_level(logging.INFO)
     tries = 0
@@ -164,8 +164,8 @@ def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
         return content
 
     class Conductor(threading.Event):
-        """No time passes when the uplink waits; the place breaks when it is idle, and is mended
-        after five tries.
+        """No time passes when the uplink waits. The landing place fails when the uplink is idle,
+        and works again after five tries.
         """
 
         def wait(self, timeout: float | None = None) -> bool:

@@ -1,5 +1,5 @@
-"""SIGKILL at every step of a batch, and at random moments: each reading lands once, and a number
-once used keeps its bytes.
+"""SIGKILL at every step of a batch, and at random moments: each reading lands once, and the batch
+of a number keeps its bytes.
 """
 
 import json

@@ -69,7 +69,7 @@ ERRORS = [
     )
     for (one, (way, kind)), (two, request), (three, (name, busy)) in CASES
 ]
-"""Each kind of server with each request and each error; the gate takes every other one."""
+"""Each kind of server with each request and each error; `make test` takes every other one."""
 
 
 @pytest.mark.parametrize(("server", "request_", "busy"), ERRORS, indirect=["server"])
@@ -313,7 +313,7 @@ def test_leftover_is_logged_once(tmp_path, data, caplog, monkeypatch):
 
 
 class Taken(Exception):
-    """An error of a file system's own."""
+    """An error type of the file system itself."""
 
     code = 412
 

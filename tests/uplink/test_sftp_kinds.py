@@ -1,5 +1,5 @@
-"""SFTP servers that lack or break what others keep: whatever they do, a reading is in the spool or
-at the landing place, and each stands there once.
+"""SFTP servers that lack or break what other servers guarantee: whatever they do, a reading is in
+the spool or at the landing place, and is there once.
 """
 
 from collections.abc import Callable, Iterator

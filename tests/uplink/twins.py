@@ -1,6 +1,6 @@
-"""Two gateways with one name with one history: a card was cloned. And what must hold of them: each
-reading that left a spool stands at the landing place, each reading has one key, and a batch once
-published keeps its bytes.
+"""Two gateways with one name and one history: a card was cloned. These must hold: each reading that
+left a spool is at the landing place, each reading has one key, and a published batch keeps its
+bytes.
 """
 
 import shutil

@@ -1,5 +1,5 @@
 """One Chromium for all tests of the page, Debian's: to start it takes as long as a test. Each test
-has a window in it that knows nothing of the others.
+has a window of its own, without state of the others.
 """
 
 from collections.abc import AsyncIterator
@@ -21,5 +21,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.soak)])
 def every(request: pytest.FixtureRequest) -> bool:
-    """Whether each width is looked at in light and in dark: `make test` takes one of both each."""
+    """Whether each width is tested in light and in dark; `make test` takes one of the two for each
+    width.
+    """
     return bool(request.param)

@@ -1,4 +1,4 @@
-"""The page of all metrics, gateway/web/METRICS.md, made from the collector: `python -m
+"""The page of all metrics, gateway/web/METRICS.md, generated from the collector: `python -m
 tests.web.metrics_page`.
 
 In: the metrics of a gateway with every part, the alert rules, the dashboard. Out: a table of the

@@ -21,7 +21,7 @@ EACH_SECOND = (
     "from gateway.web import live, overview; live.SAMPLE_S = overview.SAMPLE_S = 1.0;"
     " from gateway.commands.main import main; main()",
 )
-"""A gateway whose history has a look each second, not each minute."""
+"""A gateway that takes the samples of its history each second, not each minute."""
 PLAIN = '[page]\nbind = "127.0.0.1:0"\n'
 TEXT = f'{PLAIN}operators = ["{OPERATOR}"]\nviewers = ["{USER}"]\n'
 
@@ -117,7 +117,7 @@ class Browser:
             return answer.status, await answer.json()
 
     async def hear(self, path: str, text: bytes, within: float = 120) -> bytes:
-        """The first event of a stream that has this text."""
+        """Return the first event of a stream that has this text."""
         async with asyncio.timeout(within), self._http.get(self._url + path) as stream:
             async for line in stream.content:
                 if text in line:

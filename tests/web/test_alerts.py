@@ -1,8 +1,8 @@
 """Each alert rule, of gateways and of the centre, is evaluated by promtool: the alert fires for its
 fault, with the labels that its texts use, and is silent just below its bound.
 
-In: rules and, for each, series that make it fire and series that do not, an hour to two days of
-them. Series have the labels that `/metrics` and the ingest's report give them.
+In: rules and, for each, series of an hour to two days that make it fire, and series that do not.
+Series have the labels that `/metrics` and the ingest's report give them.
 """
 
 import json

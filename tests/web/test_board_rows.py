@@ -1,4 +1,5 @@
-"""Boards as the page lists them: their states, and that a row is told when it has changed."""
+"""Boards as the page lists them: their states, and that the page is sent each row that has changed.
+"""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

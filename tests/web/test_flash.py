@@ -1,4 +1,4 @@
-"""Operators write boards from the page: with the real avrdude and boot loader on the simulated Uno,
+"""Operators flash boards from the page: with the real avrdude and boot loader on the simulated Uno,
 in a real Chromium, while the gateway runs.
 """
 

@@ -1,4 +1,4 @@
-"""Ten thousand boards on the page cost the gateway's loop little."""
+"""Ten thousand boards on the page take little time of the gateway's event loop."""
 
 import asyncio
 import json

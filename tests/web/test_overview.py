@@ -1,4 +1,4 @@
-"""The page's first view: problems and their remedies, and how long the room lasts."""
+"""The page's first view: problems and their remedies, and how long the free space lasts."""
 
 import time
 from dataclasses import replace

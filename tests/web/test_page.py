@@ -1,4 +1,4 @@
-"""The page's logins, roles and figures, asked as a browser does."""
+"""The page's logins, roles and figures, requested as a browser does."""
 
 import asyncio
 import json

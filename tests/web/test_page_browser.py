@@ -52,7 +52,7 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("dark", "light")
 async def window(
     chromium: Browser, url: str, width: int = 1400, allowed: str = "$^", height: int = 900
 ) -> AsyncIterator[Page]:
-    """An open page. allowed: errors that the console may tell."""
+    """An open page. allowed: errors that may be in the console."""
     async with await chromium.new_context(viewport={"width": width, "height": height}) as context:
         shown = await context.new_page()
         shown.set_default_timeout(PATIENCE_MS)
@@ -72,13 +72,13 @@ async def log_in(shown: Page, user: str = OPERATOR) -> None:
 
 
 async def fits(shown: Page, width: int) -> None:
-    """The page needs no sideways scrolling."""
+    """The page needs no horizontal scrolling."""
     assert await shown.evaluate("document.documentElement.scrollWidth") <= width
 
 
 async def look(shown: Page, name: str, every: bool) -> None:
-    """The view on a phone and a desktop, in light and in dark: nothing is to be scrolled sideways,
-    axe finds nothing, and a picture is left.
+    """The view on a phone and a desktop, in light and in dark: no horizontal scrolling is needed,
+    axe finds nothing, and a screenshot is saved.
     """
     SHOTS.mkdir(parents=True, exist_ok=True)
     pairs = product(WIDTHS, SCHEMES) if every else zip(WIDTHS, SCHEMES, strict=True)
@@ -196,7 +196,7 @@ async def test_working_gateway_is_shown_as_all_right(tmp_path: Path, chromium: B
 
 @pytest.mark.soak  # a busy machine is slower
 async def test_first_view_is_shown_within_200_ms(tmp_path: Path, chromium: Browser) -> None:
-    """On a busy machine, one of twenty loads must be as fast."""
+    """On a busy machine, it suffices that one of twenty loads is that fast."""
     async with page(tmp_path, ["roof-1"]) as there, window(chromium, there.url) as shown:
         await log_in(shown)
         await shown.add_init_script(FIRST_VIEW)

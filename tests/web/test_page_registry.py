@@ -1,5 +1,5 @@
-"""Changes of the device registry from the page: one after the other, and none is waited for without
-end.
+"""Changes of the device registry from the page: one after the other, and the wait for each change
+is bounded.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from gateway.web.page_registry import PageRegistry
 
 
 class Slow(PageRegistry):
-    """A command that takes until `go`."""
+    """A command that runs until `go` is set."""
 
     def __init__(self, folder: Path) -> None:
         registry: Any = SimpleNamespace(registered=lambda: dict.fromkeys(("roof-7", "roof-8")))

@@ -1,4 +1,6 @@
-"""Roles of the page, and what a viewer sees of a gateway whose access rules forbid it something."""
+"""Roles of the page, and what a viewer sees of a gateway whose access rules forbid the viewer
+something.
+"""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A page of ten thousand boards stays smooth while fifty of them a second tell something new."""
+"""A page of ten thousand boards stays responsive while fifty of them change in each second."""
 
 import asyncio
 from pathlib import Path

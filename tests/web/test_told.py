@@ -1,4 +1,4 @@
-"""People are told of an uplink that does not run, and of each bridge, as the page shows them."""
+"""Notifications name an uplink that does not run, and each bridge, as the page shows them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -96,7 +96,7 @@ CHANGES: dict[str, Callable[[Source, int], object]] = {
 
 
 def _state(number: int, **more: Any) -> dict[str, Any]:
-    """Return parts of a source whose problems have other words, by `number`."""
+    """Return parts of a status whose problems have different words, by `number`."""
     why = WORDS[number]
     member = {"name": "b", "connected": bool(number), "problem": why, "copies": {}}
     bridge = BridgeStatus("cloud", "mqtts://far", why, 0, 0, number, 0, 0, 0)

@@ -1,9 +1,10 @@
 """A gateway of the run: the real broker, engine and serial ports, and the real store in memory.
 
-In: bytes at its ports, frames of other members; when it dies. Out: the same, and rows of its spool.
-Its disk takes some milliseconds for a commit and does one at a time. A commit is there as a whole
-or not at all: SQLite's promise, which tests/durability and tests/service/test_power_cut.py check on
-a real file system. So a gateway dies before a commit or after it, and its store holds all commits.
+In: bytes at its ports, frames of other members, and the moments at which it dies. Out: the same,
+and rows of its spool. Its disk takes some milliseconds for a commit and does one at a time. A
+commit is stored as a whole or not at all. SQLite promises that; tests/durability and
+tests/service/test_power_cut.py check on a real file system. So a gateway dies before a commit or
+after it, and its store holds all commits.
 """
 
 import asyncio
@@ -64,7 +65,7 @@ class _Clock(Clock):
 
 
 class _Writer(Writer):
-    """A writer without a thread. A failed commit ends at once, and is begun again after a while."""
+    """A writer without a thread. A failed commit ends at once, and is tried again after a pause."""
 
     def __init__(
         self,
@@ -146,7 +147,7 @@ class Gateway:
         """Longest time of a commit, in seconds."""
         self.load(store)
         self.shelf = sqlite3.connect(":memory:", isolation_level=None)
-        """Copies of the spools of others."""
+        """Copies of other members' spools."""
         self.site = site
         uplink = UplinkSection(landing="file:///landing")
         self._config = Config(gateway=GatewaySection(name=name), site=site, uplink=uplink)
@@ -159,12 +160,12 @@ class Gateway:
         self.committed: Callable[[Gateway], object] = lambda _: None
         self.started: Callable[[Gateway], object] = lambda _: None
         self.lines: dict[str, Line] = {}
-        """Lines plugged in here, by the name of the board."""
+        """Lines plugged in at this gateway, by the name of the board."""
         self._registry = registry
         self._machine = 0
         """Number of power cuts of its machine."""
         self._dies_in = 0
-        """Commits to go until then."""
+        """Number of commits until it dies."""
         self._dies_how: str | None = None
         self._dies_with_it = False
         self.died: Callable[[Gateway, str], object] = lambda gateway, how: None
@@ -277,8 +278,8 @@ class Gateway:
             database.execute(f"PRAGMA query_only={fails:d}")
 
     def dies(self, how: str) -> bool:
-        """Whether it dies now: `before` a commit, of which there is one less to go, or `behind` it,
-        when it is there.
+        """Whether the gateway dies now. Called `before` a commit, which counts as one less to go,
+        and `behind` it, when it is stored.
         """
         if how == "before":
             self._dies_in -= self._dies_in > 0

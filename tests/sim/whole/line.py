@@ -1,6 +1,6 @@
 """A serial line of the run, from a board's port to that of the gateway at which it is plugged in.
 
-In: bytes of both ends, and faults of the line. Out: the bytes that arrive, harmed by the rig's own
+In: bytes of both ends, and faults of the line. Out: the bytes that arrive, damaged by the rig's own
 noise; and the events of the rig's tap. Bytes keep their order. A line that is cut loses its bytes;
 one that is held keeps them.
 """
@@ -15,7 +15,7 @@ from hil.wire.tap import Tap
 from tests.sim.whole.clock import Loop, Time
 
 _DELAYS = (0.0, 0.0, 0.0, 0.002, 0.015)
-"""Seconds beside the line's own time, as an adapter's buffers make them."""
+"""Seconds in addition to the line's own time, as the buffers of an adapter cause them."""
 
 
 class End(Protocol):
@@ -42,7 +42,7 @@ class Line:
         self._cut_until = 0.0
         self._held_until = 0.0
         self._laid = 0
-        """Number of times that the line was laid again."""
+        """Number of times that the line was replaced."""
 
     def lay(self, way: str, end: End) -> None:
         """Bytes of this direction come to this end from now on; bytes on their way are lost."""
@@ -79,7 +79,7 @@ class Line:
 
 
 class Port:
-    """The gateway's end of a line: a `Tty` without a terminal, there while it is open."""
+    """The gateway's end of a line: a `Tty` without a terminal, which exists while it is open."""
 
     def __init__(self, loop: Loop, fd: int, line: Line) -> None:
         self.fd = fd
@@ -105,4 +105,4 @@ class Port:
         return len(data)
 
     def close(self) -> None:
-        """The loop has forgotten its reader."""
+        """The event loop has removed its reader."""

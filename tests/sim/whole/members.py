@@ -1,9 +1,9 @@
 """The gateways of one site, and the connections between them.
 
 In: frames from member to member, and faults of their connections. Out: the same frames, in order,
-after some milliseconds. A connection breaks when one of its ends dies, and the other one notices a
-moment later. One that is cut carries nothing; its frames arrive when it is mended, unless they were
-given up by then. Each member has the real parts of a gateway in a site
+after some milliseconds. A connection breaks when one of its ends dies, and the other end notices a
+moment later. A connection that is cut carries nothing; its frames arrive when it is restored,
+unless the connection was given up by then. Each member has the real parts of a gateway in a site
 (`gateway/site/wiring/membership.py`), without certificates and sockets (tests/site has those).
 """
 
@@ -65,7 +65,7 @@ class Member:
 
     @property
     def landed(self) -> int:
-        """Rows of others that it has brought into its own spool."""
+        """Rows of other members that it has moved into its own spool."""
         return self._copies.landed
 
     def joined(self, member: str) -> None:

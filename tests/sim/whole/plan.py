@@ -110,14 +110,14 @@ def draw(seed: int) -> Plan:
 
 
 def _dying(random: Random, gateway: str, seconds: float) -> list[Fault]:
-    """Plan a death: perhaps for good, perhaps before its last copies reached the others."""
+    """Plan a death: perhaps permanent, perhaps before its last copies reached the other members."""
     at = round(random.uniform(0.5, seconds), 2)
     faults = [Fault(at, "bury", (gateway,)), Fault(at - 0.4, "part", (gateway, 3.0))]
     return faults[: random.choice((0, 0, 1, 2))]
 
 
 def _there_and_back(client: str, here: str, there: str) -> list[Fault]:
-    """Return to a gateway with an older session, which knows nothing of the newer one."""
+    """Return to a gateway with an older session, which does not contain the newer one."""
     return [
         Fault(0.7, "part", (here, 3.0)),
         Fault(0.9, "move_client", (client, there, 0.02)),

@@ -1,9 +1,9 @@
 """Sabotages: `python -m tests.sim.whole.sabotages [NAME …]`.
 
 In: names of the rig's patches (`tests/hil/sabotages`), each of which breaks a promise of gateway or
-firmware; without a name all that the simulation must notice. Out: a table with the first seed that
-notices each, on a copy of the tree that is patched. Exit 1 when one is not noticed within its
-seeds.
+firmware; without a name, all patches that the simulation must notice. Out: a table with the first
+seed that notices each patch, on a patched copy of the tree. Exit 1 when one is not noticed within
+its seeds.
 """
 
 import argparse

@@ -42,6 +42,6 @@ class Shelved(SiteCopies):
         )
 
     def _kept(self) -> list[Line]:
-        """Return the kept copies, also at the first start."""
+        """Return the stored copies, also at the first start."""
         with self._opens:
             return self._read_shelf()

@@ -13,7 +13,9 @@ from tests.sim.whole.plan import Plan
 
 
 def shrunk(plan: Plan, fails: Callable[[Plan], object]) -> Plan:
-    """The first that fails, by how many faults it has. `plan` itself if no smaller one does."""
+    """Return the first plan that fails, by its number of faults; `plan` itself if no smaller one
+    fails.
+    """
     for size in range(len(plan.faults)):
         for faults in combinations(plan.faults, size):
             if fails(smaller := replace(plan, faults=faults)):

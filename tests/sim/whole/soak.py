@@ -1,10 +1,10 @@
 """The whole system, seed by seed: `python -m tests.sim.whole.soak --seeds 100000`.
 
-A run that was stopped continues where it was; `--minutes` stops it by itself. `--replay SEED` runs
-one seed alone. A seed that fails is shrunk to the fewest faults with which it still does. A table
-at the end counts the events that were reached, so that a soak in which, say, no gateway ever died
-does not look like a proof. Exit 1 when a seed fails, or an event was never reached; 2 when the soak
-is not at its end yet.
+A run that was stopped continues where it was; with `--minutes` it stops by itself. `--replay SEED`
+runs one seed alone. The plan of a seed that fails is shrunk to the fewest faults with which it
+still fails. A table at the end counts the events that were reached, so that a soak in which, for
+example, no gateway died is not mistaken for a proof. Exit 1 when a seed fails, or an event was
+never reached; 2 when the soak has not reached its end.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def judge(plan: Plan) -> tuple[Counter[str], str, str]:
 
 
 def story(plan: Plan, wrong: str) -> str:
-    """Describe a plan that fails, and the smallest part of it that does."""
+    """Describe a plan that fails, and the smallest part of it that fails."""
     smaller = shrunk(plan, lambda plan: judge(plan)[1])
     text = f"{plan}\n  {wrong}"
     if smaller is not plan:
@@ -85,7 +85,8 @@ def _judged(seed: int) -> tuple[int, Counter[str], str, float]:
 
 
 def _soak(progress: Progress, seeds: int, minutes: float) -> str:
-    """Run the seeds that are missing on all cores; return the story of the first that fails."""
+    """Run the seeds that are missing on all cores; return the description of the first that fails.
+    """
     end = time.monotonic() + 60 * minutes
     libraries()  # once for all workers
     with multiprocessing.Pool() as pool:

@@ -1,6 +1,6 @@
 """The history of a run in the rig's format, so that the rig's own judge can read it.
 
-In: reports of taps, stores and boards' logs. Out: events. The rig's own `LedgerWatch` tells a
+In: reports of taps, stores and boards' logs. Out: events. The rig's own `LedgerWatch` reports a
 board's publications: it reads the EEPROM's content and the ADC's input.
 """
 
@@ -18,7 +18,7 @@ from tests.sim.whole.clock import Time
 UTC = 1_700_000_000
 """Seconds since 1970 when the run begins."""
 UNTIL = "batch"
-"""The hop that is judged: rows of a gateway's spool land unchanged, some time later."""
+"""The judged hop: rows of a gateway's spool land unchanged, some time later."""
 
 
 class Truth:

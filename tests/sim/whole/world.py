@@ -37,12 +37,12 @@ from tests.sim.whole.plan import Plan
 from tests.sim.whole.truth import Truth
 
 STEP_MS = 10
-"""Bytes that a board sends within this time, in ms, leave it at its end."""
+"""A board's bytes of this time, in ms, are sent together at its end."""
 LOOK_MS = 70
 SILENT_S = 2.0
 """Silence after which a gateway lands its copies of another one's rows, in seconds."""
 _PATIENCE_S = 120.0
-"""Time within which everything must be at rest after all faults, in seconds."""
+"""Time within which all must have landed after the last fault, in seconds."""
 _LANDED = """
 BEGIN;
 INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last;
@@ -90,7 +90,7 @@ class _Errors(logging.Handler):
 
 
 class World:
-    """All begin at the first gateway. Of the plan's faults nothing is known here."""
+    """All begin at the first gateway. This class does not know the plan's faults."""
 
     def __init__(self, plan: Plan) -> None:
         seed, gateways = plan.seed, plan.gateways
@@ -160,7 +160,9 @@ class World:
             before.unplug(board)
 
     def swap(self, board: str, off_ms: int) -> None:
-        """Let another board take its name. The publications of the old one can be read from it."""
+        """Replace a board by another one with the same name. The publications of the old board can
+        still be read from it.
+        """
         self.truth.read_board(self.boards[board], swapped=True)
         self.boards[board].renew(off_ms)
 
@@ -213,8 +215,8 @@ class World:
         self._origins[gateway] += " restored"
 
     def settle(self) -> bool:
-        """Mend all, and go on until no board has anything left to bring. False: one still had when
-        patience ended.
+        """End all faults, and go on until no board has anything left to deliver. Return False if a
+        board still had something when the time was over.
         """
         self._steps.clear()
         self.mending()
@@ -236,8 +238,8 @@ class World:
         return False
 
     def _empty(self, end: float) -> bool:
-        """Whether all has landed, no gateway keeps rows for another one, and all have met again and
-        hold the same retained messages. No client publishes now.
+        """Whether all has landed, no gateway keeps rows for another one, and all gateways are
+        connected again and hold the same retained messages. No client publishes now.
         """
         members = self.network.members.values()
         self._land()
@@ -291,8 +293,8 @@ class World:
         return result
 
     def on_step(self, board: str, step: str, count: int, call: Callable[[], object]) -> None:
-        """Call at the `count`th such step on the line of a board from now on, when it is over; not
-        any more when all is mended by then.
+        """Make the call after the `count`th such step on the line of a board, counted from now.
+        There is no call when all faults have ended by then.
         """
         self._steps.append([board, step, count, call])
 

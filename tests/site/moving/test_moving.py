@@ -1,4 +1,4 @@
-"""A session leaves one gateway and comes to another: as bytes, and as it was."""
+"""A session moves from one gateway to another: its bytes, and its unchanged content."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -22,7 +22,7 @@ def sites() -> Sites:
 
 
 def change(sites: Sites) -> None:
-    """All members take over the names of the site."""
+    """All members apply the new list of members."""
     pairs = [{name, other} for name in sites.members for other in sites.members if name < other]
     for pair in map(sorted, pairs):
         sites.part(*pair)

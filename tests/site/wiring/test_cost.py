@@ -1,4 +1,4 @@
-"""The cost of a site for a message without subscribers elsewhere: not one call more."""
+"""The cost of a site for a message without subscribers at other gateways: no additional call."""
 
 import gc
 import sys

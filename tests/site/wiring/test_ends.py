@@ -35,7 +35,7 @@ class Seen(NamedTuple):
     """Visible effects of an end. wills: payloads on the will's topic, in order, with the client's
     own "online" that it publishes when it is back. retained: the topic's last value. present: of
     the next CONNECT. queue: messages that the client gets at its return. shared: messages of the
-    shared subscription, each as often as it came to any subscriber after the end.
+    shared subscription, each as often as any subscriber received it after the end.
     """
 
     wills: tuple[bytes, ...]

@@ -1,7 +1,7 @@
 """An exchange at QoS 2 goes on in a session that has moved to another gateway of its site.
 
-Other brokers have failed here within one broker: rmqtt#456, vernemq#2552 and bifromq#281 are public
-issues about it.
+Other brokers have failed in this case, even within one broker: rmqtt#456, vernemq#2552 and
+bifromq#281 are public issues about it.
 """
 
 import pytest

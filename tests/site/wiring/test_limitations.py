@@ -1,4 +1,4 @@
-"""The limitations in docs/limitations.md: each test shows where a limit is."""
+"""The limitations in docs/limitations.md: each test demonstrates one limitation."""
 
 from pathlib import Path
 

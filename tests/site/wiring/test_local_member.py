@@ -47,8 +47,8 @@ MOMENT = 0.01
 
 
 class Member:
-    """A gateway, and its end of the links to the others. copies: as in [site]; None leaves all that
-    has to do with them out.
+    """A gateway, and its end of the links to the others. copies: as in [site]; None: without
+    copies, and without the parts for them.
     """
 
     def __init__(self, sites: "Sites", name: str, copies: Path | None, **limits: int) -> None:
@@ -491,7 +491,7 @@ def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) 
 def test_a_restored_store_starts_although_sessions_have_expired_since(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store has enough sessions that it forgets unneeded places."""
+    """The store has enough sessions to discard records that it does not need."""
     member = sites["a"]
     policy = replace(member.policy, never_moves=True)
     short = dict.fromkeys(FOREVER, 5)

@@ -1,10 +1,10 @@
 """Random schedules of gateways with brokers and disks: publishers and subscribers at all of them,
 links that come and go at any frame, power cuts, slow and full disks.
 
-Judged at the end: each reader has each acknowledged message once and none twice, those of one
-gateway in their order; and all gateways retain the same. In half of them there is a reader that
-comes back at any gateway at any moment, too; to it, order is not promised. If its session
-was suspect, it is judged no more.
+Checked at the end: each reader has received each acknowledged message exactly once, and those of
+one gateway in their order; and all gateways have the same retained messages. Half of the schedules
+also have a reader that connects to any gateway at any moment; order is not promised to it. If its
+session was suspect, it is not checked any more.
 """
 
 import random
@@ -90,8 +90,7 @@ class Reader:
 
 
 class Mover:
-    """A client whose session moves: it comes back at any gateway, at any moment. got: as a
-    Reader's.
+    """A client whose session moves: it connects to any gateway, at any moment. got: as in Reader.
     """
 
     def __init__(self, sites: Sites) -> None:
@@ -102,11 +101,11 @@ class Mover:
         """Messages by identifier: each comes again with DUP where PUBACK did not arrive."""
         self._from: dict[str, set[str]] = {name: set() for name in NAMES}
         self._tried: set[str] = set()
-        """Gateways to which it has come since one has answered."""
+        """Gateways to which it has connected since the last CONNACK."""
         self._known = False
         self.at = "a"
         self.lost = False
-        """The session was suspect: it may have begun a new one."""
+        """The session was suspect, so a new session may have begun."""
         self.got: list[str] = []
         self.come("a")
         sites.pass_time(0.2)
@@ -132,13 +131,11 @@ class Mover:
 
     @property
     def waits(self) -> bool:
-        """No gateway to which it has come has answered."""
+        """No gateway to which it has connected has answered."""
         return bool(self._tried)
 
     def doubted(self, silent: Sequence[str]) -> None:
-        """The gateways are in doubt about its session, which the silent member has, or may still
-        take.
-        """
+        """The client's session is suspect: the silent member has it, or may still take it."""
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
             held = holder.session("mover") is not None or "mover" in holder.moved_out()
@@ -165,8 +162,8 @@ class Mover:
 
 
 class Source:
-    """A publisher. said: payloads in order. acknowledged: the acknowledged ones, which are on a
-    disk.
+    """A publisher. said: published payloads, in order. acknowledged: the acknowledged ones, which
+    are on a disk.
     """
 
     def __init__(self, sites: Sites, name: str) -> None:
@@ -201,8 +198,8 @@ class Source:
 
 class Repeater:
     """A publisher at QoS 2 whose session outlives its gateway, and moves. If the gateway has its
-    session, the publisher repeats unacknowledged messages with the same identifiers.
-    said: payloads in order. excused: those under way when the gateways were in doubt.
+    session, the publisher repeats unacknowledged messages with the same identifiers. said: payloads
+    in order. excused: payloads in flight when its session was suspect.
     """
 
     def __init__(self, sites: Sites) -> None:
@@ -243,7 +240,7 @@ class Repeater:
             self._send(identifier)
 
     def doubted(self) -> None:
-        """The session was suspect: repeated messages may be there twice."""
+        """The session was suspect, so repeated messages may be stored twice."""
         self.excused |= {payload for payload, *_ in self._flight.values()}
 
     def _send(self, identifier: int, dup: bool = False) -> None:
@@ -276,7 +273,7 @@ class Repeater:
 
 
 class Breaking(Sites):
-    """Links break behind any frame, which comes or not, also while time passes."""
+    """Links break after any frame, which may arrive or not, also while time passes."""
 
     def __init__(self, *names: str) -> None:
         self.breaks = 0.0
@@ -332,13 +329,13 @@ class Schedule:
         self._watch()
         self._come = random.Random(seed + 2_000_000)
         self.newcomers: list[tuple[Reader, set[str]]] = []
-        """Clients that subscribe later, each with the messages from before that must not reach it:
+        """Clients that subscribe later, each with the earlier messages that it must not receive:
         those of gateways without a link to its own.
         """
         self.sites.rng, self.sites.breaks = random.Random(seed + 1_000_000), breaks
 
     def _watch(self) -> None:
-        """Gateways that are begun say when they are in doubt."""
+        """New gateways report when a session becomes suspect."""
         for member in self.sites.members.values():
             member.site._doubted = self._doubted
 
@@ -359,7 +356,7 @@ class Schedule:
                 client.look()
 
     def move(self) -> None:
-        """The mover comes to a gateway that has a link to where it was."""
+        """The mover connects to a gateway that has a link to its previous one."""
         mover, rng = self.mover, self.rng
         assert mover is not None
         name = rng.choice(NAMES)
@@ -373,7 +370,7 @@ class Schedule:
                 self.sites.pass_time(0.08)
 
     def black_out(self) -> None:
-        """All gateways lose their power at once, and meet again in any order."""
+        """All gateways lose their power at once, and connect to each other again in any order."""
         repeater, rng = self.repeater, self.rng
         self.look()
         for pair in (("a", "b"), ("a", "c"), ("b", "c")):
