@@ -256,8 +256,8 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
         if missing:
             yield session, f"{amount(len(missing), 'message')} in flight, and gone from the store"
         if swept and (idle := _idle(following, flying | released, entries)):
-            count = amount(len(idle), "entry", "entries")
-            yield session, f"{count} of its queue neither in flight nor to be sent"
+            amount_idle = amount(len(idle), "entry", "entries")
+            yield session, f"{amount_idle} of its queue neither in flight nor to be sent"
 
 
 def _begun(

@@ -1,5 +1,4 @@
-"""A member that is authenticated, and faulty: its link is closed, and the memory for it is bounded.
-"""
+"""A member that is authenticated and faulty loses its link, and the memory for it is bounded."""
 
 from collections.abc import Callable, Sequence
 

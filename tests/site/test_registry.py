@@ -1,5 +1,4 @@
-"""The device registry of a site with real gateways: a change at one gateway applies at all of them.
-"""
+"""The device registry of a site with real gateways: changes at one gateway apply at all."""
 
 import asyncio
 import signal

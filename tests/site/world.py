@@ -280,8 +280,7 @@ class World:
             one.flight.clear()
 
     def on_ended(self, client: str, record: Record) -> None:
-        """Note the end of a session that perhaps continued as a suspect session at another member.
-        """
+        """Note the end of a session that may continue as a suspect session at another member."""
         one = next(one for one in self.clients if one.name == client)
         if record.session is not None and one.went_on == record.session.number:
             one.doubted = self.numbers

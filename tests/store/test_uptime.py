@@ -1,5 +1,4 @@
-"""The gateway's monotonic time continues while the gateway is stopped, as long as the machine runs.
-"""
+"""The monotonic time continues while the gateway is stopped, as long as the machine runs."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -85,8 +85,7 @@ def _judged(seed: int) -> tuple[int, Counter[str], str, float]:
 
 
 def _soak(progress: Progress, seeds: int, minutes: float) -> str:
-    """Run the seeds that are missing on all cores; return the description of the first that fails.
-    """
+    """Run the missing seeds on all cores; return the description of the first that fails."""
     end = time.monotonic() + 60 * minutes
     libraries()  # once for all workers
     with multiprocessing.Pool() as pool:

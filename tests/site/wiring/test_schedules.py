@@ -90,8 +90,7 @@ class Reader:
 
 
 class Mover:
-    """A client whose session moves: it connects to any gateway, at any moment. got: as in Reader.
-    """
+    """A client whose session moves: it connects to any gateway, at any time. got: as in Reader."""
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
