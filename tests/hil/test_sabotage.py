@@ -136,4 +136,4 @@ def test_the_table_of_results_counts_the_catalogue() -> None:
     rows = [int(count) for count in re.findall(r"^\| [^|]+ \| (\d+) \|", table, re.MULTILINE)]
     blind = Counter(sabotage.blind for sabotage in CATALOGUE.values())
     assert rows == [blind[one] for one in list(CLASSES)[1:]]
-    assert f"\n{sum(rows)} try a blind spot" in table
+    assert f"\n{sum(rows)} sabotages try a blind spot" in table
