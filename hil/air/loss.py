@@ -10,7 +10,8 @@ Each link has its own place in the recording, drawn from the seed and the link's
 from collections.abc import Iterator
 from typing import Any
 
-from hil.traces.replay import LONGEST_OUTAGE, Replay
+from hil.traces import LONGEST_OUTAGE
+from hil.traces.replay import Replay
 from hil.traces.trace import Trace
 
 

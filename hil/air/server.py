@@ -43,8 +43,8 @@ from hil.air.ether import Ether, Frame, Heard, Radio
 from hil.air.law import Judge
 from hil.air.loss import Recorded
 from hil.air.physics import Channel
+from hil.traces import LONGEST_OUTAGE
 from hil.traces.recording import load
-from hil.traces.replay import LONGEST_OUTAGE
 
 LONGEST_LINE = 1024
 EU868_P = 869_525_000

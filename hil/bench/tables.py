@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from hil.clients.flows import IDENTIFIERS
+from hil.clients import IDENTIFIERS
 from hil.clients.payloads import Form
-from hil.traces.replay import LONGEST_OUTAGE
+from hil.traces import LONGEST_OUTAGE
 from provisioning.boards import catalogue
 
 

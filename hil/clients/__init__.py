@@ -5,3 +5,6 @@ exactly by the standard; `subscriber.py` subscribes. `hil/devices/kept.py` is th
 client's publications are checked against its own journal, which names each publication before its
 first byte is sent.
 """
+
+IDENTIFIERS = 65_535
+"""Number of packet identifiers that MQTT has."""

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from hil.clients import IDENTIFIERS
 from hil.formats.packets import Answer, Kind, Packet, Publish
-
-IDENTIFIERS = 65_535
 
 
 class Fate(Enum):

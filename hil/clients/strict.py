@@ -28,8 +28,9 @@ from typing import Annotated
 
 import typer
 
+from hil.clients import IDENTIFIERS
 from hil.clients.connection import Connection
-from hil.clients.flows import IDENTIFIERS, Fate, Flows
+from hil.clients.flows import Fate, Flows
 from hil.clients.options import (
     Messages,
     Name,

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from hil.traces import LONGEST_OUTAGE
 from hil.traces.trace import Trace
 
 MOST_BEFORE = 100  # frames from the begin to a loss
-LONGEST_OUTAGE = 20.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ import typer
 
 from gateway.errors import OncewayError
 from hil.formats.keys import UNO_PAGE
+from hil.traces import LONGEST_OUTAGE
 from hil.traces.recording import load
-from hil.traces.replay import LONGEST_OUTAGE
 from hil.wire.bursts import Bursts
 from hil.wire.fading import Fading
 from hil.wire.line import Line

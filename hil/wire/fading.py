@@ -5,7 +5,8 @@ ends with a zero byte (gateway/links/FORMAT.md) and arrives or is lost as a whol
 
 from typing import Any
 
-from hil.traces.replay import LONGEST_OUTAGE, Replay
+from hil.traces import LONGEST_OUTAGE
+from hil.traces.replay import Replay
 from hil.traces.trace import Trace
 from hil.wire.weather import Harm
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from hil.clients import strict
-from hil.clients.flows import IDENTIFIERS, Flows
+from hil.clients import IDENTIFIERS, strict
+from hil.clients.flows import Flows
 
 ATTIC, BARN = 1, 2
 

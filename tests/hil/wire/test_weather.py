@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hil.traces import LONGEST_OUTAGE
 from hil.traces.recording import load, own_traces
-from hil.traces.replay import LONGEST_OUTAGE, Replay
+from hil.traces.replay import Replay
 from hil.traces.trace import Frame, Trace
 from hil.wire.bursts import Bursts
 from hil.wire.fading import Fading
