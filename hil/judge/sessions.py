@@ -36,6 +36,8 @@ from hil.judge.lines import Lines
 from hil.observe.history import Event, taking
 
 HOP = "subscriber"
+PUBACK_WITHIN = 1_000_000_000
+"""Nanoseconds until a gateway must have the PUBACK of a message that a subscriber has received."""
 SOME = 10
 """Number of messages of which at least one arrives, even if each may get lost."""
 Key = tuple[str, int, int]
@@ -245,6 +247,10 @@ class _Model:
     before come first [MQTT-4.4.0-1, MQTT-4.6.0-6].
     """
     ever: set[Key] = field(default_factory=set)
+    received_at: dict[Key, int] = field(default_factory=dict)
+    """Time of each message, by the last time that it came."""
+    unsure: set[Key] = field(default_factory=set)
+    """Messages whose PUBACK may not have arrived before a connection ended."""
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """Highest sequence so far in this session, by topic, incarnation and QoS."""
     times: Counter[Key] = field(default_factory=Counter)
@@ -279,6 +285,8 @@ class _Model:
                     yield from self.unreleased()
                 self.has_newer_qos_2 = False
                 self.sent_until |= dict.fromkeys(self.times, event.t)
+                fresh = event.t - PUBACK_WITHIN
+                self.unsure |= {key for key, t in self.received_at.items() if t > fresh}
                 for key in [key for key in self.times if self._qos(key) < 2]:
                     del self.times[key]
 
@@ -342,6 +350,7 @@ class _Model:
             yield from self._in_order(key, message, named)
         self.in_session.add(key)
         self.ever.add(key)
+        self.received_at[key] = event.t
 
     def _flagged(
         self, key: Key, message: _Message, data: dict[str, Any], named: str
@@ -424,8 +433,9 @@ def _judged(model: _Model) -> Iterator[Fault]:
 
 
 def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
-    """Yield messages that no subscriber of a share received, or, at QoS 2, that several received
-    [MQTT-4.8.2-5]. A subscriber whose session ends takes its messages with it.
+    """Yield messages that no subscriber of a share received, or that several received. (At QoS 1
+    another one may get a message if a connection ends before its PUBACK [MQTT-4.8.2-5, -6].) A
+    subscriber whose session ends takes its messages with it.
     """
     in_session = Counter(key for model in members for key in model.ever)
     for key, times in sorted(in_session.items()):
