@@ -53,7 +53,11 @@ class DeviceByAir(SimulatedDevice):
         self._places = Places(bench.gateways, air.spreading_factor)
         self._air = Air(folder.air, name, self._places.between(bench.homes[name], number))
         self._offered_by = bench.homes[name]
+        self._turns = 0
+        """Publications in this session."""
+        self._wanted = air.turns
         super().__init__(name, folder, bench, children, history)
+        self.has_turns = not air.turns
 
     def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
         """Make the board, with firmware and identity page as if written by cable."""
@@ -99,6 +103,10 @@ class DeviceByAir(SimulatedDevice):
         super().heard(event, data)
         if event == "welcome":
             self._offered_by = data["at"]
+            self._turns = 0
+        elif event == "publish":
+            self._turns += 1
+            self.has_turns |= self._turns >= self._wanted
         elif event == "connack" and not data["reason"]:
             self.gateway = self._offered_by
 

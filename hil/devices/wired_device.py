@@ -35,6 +35,8 @@ class WiredDevice(ABC):
         self.sessions: list[bool] = []
         """For each MQTT connection that a gateway accepted: whether it knew the session."""
         self.idle = False
+        self.has_turns = True
+        """Whether a session has had as many publications as the bench asks for (`[air]` turns)."""
         self.sent: set[int] = set()
         """Packet identifiers of the publications that the board has sent."""
         self.refused: list[tuple[int, int]] = []

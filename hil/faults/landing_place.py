@@ -56,7 +56,7 @@ class LandingPlace:
         disk; `reworded`, with other payloads for the same keys, as from a board with another
         board's identity.
         """
-        data, manifest = self._copy(origin, number, epoch, 1, reworded=copy == "reworded")
+        data, manifest = self._copy(origin, number, epoch, 1, copy)
         if copy == "damaged":
             data = damaged_copy(data)
         target = self._landing / origin.partition("/")[0] / epoch / f"{1:012d}.parquet"
@@ -81,10 +81,11 @@ class LandingPlace:
         return free, hashlib.sha256(data).hexdigest()
 
     def _copy(
-        self, origin: str, number: int, epoch: str, other: int, *, reworded: bool = False
+        self, origin: str, number: int, epoch: str, other: int, copy: Copy = "same"
     ) -> tuple[bytes, bytes]:
         """Return a batch under another epoch or number, signed by its gateway."""
         source = self._landing / origin / f"{number:012d}.parquet"
         manifest = source.with_suffix(".json").read_bytes()
         key = self._keys.get(origin.partition("/")[0], self._key).read_bytes()
-        return relabelled(source.read_bytes(), manifest, epoch, other, key, reworded=reworded)
+        how = {"reworded": copy == "reworded", "plain": copy == "damaged"}
+        return relabelled(source.read_bytes(), manifest, epoch, other, key, **how)

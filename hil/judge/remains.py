@@ -29,6 +29,13 @@ GROWING = ("batch", "session", "subscription", "mark")
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""
+MOST_ALIKE = 2
+"""Largest number of files of a kind at the centre, except GROWING_FILES."""
+GROWING_FILES = {"/_delta_log/": 1_000_000, "/offsets/": 110, "/commits/": 110}
+"""Folders with more: logs of tables have a file for each commit, and Spark keeps the last 100."""
+LEAST_USED = 0.5
+"""Smallest share of `spool.max_bytes` that a gateway uses before it refuses anything."""
+QUOTA_EXCEEDED = 0x97
 MOST_BYTES = 8_000_000
 """Largest size of a file there, also of the log of the store, except STORE."""
 STORE = ("gateway.db",)
@@ -60,13 +67,18 @@ def wrong(events: Sequence[Event]) -> list[str]:
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
     if run is None or "hops" in run:  # not Onceway
         return []
-    found = []
+    found: list[str] = []
+    refused = any(e.event == "refused" and e.data["reason"] == QUOTA_EXCEEDED for e in events)
     dead = {f"gateway-{one.data['gateway']}" for one in events if "died" in one.data}
     for event in events:
         if event.event == "remains" and event.hop not in dead:
             with taking(event):
-                remains = _at_landing(event.data) if event.hop == "landing" else _at(event, run)
-                found += list(remains)
+                if event.hop == "landing":
+                    found += _at_landing(event.data)
+                elif event.hop == "ingest":
+                    found += _at_centre(event.data)
+                else:
+                    found += [*_at(event, run), *_spooled(event, run, refused)]
     return found + _opened(events, len(_peers(run["bench"], run["plan"])))
 
 
@@ -117,6 +129,22 @@ def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
     for table in sorted(tables.keys() - {*EMPTY, *ALONE, *GROWING}):
         if tables[table] > (due := most.get(table, 0)):
             yield f"{gateway} has {tables[table]} row(s) in its table {table}, and needs only {due}"
+
+
+def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
+    """Yield a spool that was larger than it may be, or refused before it was full."""
+    most = run["bench"].get("config", {}).get("spool", {}).get("max_bytes")
+    if most and (largest := event.data["largest"]) > most:
+        yield f"{event.hop} had {largest} bytes in its spool, and may have only {most}"
+    elif most and refused and largest < LEAST_USED * most:
+        yield f"{event.hop} refused with {largest} bytes in its spool at most, of {most}"
+
+
+def _at_centre(data: dict[str, Any]) -> Iterator[str]:
+    for kind, count in data["files"].items():
+        most = [few for folder, few in GROWING_FILES.items() if folder in f"/{kind}"]
+        if count > max(most, default=MOST_ALIKE):
+            yield f"the ingest has left {count} files {kind}"
 
 
 def _at_landing(data: dict[str, Any]) -> Iterator[str]:

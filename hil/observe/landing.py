@@ -11,8 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hil.formats.batches import is_signed
+from hil.formats.batches import compact, is_signed
 from hil.observe.history import COLUMNS, KEY, History, sighting
+
+SPARE = 1.02
+"""Largest size of a batch, as a multiple of the rig's own file of its rows, which is 120 bytes
+larger.
+"""
 
 
 class LandingHop:
@@ -50,7 +55,11 @@ class LandingHop:
                 continue  # the landing place went away, or nothing is there to read
             written = manifest.stat().st_mtime_ns // 1000
             signed_by = self._keys.get(manifest.parts[-3], self._key)
-            for row in _whole_rows(manifest, data, signed_by.read_bytes()):
+            rows = _whole_rows(manifest, data, signed_by.read_bytes())
+            if rows and len(data) > (most := int(SPARE * len(_smallest(data)))):
+                text = f"batch {number} of {origin} has {len(data)} bytes, and needs only {most}"
+                self._history.add("batch", "contradiction", text=text)
+            for row in rows:
                 key = [row[name] for name in KEY]
                 self._rows.setdefault((origin, number), []).append(key)
                 self._history.add(
@@ -84,6 +93,13 @@ class LandingHop:
             if number > ingested.get(origin, 0):
                 for key in rows:
                     self._history.add("batch", "waiting", **dict(zip(KEY, key, strict=True)))
+
+
+def _smallest(data: bytes) -> bytes:
+    """Return the rows of a batch in the rig's own file."""
+    labels = pq.read_metadata(pa.BufferReader(data)).metadata or {}
+    table = pq.read_table(pa.BufferReader(data)).replace_schema_metadata(None)
+    return compact(table, labels)
 
 
 def _whole_rows(manifest: Path, data: bytes, key: bytes) -> list[dict[str, Any]]:

@@ -1,9 +1,11 @@
-"""Remains of a run after its end, read only. In: the folders of a gateway and of the landing place,
-at the end of a run. Out: an event `remains` of each: rows of each table, existing files, open
-flows.
+"""Remains of a run after its end, read only. In: the folders of a gateway, of the landing place and
+of the centre, at the end of a run. Out: an event `remains` of each: rows of each table, existing
+files, open flows.
 """
 
+import re
 import sqlite3
+from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
 """Files of a gateway at the landing place: owner, cleaned and refused batches."""
 
 
-def note_remains(history: History, program: str, folder: Folder) -> None:
-    """Enter the remains of a gateway. program: the gateway's name in the history. A store that
-    cannot be read leaves no event: the spool was not read to its end then, either.
+def note_remains(history: History, program: str, folder: Folder, largest: int) -> None:
+    """Enter the remains of a gateway. program: the gateway's name in the history. largest: bytes
+    that were in its spool at once. A store that cannot be read leaves no event: the spool was not
+    read to its end then, either.
     """
     with suppress(sqlite3.DatabaseError):
         files = {
@@ -25,7 +28,7 @@ def note_remains(history: History, program: str, folder: Folder) -> None:
             for path in sorted(folder.data.rglob("*"))
             if path.is_file()
         }
-        history.add(program, "remains", files=files, **_store(folder.database))
+        history.add(program, "remains", files=files, largest=largest, **_store(folder.database))
 
 
 def note_landed(history: History, landing: Path) -> None:
@@ -41,6 +44,20 @@ def note_landed(history: History, landing: Path) -> None:
     }
     owned = {path for path in files if len(path.parts) == 2 and path.name in OF_GATEWAY}
     history.add("landing", "remains", strange=sorted(map(str, files - whole - owned)))
+
+
+def note_centre(history: History, place: Path) -> None:
+    """Enter the number of files of each kind in the folder of tables and checkpoints. A kind is a
+    path whose numbers and identifiers are left out. Data files of tables, which users read, and the
+    checksums beside files are not counted.
+    """
+    files = [path.relative_to(place) for path in place.rglob("*") if path.is_file()]
+    kinds = Counter(
+        re.sub(r"[0-9a-f]{8,}|\d+", "N", file.as_posix())
+        for file in files
+        if file.suffix != ".crc" and not file.name.startswith("part-")
+    )
+    history.add("ingest", "remains", files=kinds)
 
 
 def _store(file: Path) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from hil.observe.history import KEY, History, sighting
 
 QUERY = """SELECT id AS spool_id, device, incarnation, sequence, client, topic, received, boot,
     monotonic, payload FROM spool WHERE id > ? ORDER BY id"""
+SIZE = "SELECT coalesce(sum(length(payload) + length(CAST(topic AS BLOB)) + 64), 0) FROM spool"
+"""Bytes of the rows, as `spool.max_bytes` counts them."""
 LOCKED_TIMEOUT = 1.0  # s to wait for the gateway's writer
 
 
@@ -51,6 +53,8 @@ class SpoolHop:
         """Whether the uplink has begun another epoch, and has forgotten its earlier batches."""
         self.committed = 0
         self.landed = 0
+        self.largest = 0
+        """Largest number of bytes of rows at once."""
         self.kept = 0
         """Number of other gateways' rows of which this gateway keeps copies."""
         self.stored = defaultdict[str, set[int]](set) if stored is None else stored
@@ -126,6 +130,7 @@ class SpoolHop:
                 self._last = row["spool_id"]
                 if row["device"] is not None:
                     self.stored[row["device"]].add(row["sequence"] & 0xFFFF)
+            self.largest = max(self.largest, *_first(database, SIZE))
             [last] = _first(database, "SELECT id FROM spool_last")
             self.committed = max(self.committed, self._last - self._before, last - self._before)
             [self.landed] = _first(

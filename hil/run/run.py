@@ -47,6 +47,7 @@ from hil.run.watch import LOOK_EVERY, Watch
 STAGES = ("flash and provision", "start", "readings under faults", "empty the hops", "check")
 CLOSE_LOOK_EVERY = 0.002  # s, so that a board takes no reading more than planned
 SUBSCRIBED_WITHIN = 60.0  # s until each subscriber must have its subscription
+MOST_READINGS = 3  # times the plan, for a session that must be long (`[air]` turns)
 OBEYED_WITHIN = 60.0  # s until a board must have obeyed, at the end
 
 
@@ -346,21 +347,23 @@ class Run:
 
     async def _sample(self, device: Device, injector: Injector) -> None:
         """Let a device sample, with the faults of its board, until it has the planned number of
-        readings and no coming fault needs more. Also stops if it breaks the rules of its ledger:
-        such a board may never finish.
+        readings, no coming fault needs more, and a session has had as many as the bench asks for.
+        Also stops if it breaks the rules of its ledger: such a board may never finish.
         """
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]
+
+        def enough() -> bool:
+            taken = device.look()
+            return taken >= planned and (device.has_turns or taken >= MOST_READINGS * planned)
+
         try:
             await wait_until(
                 lambda: (
                     device.contradictions
                     or (
                         faults.done()
-                        and (
-                            faults.exception()
-                            or (device.look() >= planned and not injector.waiting_for_traffic)
-                        )
+                        and (faults.exception() or (enough() and not injector.waiting_for_traffic))
                     )
                 ),
                 CLOSE_LOOK_EVERY,

@@ -18,7 +18,7 @@ from hil.observe.folder import Folder
 from hil.observe.history import READINGS, History
 from hil.observe.ingest_progress import IngestProgress
 from hil.observe.landing import LandingHop
-from hil.observe.remains import note_landed, note_remains
+from hil.observe.remains import note_centre, note_landed, note_remains
 from hil.observe.resources import note_usage
 from hil.observe.spool import SpoolHop
 from hil.observe.table import TableHop
@@ -198,7 +198,10 @@ class Watch:
         for name in self._bench.gateways:
             if self._folder.of(name).database.exists():
                 program = program_of("gateway", name)
-                note_remains(self._history, program, self._folder.of(name))
+                largest = self.spools[name].largest
+                note_remains(self._history, program, self._folder.of(name), largest)
+        if self._bench.until == "table":
+            note_centre(self._history, self._folder.table.parent)
         note_landed(self._history, self._folder.landing)
         self.landing.look()
         self.landing.look_again()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 from gateway.mqtt.reason import ReasonCode as R
 from hil.clients.telling import INCARNATION, heard
@@ -11,7 +12,7 @@ from tests.publisher.server import Server, server
 MESSAGES, KILLS = 60, 5
 
 
-async def reports(own: Server, kills: int) -> list[dict[str, object]]:
+async def reports(own: Server, kills: int, *more: str) -> list[dict[str, object]]:
     options = {
         "port": own.port,
         "name": "client-1",
@@ -25,11 +26,15 @@ async def reports(own: Server, kills: int) -> list[dict[str, object]]:
     }
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hil.devices.kept", *words), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "hil.devices.kept", *words, *more),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
-    out, _ = await process.communicate()
+    assert process.stdout is not None
+    out = await process.stdout.read()
+    await process.wait()
     assert process.returncode == 0, "the program failed, or was killed too seldom"
-    return [heard(line) for line in out.splitlines()]
+    return [json.loads(line) for line in out.splitlines()]
 
 
 async def test_a_killed_publisher_reports_each_fact_once() -> None:
@@ -37,6 +42,7 @@ async def test_a_killed_publisher_reports_each_fact_once() -> None:
         answers = iter([R.QUOTA_EXCEEDED, R.NOT_AUTHORIZED])
         own.refuse = lambda packet: next(answers, R.SUCCESS)
         said = await reports(own, KILLS)
+    assert [heard(json.dumps(it).encode()) for it in said] == said
     numbers = list(range(1, MESSAGES + 1))
     assert [it["sequence"] for it in said if it["event"] == "publication"] == numbers
     acknowledged = [it["sequence"] for it in said if it["event"] == "acknowledged"]
@@ -49,3 +55,12 @@ async def test_a_killed_publisher_reports_each_fact_once() -> None:
     sent = {json.dumps((one.topic, one.payload.hex())) for one in own.publishes}
     told = {json.dumps((it["topic"], it["payload"])) for it in said if it["event"] == "publication"}
     assert sent == told
+
+
+async def test_message_that_a_journal_has_lost_is_not_published_again(tmp_path: Path) -> None:
+    """As any program, this one trusts that `publish` has put the message on the disk."""
+    async with server() as own:
+        lost = (f"--journal={tmp_path / 'journal.db'}", "--announced=57", "--taken=57")
+        said = await reports(own, 0, *lost)
+    assert [it["sequence"] for it in said if it["event"] == "publication"] == [58, 59, 60]
+    assert {*own.taken} == {(INCARNATION, number) for number in (1, 2, 3)}

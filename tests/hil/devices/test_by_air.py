@@ -8,6 +8,7 @@ import pytest
 
 from hil.air.places import Places
 from hil.bench.bench import Bench
+from hil.bench.tables import AirTable
 from hil.devices.by_air import DeviceByAir
 from hil.observe.folder import Folder
 
@@ -82,3 +83,20 @@ async def test_board_without_a_gateway_moves_back(folder: Folder) -> None:
             await board.roam("barn", 0.5)
         carried = [ether.carried.get_nowait() for _ in range(2)]
     assert carried[1] == pytest.approx(PLACES.between("barn", 1))
+
+
+def test_board_has_had_the_turns_of_the_bench_in_one_session(folder: Folder) -> None:
+    assert device(folder).has_turns
+    none = cast(Any, None)
+    air = BENCH.model_copy(update={"air": AirTable(turns=3)}).air
+    assert air is not None
+    board = DeviceByAir("lora-1", 1, air, folder, BENCH, none, none)
+    sent = {"direction": "up", "id": 1, "topic": "t", "payload": ""}
+    for _ in range(2):
+        board.heard("welcome", {"at": "attic"})
+        for _ in range(2):
+            board.heard("publish", sent)
+    assert not board.has_turns
+    board.heard("publish", sent)
+    board.heard("welcome", {"at": "attic"})
+    assert board.has_turns

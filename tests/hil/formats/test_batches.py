@@ -1,7 +1,6 @@
 """The rig's own writer of batches, against the uplink's reader."""
 
 import hashlib
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from gateway.uplink.batch import Manifest, Origin, decode, encode
 from gateway.uplink.signing import load_or_make
 from hil.faults.landing_place import LandingPlace
+from hil.formats.batches import relabelled
 
 ROWS = [
     ("uno-1", 0xC0FFEE, 1, "uno-1", "sensors/a", b"\x81\xa0", 1_700_000_000_000_000, 1, 5, 7),
@@ -64,9 +64,10 @@ def test_a_clone_takes_the_next_free_number_with_other_bytes(landing: Path, tmp_
 
 def test_a_damaged_copy_differs_by_one_byte(landing: Path, tmp_path: Path) -> None:
     place = LandingPlace(landing, tmp_path / "mount", tmp_path / "uplink.key")
-    place.repeat("site/00000001", 3, "0000beef")
-    whole = (landing / "site/0000beef/000000000001.parquet").read_bytes()
-    shutil.rmtree(landing / "site/0000beef")
+    source = landing / "site/00000001/000000000003.parquet"
+    files = source.read_bytes(), source.with_suffix(".json").read_bytes()
+    key = (tmp_path / "uplink.key").read_bytes()
+    whole, _ = relabelled(*files, "0000beef", 1, key, plain=True)
     place.repeat("site/00000001", 3, "0000beef", copy="damaged")
     harmed = (landing / "site/0000beef/000000000001.parquet").read_bytes()
     assert sum(one != other for one, other in zip(harmed, whole, strict=True)) == 1

@@ -9,7 +9,8 @@ import pytest
 from gateway.store.schema import open_store
 from hil.judge import remains
 from hil.judge.checker import Verdict, check
-from hil.observe.history import Event
+from hil.observe.history import Event, History, read
+from hil.observe.remains import note_centre
 from tests.hil.judge.runs import DEVICES, run_of
 
 S = 1_000_000_000
@@ -75,6 +76,61 @@ def test_clean_store_and_landing_place_are_right() -> None:
 def test_temporary_data_must_be_gone(data: dict[str, Any], why: str) -> None:
     [said] = left(**data)
     assert said.startswith(f"gateway {why}")
+
+
+def spooled(largest: int, reason: int | None = None) -> list[str]:
+    """Return the verdict's reasons on a run with a spool of 3,200 bytes."""
+    first, *events = run_of(3)
+    config = {"bench": {**first.data["bench"], "config": {"spool": {"max_bytes": 3200}}}}
+    events.append(Event(9, "gateway", "remains", {**CLEAN, "largest": largest}))
+    if reason is not None:
+        refused = {"line": "uno-1", "direction": "down", "packet": "pubrec", "id": 1}
+        events.append(Event(8, "wire", "refused", {**refused, "reason": reason}))
+    return remains.wrong([Event(first.t, "rig", "run", {**first.data, **config}), *events])
+
+
+def test_spool_keeps_to_its_size_and_uses_it() -> None:
+    assert spooled(3200) == spooled(0) == spooled(1600, 0x97) == spooled(0, 0x87) == []
+    assert spooled(3201) == ["gateway had 3201 bytes in its spool, and may have only 3200"]
+    [said] = spooled(1599, 0x97)
+    assert said == "gateway refused with 1599 bytes in its spool at most, of 3200"
+
+
+CENTRE = {
+    "publications/_onceway/seen-N.parquet": 2,
+    "publications/_delta_log/N.json": 400,
+    "checkpoint/offsets/N": 101,
+    ".publications.lease": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"publications/_onceway/seen-N.parquet": 3},
+        {"checkpoint/offsets/N": 111},
+        {"checkpoint/.N.tmp": 3},
+    ],
+)
+def test_files_that_collect_at_the_centre_are_reported(more: dict[str, int]) -> None:
+    def left_there(files: dict[str, int]) -> list[str]:
+        return check([*run_of(3), Event(9, "ingest", "remains", {"files": files})]).reasons
+
+    assert left_there(CENTRE) == []
+    [(kind, count)] = more.items()
+    assert left_there({**CENTRE, **more}) == [f"the ingest has left {count} files {kind}"]
+
+
+def test_files_at_the_centre_are_counted_by_kind(tmp_path: Path) -> None:
+    names = ["t/_onceway/seen-001.parquet", "t/_onceway/seen-002.parquet", "t/_onceway/.a1.crc"]
+    names += ["t/part-00000-0a1b2c3d.snappy.parquet", "t.0a1b2c3d.tmp", "t.deadbeef0.tmp"]
+    for name in names:
+        (tmp_path / "table" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "table" / name).touch()
+    history = History(tmp_path / "history.jsonl")
+    note_centre(history, tmp_path / "table")
+    [event] = read(history.path)
+    assert event.data == {"files": {"t/_onceway/seen-N.parquet": 2, "t.N.tmp": 2}}
 
 
 def test_stray_file_at_the_landing_place_is_reported() -> None:

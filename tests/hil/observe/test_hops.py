@@ -17,7 +17,7 @@ from gateway.store.schema import prepare
 from gateway.uplink.batch import Manifest, Origin, encode
 from gateway.uplink.signing import FILE as KEY_FILE
 from gateway.uplink.signing import load_or_make
-from hil.formats.batches import signed
+from hil.formats.batches import relabelled, signed
 from hil.judge.seen import Seen
 from hil.observe.history import Event, History, read
 from hil.observe.landing import LandingHop
@@ -97,6 +97,19 @@ def test_rows_of_a_forgotten_epoch_still_count_as_landed(tmp_path: Path, history
     hop.look()
     assert (hop.origin, hop.committed, hop.landed) == ("site/0000beef", 2, 1)
     database.close()
+
+
+def test_largest_size_of_the_spool_outlives_its_rows(tmp_path: Path, history: History) -> None:
+    database = make_database(tmp_path / "gateway.db")
+    hop = SpoolHop(tmp_path / "gateway.db", history)
+    row = len("t") + 1 + 64  # topic, payload, and the overhead of `spool.max_bytes`
+    for sequence in (1, 2, 3):
+        put(database, sequence)
+        hop.look()
+    assert hop.largest == 3 * row
+    database.execute("DELETE FROM spool WHERE sequence < 3")
+    hop.look()
+    assert hop.largest == 3 * row
 
 
 def test_spool_is_not_read_during_a_power_cut(tmp_path: Path, history: History) -> None:
@@ -207,6 +220,25 @@ def test_batch_counts_when_its_manifest_exists(tmp_path: Path, key: Path, histor
     assert seen(history, "batch") == [
         (sequence, "site/0a1b2c3d", sequence, f"{sequence:02x}") for sequence in (1, 2, 3)
     ]
+
+
+@pytest.mark.parametrize("count", [1, 5, 100, 2000])
+def test_batch_larger_than_its_rows_need_is_reported(
+    count: int, tmp_path: Path, key: Path, history: History
+) -> None:
+    folder = tmp_path / "landing"
+    land(folder, 1, [number % 250 for number in range(count)])
+    LandingHop(folder, key, history).look()
+    assert [one for one in read(history.path) if one.event == "contradiction"] == []
+    place = folder / f"site/0a1b2c3d/{1:012d}.parquet"
+    files = place.read_bytes(), place.with_suffix(".json").read_bytes()
+    data, manifest = relabelled(*files, "0a1b2c3d", 2, key.read_bytes(), plain=True)
+    place.with_stem(f"{2:012d}").write_bytes(data)
+    place.with_stem(f"{2:012d}").with_suffix(".json").write_bytes(manifest)
+    LandingHop(folder, key, history).look()
+    found = [one.data["text"] for one in read(history.path) if one.event == "contradiction"]
+    [text] = found
+    assert text.startswith(f"batch 2 of site/0a1b2c3d has {len(data)} bytes, and needs only ")
 
 
 def test_a_damaged_batch_holds_nothing(tmp_path: Path, key: Path, history: History) -> None:
