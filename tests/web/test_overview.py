@@ -188,3 +188,147 @@ def test_message_that_a_bridge_can_never_send_is_a_problem(tmp_path: Path) -> No
     assert "names both bridges" in todo
     ((what, _),) = found(lacking=("commands/#",))
     assert what == "bridge cloud: the other broker gives no subscription to commands/#"
+
+
+SITE = {"members": {"attic": "10.0.0.1:8885", "barn": "10.0.0.2:8885", "den": "10.0.0.3:8885"}}
+RADIO = {"port": "/dev/ttyUSB0", "network": 7, "boards": {"lora-1": 1}}
+
+
+def test_first_view_has_every_part_of_the_gateway(tmp_path: Path) -> None:
+    """All values at once: the page shows none of another part, and none is missing."""
+    state = BridgeStatus("cloud", oldest_s=4.6, waiting=2, differ=3, aside=1, last_error="gone")
+    bridge = replace(state, retained_here=5, retained_there=6)
+    made = a_source(
+        tmp_path, parse(UPLINK | {"lora": [RADIO], "site": SITE, "gateway": {"name": "attic"}}, "")
+    )
+    broker = made.broker
+    broker.started, broker.now = 1_000.5, 1_100.0
+    broker.set_clock(NOW)
+    broker.spool.size, broker.spool.lowest, broker.spool.next, broker.spool.limit = 300, 4, 7, 4096
+    broker.spool.oldest = Oldest(broker.spool.boot, broker.monotonic - 9_000_000, None)
+    history = History()
+    history.add(made, uplink(messages=1))
+    broker.spool.next = 9
+    history.add(made, uplink(messages=4))
+    shown = replace(made, bridges=lambda: [bridge], ways=["mail", "command"])
+    found = overview(shown, uplink(messages=26), history, (1, 2))
+    assert {name: found["problems"][-1][name] for name in ("part", "what")} == {
+        "part": "aside",
+        "what": "bridge cloud: 1 message is set aside",
+    }
+    del found["problems"], found["version"]
+    assert found == {
+        "gateway": "attic",
+        "boards": {"connected": 1, "known": 2},
+        "spool": {
+            "used": True,
+            "waiting": 5,
+            "bytes": 300,
+            "limit": 4096,
+            "since": NOW + 99_500_000 - 9_000_000,  # the start was at NOW
+            "from": 1_091_000_000,
+        },
+        "uplink": {
+            "running": True,
+            "outage": False,
+            "cut": 3,
+            "landed": 2,
+            "at": NOW,
+            "messages": 26,
+            "readings": 26,
+            "batches": 2,
+        },
+        "room_days": round((4096 - 300) / (2 * 1440 * 60), 1),
+        "radios": 1,
+        "members": 3,
+        "clock": True,
+        "started": NOW,
+        "booted": 1_000_500_000,
+        "history": {"came": [2], "waiting": [5], "landed": [3], "down": [0]},
+        "sample_s": 60.0,
+        "notify": ["mail", "command"],
+        "bridges": [
+            {
+                "name": "cloud",
+                "waiting": 2,
+                "oldest_s": 5,
+                "differ": 3,
+                "retained_here": 5,
+                "retained_there": 6,
+                "aside": 1,
+                "error": "gone",
+                "bad": True,
+            }
+        ],
+    }
+
+
+def test_first_view_of_a_gateway_alone_is_empty(tmp_path: Path) -> None:
+    state = BridgeStatus("cloud")
+    made = replace(a_source(tmp_path), bridges=lambda: [state])
+    made.broker.set_clock(NOW)
+    found = overview(made, uplink(), History(), (0, 0))
+    assert (found["members"], found["radios"], found["uplink"]) == (0, 0, None)
+    assert (found["spool"]["used"], found["spool"]["since"], found["spool"]["from"]) == (
+        False,
+        None,
+        None,
+    )
+    assert found["problems"] == [], "no uplink is missed where none is configured"
+    assert (found["bridges"][0]["oldest_s"], found["bridges"][0]["bad"]) == (None, False)
+    assert overview(source(tmp_path), None, History(), (0, 0))["uplink"] is None, "not readable"
+
+
+@pytest.mark.parametrize(
+    ("waited_s", "shown"), [(3600, []), (3601, ["late"]), (9000, ["late"])], ids=str
+)
+def test_reading_is_late_after_an_hour(tmp_path: Path, waited_s: int, shown: list[str]) -> None:
+    made = source(tmp_path)
+    spool = made.broker.spool
+    spool.size, spool.lowest, spool.next = 100, 1, 2
+    spool.oldest = Oldest(spool.boot, made.broker.monotonic - waited_s * 1_000_000, None)
+    assert problems(overview(made, uplink(), History(), (0, 0))) == shown
+    assert problems(overview(made, uplink(outage=True), History(), (0, 0))) == ["uplink"]
+    assert problems(overview(made, None, History(), (0, 0))) == []
+
+
+def test_rows_that_nobody_lands_are_a_problem(tmp_path: Path) -> None:
+    made = a_source(tmp_path)
+    made.broker.set_clock(NOW)
+    spool = made.broker.spool
+    spool.size, spool.lowest, spool.next = 100, 1, 3
+    (problem,) = overview(made, None, History(), (0, 0))["problems"]
+    assert problem["part"] == "stranded"
+    assert problem["what"] == "2 messages wait in the spool, and no uplink lands them"
+    assert "sudo onceway spool discard" in problem["todo"]
+
+
+def test_clock_that_is_doubted_is_told_once(tmp_path: Path) -> None:
+    made = replace(a_source(tmp_path), doubt=lambda: "it went back")
+    assert "clock" not in [
+        item["part"]
+        for item in overview(made, None, History(), (0, 0))["problems"]
+        if "synchronised" in item["what"]
+    ]
+
+
+def test_room_of_an_empty_spool_counts_a_reading_of_usual_size(tmp_path: Path) -> None:
+    made, history = source(tmp_path), History()
+    history.add(made, None)
+    made.broker.spool.next = made.broker.spool.lowest = made.broker.spool.next + 1
+    history.add(made, None)
+    made.broker.spool.limit = 1440 * (64 + 60) * 30
+    assert overview(made, None, history, (0, 0))["room_days"] == 30.0
+    made.broker.disk_room = 1440 * (64 + 60) * 3
+    assert overview(made, None, history, (0, 0))["room_days"] == 3.0, "the disk has less room"
+    alone = a_source(tmp_path)
+    for _ in range(2):
+        history.add(alone, None)
+    assert history.per_day() is None, "there is no uplink"
+
+
+def test_history_begins_anew_if_an_uplink_comes(tmp_path: Path) -> None:
+    history = History()
+    for made in (source(tmp_path), a_source(tmp_path), source(tmp_path), source(tmp_path)):
+        history.add(made, None)
+    assert [len(series) for series in history.public().values()] == [1] * 4
