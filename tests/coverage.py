@@ -78,7 +78,7 @@ def _run_c() -> int:
 
 def _read_gcov() -> Iterator[dict[str, Any]]:
     """Yield gcov's output for each object of each test."""
-    for counts in sorted((FIRMWARE / "tests").glob("*.gcda")):
+    for counts in sorted((FIRMWARE / "tests").rglob("*.gcda")):
         argv = ["gcov", "--json-format", "--branch-counts", counts.name]
         subprocess.run(argv, cwd=counts.parent, check=True, capture_output=True)
         told = counts.parent / f"{counts.stem}.gcov.json.gz"
@@ -106,10 +106,11 @@ def of_c(told: Iterator[dict[str, Any]], found: dict[str, Counted]) -> None:
     ran: dict[tuple[str, int], bool] = defaultdict(bool)
     for report in told:
         for file in report["files"]:
-            if not file["file"].startswith("src/"):
+            path = Path(file["file"])
+            if path.parent.name != "src":
                 continue
             for line in file["lines"]:
-                at = file["file"], line["line_number"]
+                at = f"src/{path.name}", line["line_number"]
                 ran[at] |= bool(line["count"])
                 for number, branch in enumerate(line["branches"]):
                     taken[*at, number] |= bool(branch["count"])

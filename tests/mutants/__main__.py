@@ -145,7 +145,9 @@ MODULES = {
     "gateway.mirror.json_topics": Module(
         "gateway/mirror/json_topics.py", ("tests/mirror/test_mirror.py",), 80.0
     ),
-    "gateway.doctor.settings": Module("gateway/doctor/settings.py", ("tests/doctor",), 80.0),
+    "gateway.doctor.settings": Module(
+        "gateway/doctor/settings.py", ("tests/doctor/test_settings.py",), 80.0
+    ),
     "gateway.backup.sealed": Module(
         "gateway/backup/sealed.py",
         ("tests/backup/test_sealed_format.py", "tests/backup/test_sealed.py"),
@@ -166,7 +168,15 @@ MODULES = {
         "provisioning/image.py", ("tests/provisioning/test_image.py",), 80.0
     ),
     "ow_journal.c": Module(
-        "firmware/src/ow_journal.c", ("test-journal", "test-client", "test-session")
+        "firmware/src/ow_journal.c",
+        tuple(
+            f"test-{name}"
+            for name in (
+                *("journal", "damage", "damage-memory", "client", "session", "volatile"),
+                *("memory", "forgotten", "aside", "aside-memory", "forgotten-memory"),
+                *("answers", "answers-unchecked", "calls", "clock", "client-memory"),
+            )
+        ),
     ),
 }
 
