@@ -64,7 +64,7 @@ def compact(table: pa.Table, labels: dict[bytes, bytes], *, plain: bool = False)
     with pq.ParquetWriter(sink, table.schema, store_schema=False, **small) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata(labels)
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def damaged(data: bytes) -> bytes:
