@@ -73,6 +73,7 @@ _KEYS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "payload": ("bytes in hex", _is_hex),
     "port": ("a port", lambda value: _is_whole(value, 1, 0xFFFF)),
     "session_present": ("true or false", lambda value: isinstance(value, bool)),
+    "text": ("a text", lambda value: isinstance(value, str)),
     "packet": ("a text", lambda value: isinstance(value, str)),
     "id": ("a packet identifier", lambda value: _is_whole(value, 1, 0xFFFF)),
     "t": ("nanoseconds", lambda value: _is_whole(value, 0, 1 << 63)),
@@ -82,6 +83,7 @@ _EVENTS = {
     **dict.fromkeys(("acknowledged", "resent", "again", "forgotten", "moving"), ("sequence",)),
     "connected": ("port", "session_present"),
     "unasked": ("packet", "id"),
+    "contradiction": ("sequence", "text"),
 }
 
 

@@ -172,6 +172,10 @@ class Client:
             answer = {"packet": report["packet"], "id": report["id"]}
             self._history.add("board", "unasked", report["t"], device=self.name, **answer)
             return
+        if report["event"] == "contradiction":
+            text = report["text"]
+            self._history.add("board", "contradiction", report["t"], device=self.name, text=text)
+            return
         if report["event"] == "connected":
             self._connected(report)
             return

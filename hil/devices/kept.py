@@ -142,6 +142,8 @@ class Killed:
         elif event == "taken":
             self._taken = sequence
             return
+        elif event == "contradiction":
+            self._taken = 0  # told once
         elif event == "sent":
             if sequence in self._sent and sequence not in self._accepted:
                 print(json.dumps({**report, "event": "again"}), flush=True)
@@ -164,8 +166,8 @@ async def _publish(
     told: tuple[int, int],
 ) -> None:
     """Run the publishing program, from the first message that the journal did not take. told:
-    newest message that was reported, and newest with which `publish` returned. Like any program,
-    this one does not publish such a message again, even if the journal has lost it.
+    newest message that was reported, and newest with which `publish` returned, which the journal
+    must have.
     """
     announced, taken = told
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -182,7 +184,10 @@ async def _publish(
     publisher.on_sent = lambda message: _tell("sent", message)
     publisher.on_taken = lambda message: _tell("acknowledged", message)
     async with publisher:
-        for sequence in range(max(publisher.last, taken) + 1, messages + 1):
+        if publisher.last < taken:
+            text = f"the journal ends with message {publisher.last}, but had message {taken}"
+            tell("contradiction", sequence=taken, text=text)
+        for sequence in range(publisher.last + 1, messages + 1):
             await asyncio.sleep(1 / per_s)
             rng = random.Random(f"{seed}/{sequence}")
             content = payload_of(form, name, sequence, size, rng)

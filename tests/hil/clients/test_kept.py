@@ -57,10 +57,11 @@ async def test_a_killed_publisher_reports_each_fact_once() -> None:
     assert sent == told
 
 
-async def test_message_that_a_journal_has_lost_is_not_published_again(tmp_path: Path) -> None:
-    """As any program, this one trusts that `publish` has put the message on the disk."""
+async def test_journal_that_has_lost_messages_is_a_contradiction(tmp_path: Path) -> None:
     async with server() as own:
         lost = (f"--journal={tmp_path / 'journal.db'}", "--announced=57", "--taken=57")
         said = await reports(own, 0, *lost)
-    assert [it["sequence"] for it in said if it["event"] == "publication"] == [58, 59, 60]
-    assert {*own.taken} == {(INCARNATION, number) for number in (1, 2, 3)}
+    assert [it["text"] for it in said if it["event"] == "contradiction"] == [
+        "the journal ends with message 0, but had message 57"
+    ]
+    assert {*own.taken} == {(INCARNATION, number) for number in range(1, MESSAGES + 1)}
