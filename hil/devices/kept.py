@@ -60,13 +60,13 @@ def main(
         Path | None, typer.Option(help="Internal: be the publisher itself, not its supervisor.")
     ] = None,
     announced: Annotated[int, typer.Option(min=0, help="Messages that were reported.")] = 0,
-    taken: Annotated[int, typer.Option(min=0, help="Messages that the journal has taken.")] = 0,
+    stored: Annotated[int, typer.Option(min=0, help="Messages that the journal has.")] = 0,
 ) -> None:
     """Publish."""
     if journal is not None:
         contents = (payload, payload_bytes, seed)
-        told = (announced, taken)
-        asyncio.run(_publish(port, name, messages, per_s, contents, journal, told))
+        known = (announced, stored)
+        asyncio.run(_publish(port, name, messages, per_s, contents, journal, known))
         return
     rng = random.Random(f"{seed}/kills")
     places = sorted(rng.sample(range(1, messages + 1), min(kills, messages)))
@@ -92,7 +92,7 @@ class Killed:
         self._places = places
         self._rng = rng
         self._announced = 0
-        self._taken = 0
+        self._stored = 0
         """Newest message with which `publish` returned: it must be in the journal from then on."""
         self._sent: set[int] = set()
         self._accepted: set[int] = set()
@@ -106,7 +106,7 @@ class Killed:
     def _live(self) -> bool:
         """Run the program once; return whether it was killed. Raises SystemExit if it failed."""
         options = [f"--journal={self._journal}", f"--announced={self._announced}"]
-        options += [f"--taken={self._taken}"]
+        options += [f"--stored={self._stored}"]
         argv = [sys.executable, "-m", "hil.devices.kept", *sys.argv[1:], *options]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout  # noqa: S101
@@ -139,11 +139,11 @@ class Killed:
         event, sequence = report["event"], int(str(report["sequence"]))
         if event == "publication":
             self._announced = sequence
-        elif event == "taken":
-            self._taken = sequence
+        elif event == "stored":
+            self._stored = sequence
             return
         elif event == "contradiction":
-            self._taken = 0  # told once
+            self._stored = 0  # told once
         elif event == "sent":
             if sequence in self._sent and sequence not in self._accepted:
                 print(json.dumps({**report, "event": "again"}), flush=True)
@@ -163,13 +163,13 @@ async def _publish(
     per_s: float,
     contents: tuple[Form, int, str],
     journal: Path,
-    told: tuple[int, int],
+    known: tuple[int, int],
 ) -> None:
-    """Run the publishing program, from the first message that the journal did not take. told:
+    """Run the publishing program, from the first message that the journal did not take. known:
     newest message that was reported, and newest with which `publish` returned, which the journal
     must have.
     """
-    announced, taken = told
+    announced, stored = known
     threading.Thread(target=_end_with_parent, daemon=True).start()
     form, size, seed = contents
     publisher = Publisher(
@@ -184,9 +184,9 @@ async def _publish(
     publisher.on_sent = lambda message: _tell("sent", message)
     publisher.on_taken = lambda message: _tell("acknowledged", message)
     async with publisher:
-        if publisher.last < taken:
-            text = f"the journal ends with message {publisher.last}, but had message {taken}"
-            tell("contradiction", sequence=taken, text=text)
+        if publisher.last < stored:
+            text = f"the journal ends with message {publisher.last}, but had message {stored}"
+            tell("contradiction", sequence=stored, text=text)
         for sequence in range(publisher.last + 1, messages + 1):
             await asyncio.sleep(1 / per_s)
             rng = random.Random(f"{seed}/{sequence}")
@@ -195,7 +195,7 @@ async def _publish(
                 topic = topic_of(name)
                 tell("publication", sequence=sequence, topic=topic, payload=content.hex())
             await publisher.publish(topic_of(name), content)
-            tell("taken", sequence=sequence)
+            tell("stored", sequence=sequence)
 
 
 def _tell(event: str, publication: Publication) -> None:

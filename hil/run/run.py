@@ -347,15 +347,15 @@ class Run:
 
     async def _sample(self, device: Device, injector: Injector) -> None:
         """Let a device sample, with the faults of its board, until it has the planned number of
-        readings, no coming fault needs more, and a session has had as many as the bench asks for.
+        readings and no coming fault needs more. A session must then be as long as the bench asks.
         Also stops if it breaks the rules of its ledger: such a board may never finish.
         """
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]
 
         def enough() -> bool:
-            taken = device.look()
-            return taken >= planned and (device.has_turns or taken >= MOST_READINGS * planned)
+            count = device.look()
+            return count >= planned and (device.has_turns or count >= MOST_READINGS * planned)
 
         try:
             await wait_until(

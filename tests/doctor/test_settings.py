@@ -59,7 +59,7 @@ MINUTE = timedelta(minutes=1)
     ],
     ids=str,
 )
-def test_certificate_is_told_a_month_before_its_end(
+def test_certificate_is_reported_a_month_before_its_end(
     tmp_path: Path, end: timedelta, state: State, words: str
 ) -> None:
     (found,) = of_page(*chain(tmp_path, end))
@@ -74,7 +74,7 @@ def test_first_certificate_of_a_chain_that_ends_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "states"), [(0o640, [OK]), (0o644, [OK, WRONG])])
-def test_key_is_not_for_everybody(tmp_path: Path, mode: int, states: list[State]) -> None:
+def test_key_that_all_may_read_is_wrong(tmp_path: Path, mode: int, states: list[State]) -> None:
     files = chain(tmp_path, timedelta(days=400))
     files[1].chmod(mode)
     found = of_page(*files)
@@ -125,7 +125,7 @@ def test_gateway_without_boards_or_landing_place_is_a_warning(tmp_path: Path) ->
     assert {item.part for item in settings.meaning(parse(data, ""))} == {"configuration"}
 
 
-def test_users_that_cannot_be_read_and_advice_are_told(
+def test_unreadable_users_and_advice_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = parse({"serial": [{"port": "/dev/ttyACM0"}], "uplink": {"landing": "file:///l"}}, "")
@@ -190,7 +190,7 @@ def test_data_directory_of_another_account_is_unseen(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_file_of_an_unknown_account_is_told_by_number_with_all_others(
+def test_files_of_an_account_without_a_name_are_listed_with_its_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o750)

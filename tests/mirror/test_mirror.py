@@ -1,4 +1,4 @@
-"""The mirror of readings in memory: what it publishes, and what an error or a removal costs."""
+"""The mirror of readings in memory: its messages, errors in it, and the removal of boards."""
 
 import asyncio
 import json
@@ -105,7 +105,7 @@ async def test_publication_that_cannot_be_read_costs_only_itself(
     assert list(there.heard()) == ["readings/roof-1/t"]
 
 
-async def test_states_of_boards_are_told_when_they_change(there: There) -> None:
+async def test_state_of_a_board_is_published_when_it_changes(there: There) -> None:
     await there.take("roof-1", value(1))
     await there.take("roof-2", value(2))
     there.heard()
@@ -130,7 +130,7 @@ async def test_states_of_boards_are_told_when_they_change(there: There) -> None:
     await there.mirror.close()
 
 
-async def test_board_that_may_not_connect_is_told_gone_and_cleared_a_look_later(
+async def test_board_that_may_not_connect_is_reported_gone_and_cleared_later(
     there: There,
 ) -> None:
     gone: list[str] = []
@@ -190,7 +190,7 @@ async def test_without_a_topic_values_are_kept_and_not_published(
     assert LastReadings(tmp_path).devices == ["roof-1"]
 
 
-async def test_values_are_saved_now_and_then_and_an_error_is_told(
+async def test_values_are_saved_at_intervals_and_an_error_is_reported(
     there: There, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_topics, "LOOK_S", 0.001)

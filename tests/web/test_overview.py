@@ -292,7 +292,7 @@ def test_reading_is_late_after_an_hour(tmp_path: Path, waited_s: int, shown: lis
     assert problems(overview(made, None, History(), (0, 0))) == []
 
 
-def test_rows_that_nobody_lands_are_a_problem(tmp_path: Path) -> None:
+def test_rows_without_an_uplink_are_a_problem(tmp_path: Path) -> None:
     made = a_source(tmp_path)
     made.broker.set_clock(NOW)
     spool = made.broker.spool
@@ -303,7 +303,7 @@ def test_rows_that_nobody_lands_are_a_problem(tmp_path: Path) -> None:
     assert "sudo onceway spool discard" in problem["todo"]
 
 
-def test_clock_that_is_doubted_is_told_once(tmp_path: Path) -> None:
+def test_doubted_clock_is_not_unsynchronised_as_well(tmp_path: Path) -> None:
     made = replace(a_source(tmp_path), doubt=lambda: "it went back")
     assert "clock" not in [
         item["part"]

@@ -59,7 +59,7 @@ async def test_a_killed_publisher_reports_each_fact_once() -> None:
 
 async def test_journal_that_has_lost_messages_is_a_contradiction(tmp_path: Path) -> None:
     async with server() as own:
-        lost = (f"--journal={tmp_path / 'journal.db'}", "--announced=57", "--taken=57")
+        lost = (f"--journal={tmp_path / 'journal.db'}", "--announced=57", "--stored=57")
         said = await reports(own, 0, *lost)
     assert [it["text"] for it in said if it["event"] == "contradiction"] == [
         "the journal ends with message 0, but had message 57"
