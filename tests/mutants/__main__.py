@@ -163,7 +163,7 @@ MODULES = {
     ),
     "provisioning.registry": Module(
         "provisioning/registry.py",
-        ("tests/provisioning/test_registry.py", "tests/provisioning/test_backup.py"),
+        ("tests/provisioning/test_registry_rows.py", "tests/provisioning/test_registry.py"),
         80.0,
     ),
     "provisioning.image": Module(
