@@ -381,6 +381,91 @@ static void no_start_has_the_number_of_another(void)
     }
 }
 
+/* The RAM of another board, or of an EEPROM that was erased since. */
+static void a_count_in_ram_that_does_not_agree_is_not_used(void)
+{
+    for (int i = 0; i < 3; i++) {
+        board_new("s1");
+        board.cause = OW_RESET_WATCHDOG;
+        open();
+        CHECK_EQUAL(journal.boot, 1);
+        open();
+        CHECK_EQUAL(journal.boot, 2);
+    }
+}
+
+static void the_applications_bytes_are_no_boot_cell(void)
+{
+    uint8_t record[4];
+    board_new("s1");
+    board.instant = true;
+    ow_put_u16(record, 500);
+    ow_put_u16(record + 2, ow_crc(OW_CRC_INITIAL, record, 2));
+    CHECK(ow_journal_application(record, sizeof record));
+    open();
+    CHECK_EQUAL(journal.boot, 1);
+}
+
+/* Runs `work`; returns whether the power was cut at this write. */
+static bool is_cut(uint32_t at, enum tear tear, void (*work)(void))
+{
+    board_power_on();
+    board.tear = tear;
+    board.cut_at_write = at;
+    bool cut = setjmp(board.cut) != 0;
+    if (!cut) {
+        work();
+    }
+    board.cut_at_write = 0;
+    board_power_on();
+    return cut;
+}
+
+/* The newest cell stays as it is until another one is whole, also if the next one is worn. */
+static void a_cut_beside_a_worn_boot_cell_loses_no_number(void)
+{
+    for (unsigned worn = 0; worn < 4; worn++) {
+        for (volatile uint32_t at = 1; at < 9; at++) {
+            for (volatile int tear = 0; tear < TEARS; tear++) {
+                board_new("s1");
+                for (unsigned i = 0; i < 4 + worn; i++) {
+                    open();
+                }
+                uint16_t boot = journal.boot;
+                memset(board.dead_cell + 0x010 + 4 * (boot % 4), true, 4); /* the next one */
+                is_cut(at, (enum tear)tear, open);
+                open();
+                CHECK(journal.boot == boot + 1 || journal.boot == boot + 2, "%u", journal.boot);
+            }
+        }
+    }
+}
+
+static uint16_t holding;
+
+static void hold(void)
+{
+    ow_journal_hold(&journal, holding);
+    settle();
+}
+
+/* Else a command would be obeyed twice. */
+static void a_cut_loses_no_identifier_that_is_held(void)
+{
+    board_new("s1");
+    open();
+    for (holding = 1; holding <= 300; holding++) { /* more than the cells can count */
+        uint32_t at = holding % 7;
+        bool cut = is_cut(at, (enum tear)(board_random() % TEARS), hold);
+        ow_journal_open(&journal);
+        settle();
+        CHECK(journal.held == holding || (cut && journal.held == holding - 1), "%u", journal.held);
+        if (journal.held != holding) {
+            hold();
+        }
+    }
+}
+
 static void the_marks_of_a_doubtful_session_are_spread(void)
 {
     age(0);
@@ -450,6 +535,10 @@ int main(void)
     RUN(a_loop_of_resets_spares_the_boot_cells);
     RUN(a_loop_of_brown_outs_does_so_too);
     RUN(no_start_has_the_number_of_another);
+    RUN(a_count_in_ram_that_does_not_agree_is_not_used);
+    RUN(the_applications_bytes_are_no_boot_cell);
+    RUN(a_cut_beside_a_worn_boot_cell_loses_no_number);
+    RUN(a_cut_loses_no_identifier_that_is_held);
     RUN(the_marks_of_a_doubtful_session_are_spread);
     RUN(an_erased_slot_is_empty_whatever_its_crc);
     RUN(wear);
