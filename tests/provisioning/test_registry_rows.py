@@ -67,7 +67,7 @@ def test_file_that_cannot_be_opened_has_its_remedy(
     assert (type(found.value), found.value.hint) == (kind, todo)
 
 
-def test_database_that_cannot_be_read_now_is_told_from_a_foreign_one(
+def test_unreadable_database_is_another_error_than_a_foreign_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def busy(*_: Any) -> None:
