@@ -440,7 +440,8 @@ def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     in_session = Counter(key for model in members for key in model.ever)
     for key, times in sorted(in_session.items()):
         message = members[0].messages[key]
-        if times > 1 and not message.repeats and all(model._qos(key) == 2 for model in members):
+        unsure = any(key in model.unsure and model._qos(key) == 1 for model in members)
+        if times > 1 and not message.repeats and not unsure:
             yield f"delivered to {times} subscribers", f"{key[0]} {key[2]}"
     whole = all(one.subscriber.complete and not one.subscriber.clean for one in members)
     if not whole or any(model.since is None for model in members):

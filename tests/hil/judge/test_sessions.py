@@ -541,7 +541,28 @@ def test_share_that_gives_a_message_to_no_member_or_to_two() -> None:
     assert shares(1, second=(2, 4)).ends() == [lost]
     doubled = shares(1, 2, 3, 4, second=(2, 4))
     assert doubled.ends() == [f"{name} delivered to 2 subscribers: sensors/c/data 2, and 1 more"]
-    assert shares(1, 2, 3, 4, second=(2,), qos=1).ends() == []  # it was not acknowledged in time
+
+
+@pytest.mark.mqtt("MQTT-4.8.2-6")
+@pytest.mark.parametrize("qos", [0, 1])
+def test_share_gives_to_two_below_qos_2_only_if_a_connection_ends(qos: int) -> None:
+    doubled = ["the share pair of sensors/# delivered to 2 subscribers: sensors/c/data 2"]
+    assert shares(1, 2, 3, 4, second=(2,), qos=qos).ends() == doubled
+    cut = shares(1, 2, 3, 4, qos=qos)
+    cut.at = 1
+    cut.says("broken", why="")
+    cut.at = 2
+    cut.gets(2)
+    assert cut.ends() == ([] if qos else doubled)  # at QoS 1, its PUBACK may not have arrived
+    late = shares(1, 2, 3, 4, qos=qos)
+    late.at = 1
+    late.events.append(Event(2_000_000_000, "subscriber", "broken", {"subscriber": "subscriber-1"}))
+    late.at = 2
+    late.gets(2)
+    assert late.ends() == doubled
+    again = shares(1, 2, 3, 4, second=(2,), qos=qos)
+    again.board("again", 2)
+    assert again.ends() == []
 
 
 def test_message_outside_the_share() -> None:
