@@ -322,7 +322,7 @@ async def test_a_message_that_closes_the_connection_three_times_is_set_aside(
         await far.until(1)
         assert far.payloads == [b"2"]
         (found,) = await until_aside(tmp_path, 1)
-        assert "closes the connection at a message: 3 times" in found["reason"]
+        assert "closes the connection at a message, 3 times" in found["reason"]
         assert [packet.payload for packet in far.sent].count(b"1") == 3
         await until(tmp_path, waiting=0, error=None, sent=1, set_aside=1)
 
