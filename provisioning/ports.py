@@ -53,8 +53,8 @@ def plugged() -> list[Plugged]:
 
 
 def find(board: Board) -> str:
-    """Return the one port, by its stable name, with a board that looks like this kind. Raises
-    OncewayError if there is none, or several.
+    """Return the one port, by its stable name, with a board of this kind, as far as its USB ids
+    show. Raises OncewayError if there is none, or several.
     """
     fitting = [entry for entry in plugged() if board.name in entry.boards]
     if len(fitting) == 1:

@@ -142,7 +142,7 @@ def _landing(settings: Config, found: Path) -> Landing:
 
 def _epoch(data: Path, landing: Landing) -> str:
     """Return the epoch of the store. Raises Unreachable if its batches have landed, but not at this
-    place: a folder that is not mounted looks like that.
+    landing place: an unmounted folder has the same effect.
     """
     with Spool(data, to_read=True) as spool:
         origin = spool.origin()

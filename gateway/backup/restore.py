@@ -22,7 +22,7 @@ _KEPT = ".before-restore"
 
 
 def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list[str]:
-    """Put all files in their places. data: the data directory. config: path of the configuration.
+    """Write all files to their paths. data: the data directory. config: path of the configuration.
     Return notes for the user. Raises OncewayError.
     """
     notes = []
@@ -55,7 +55,7 @@ def make_data_folder(data: Path, manifest: Manifest) -> None:
 
 
 def _place(source: Path, target: Path, entry: Entry, *, keep: bool) -> None:
-    """Put one file in its place. keep: whether an existing file with other content is kept, under
+    """Write one file to its path. keep: whether an existing file with other content is kept, under
     another name.
     """
     try:
@@ -97,7 +97,7 @@ def _own(new: Path, entry: Entry) -> None:
 
 
 def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
-    """Put the registry in its place. A device that was revoked on this machine stays revoked."""
+    """Write the registry to its path. A device that was revoked on this machine stays revoked."""
     try:
         revoked = _take_over_revoked(source, target) if target.exists() else []
     except sqlite3.Error as error:

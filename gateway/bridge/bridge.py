@@ -223,7 +223,9 @@ class Bridge:
             log.info("bridge %s: connected to %s", self.section.name, self.section.server)
 
     def _may_log(self, line: str) -> bool:
-        """Whether a line may be logged: once per burst, for a line that breaks again and again."""
+        """Whether a line may be logged: once per burst, for a connection that breaks again and
+        again.
+        """
         return self._engine.broker.log_throttle.allows(f"bridge {self.section.name} {line}")
 
     async def _connect(self) -> None:

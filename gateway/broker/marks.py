@@ -127,8 +127,8 @@ class Marks:
             self._marks.setdefault(mark.device, {})[mark.incarnation] = mark
 
     def of(self, device: str, incarnation: int) -> Mark:
-        """Return the window of an incarnation. A new one takes a free place of its device, or that
-        of the least recently used window.
+        """Return the window of an incarnation. A new window gets a free slot of its device, or the
+        slot of the least recently used window.
         """
         marks = self._marks.setdefault(device, {})
         mark = marks.pop(incarnation, None)

@@ -142,7 +142,7 @@ _MANY = 1024
 """Names whose routes one filter can make stale one by one; beyond it, all are stale."""
 
 _DEPTH = 4
-"""Levels of a name that the index distinguishes; deeper ones share a place."""
+"""Levels of a name that the index distinguishes; deeper ones share an entry."""
 
 
 T = TypeVar("T", bound="Topic")

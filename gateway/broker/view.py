@@ -39,7 +39,7 @@ class SessionView:
 
 
 IN_DOUBT = "in doubt"
-"""Text of a suspect session's place: a peer gateway may hold a newer session."""
+"""Text for the gateway of a suspect session: a peer gateway may hold a newer session."""
 
 
 def moved_view(client: str, member: str) -> dict[str, Any]:

@@ -16,9 +16,7 @@ from gateway.config.lines import Place
 
 
 class Misfit(ValueError):
-    """Error: values of a section do not fit together. place: where to change a value, within the
-    section.
-    """
+    """Error: values of a section do not fit together. place: the key to change in the section."""
 
     def __init__(self, text: str, *place: int | str) -> None:
         super().__init__(text)
@@ -49,7 +47,7 @@ class _Right:
 def failed_checks(
     section: type[BaseModel], values: Any, wrong: Collection[Place], place: Place = ()
 ) -> Iterator[tuple[Place, ValueError]]:
-    """Yield each failed check of a section, and of the sections in it, with the section's place."""
+    """Yield each failed check of a section, and of the sections in it, with its key path."""
     if not isinstance(values, dict):
         return
     for name, field in section.model_fields.items():

@@ -21,8 +21,8 @@ MODULO = 8
 """Sequence and acknowledgement numbers count modulo 8."""
 
 MAX_IN_FLIGHT = 3
-"""Largest number of frames that our sender keeps in flight, so that an old acknowledgement, up to
-four frames late, is recognised as old.
+"""Largest number of frames that this sender keeps in flight, so that an old
+acknowledgement, up to four frames late, is recognised as old.
 """
 
 _RESIDUE_16 = crc_hqx(b"\xff\xff", 0)

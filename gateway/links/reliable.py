@@ -157,7 +157,7 @@ class ReliableLink(ABC):
         return self._settle(now)
 
     def tick(self, now: float) -> list[Event]:
-        """Act on the passing of time. Call this at `deadline`."""
+        """Handle the deadlines that have passed. Call this at `deadline`."""
         session = self.session
         if session is not None and session.sending.expire(now):
             self.statistics.give_ups += 1

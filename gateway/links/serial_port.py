@@ -44,7 +44,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 SCAN_INTERVAL = 0.5
-"""Seconds between two looks for ports that were plugged in."""
+"""Seconds between two searches for ports that were plugged in."""
 
 LENT = "in use by a command that writes to its board"
 """The problem of a port that another process uses with the gateway's consent."""
@@ -172,7 +172,7 @@ class SerialPort:
         self._refused: str | None = None
         self._unheard = False
         self._greeting: Hello | None = None
-        """The last HELLO that was looked at."""
+        """The last HELLO that was checked."""
         self._told_restarts = False
         """Whether the present sentence about restarts has been logged."""
         self._speaks = False
@@ -562,7 +562,7 @@ class SerialListener:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since the last look for ports."""
+        """Seconds since the last search for ports."""
         return asyncio.get_running_loop().time() - self._scanned
 
     def _scan(self) -> None:

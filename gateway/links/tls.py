@@ -55,8 +55,8 @@ def client_context(
     authorities: Path | None, certificate: Path | None, key: Path | None
 ) -> ssl.SSLContext:
     """Return the context of an outgoing connection. authorities: file of the authorities whose
-    certificates are accepted (None: the system's). certificate, key: our own. Raises OncewayError
-    like `Tls`.
+    certificates are accepted (None: the system's). certificate, key: this gateway's own. Raises
+    OncewayError like `Tls`.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2

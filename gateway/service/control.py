@@ -502,7 +502,7 @@ class Control:
 
 
 async def _look(look: Callable[[], Awaitable[None]], running: set[asyncio.Future[None]]) -> None:
-    """Wait for a look at the boards. A look that takes longer continues by itself, in `running`."""
+    """Wait for a check of the boards. A longer check continues by itself, in `running`."""
     task = asyncio.ensure_future(look())
     running.add(task)
     task.add_done_callback(running.discard)

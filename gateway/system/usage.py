@@ -258,7 +258,7 @@ class Spare(Generic[Item]):
     """
 
     LOOKED_AT = 10_000
-    """Items that are looked at per second, on average."""
+    """Items that are checked per second, on average."""
 
     def __init__(
         self,

@@ -95,8 +95,8 @@ def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
 
 
 def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
-    """Return the last of our rows above `after` such that `landed` contains all rows up to it;
-    `after` if the first row is missing.
+    """Return the last of this store's rows above `after` such that `landed` contains all rows up to
+    it; `after` if the first row is missing.
     """
     for theirs in landed:
         if theirs[-1] <= after:

@@ -74,10 +74,10 @@ def new_number() -> str:
 
 
 def check(spool: Spool, landing: Landing) -> None:
-    """Check that the name is ours, and bring the mark up to date. A name without owner becomes ours
-    if none of our batches has landed. Raises OwnedByAnother, NumberTaken if this store is older
-    than the mark, and Unreachable. Unreachable is also raised if batches of ours have landed and
-    there is no mark, as in an unmounted folder.
+    """Check that this store owns the name, and update the mark. A name without owner becomes this
+    store's if none of its batches has landed. Raises OwnedByAnother, NumberTaken if this store is
+    older than the mark, and Unreachable. Unreachable is also raised if batches of ours have landed
+    and there is no mark, as in an unmounted folder.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
@@ -135,7 +135,7 @@ def must_be_the_place(landing: Landing, gateway: str, landed: int) -> None:
 
 
 def take(spool: Spool, landing: Landing, owner: str) -> None:
-    """Write our mark over any mark that is there."""
+    """Write this store's mark over any existing mark."""
     gateway = spool.origin().gateway
     landing.replace(mark_name(gateway), _ours(spool, owner).to_json(gateway))
     spool.put({OWNER: owner, SUCCESSOR: None, FIRST_MARK: None})
@@ -161,7 +161,7 @@ def read(landing: Landing, gateway: str) -> Mark | None:
 
 def rival(landing: Landing, spool: Spool) -> tuple[str, str] | None:
     """Return the note of another gateway that was refused at the landing place: its text, and its
-    time by that gateway's clock. None if there is no note, or the note is ours.
+    time by that gateway's clock. None if there is no note, or the note is this gateway's own.
     """
     gateway = spool.origin().gateway
     note = parse_refused(landing.read(refused_name(gateway)) or b"")

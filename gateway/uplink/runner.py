@@ -198,8 +198,8 @@ class Uplink:
             )
 
     def _tidy(self, landing: Landing) -> None:
-        """Tidy our folders. Leftovers are logged once, and again only after all of them could be
-        removed.
+        """Tidy this gateway's folders. Leftovers are logged once, and again only after all of them
+        could be removed.
         """
         origin = self._spool.origin()
         stays = [why for at in (origin.gateway, origin.folder) if (why := landing.tidy(at))]
@@ -210,9 +210,9 @@ class Uplink:
         self._untidy = bool(stays)
 
     def _note_rival(self, text: str, note: str = "") -> None:
-        """Record another gateway of our name: log it once a day, and keep it for `onceway uplink
-        status`. note: the time in that gateway's note, which stays the same until that gateway
-        tries again.
+        """Record another gateway with this gateway's name: log it once a day, and keep it for
+        `onceway uplink status`. note: the time in that gateway's note, which stays the same until
+        that gateway tries again.
         """
         known = json.loads(self._spool.get(RIVAL) or '{"seen": 0, "what": "", "note": ""}')
         now = time.time_ns() // 1000

@@ -18,7 +18,7 @@ ChunkRange = tuple[int, str, int, int, int]
 @dataclass(slots=True)
 class Claim:
     """The result for a micro-batch. rows: number of rows in the chunks; seen: number of duplicates
-    among them; drop: their places.
+    among them; drop: their positions.
     """
 
     rows: int = 0

@@ -93,7 +93,7 @@ class Taken:
 
     @property
     def due(self) -> bool:
-        """Whether the last commit with all feeds is far behind."""
+        """Whether the last commit that lists all feeds is much older than the newest one."""
         return bool(self.feeds) and ALL in self.note({})
 
     def landed(self, note: dict[str, Any], version: int) -> None:

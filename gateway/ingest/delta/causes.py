@@ -37,7 +37,7 @@ LITTLE_ROOM = 1_000_000
 """A disk with less free space, in bytes, counts as full."""
 
 _OURS = "gateway."
-"""Prefix of the names of our errors in a traceback."""
+"""Prefix of the names of Onceway's errors in a traceback."""
 
 _NAMED = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*\w*(?:[Ee]rror|Exception|Failure)): (.*)")
 _OTHERWISE_NAMED = re.compile(r"((?:[a-z_]\w*\.)+[A-Z]\w*): (.*)")
@@ -168,8 +168,8 @@ _JAVA_GONE = (
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the innermost message of an error in one line, with its place if the message names
-    one.
+    """Return the innermost message of an error in one line, with its file or line if the message
+    names one.
     """
     if is_java_gone(error):
         return _JAVA_GONE[0]

@@ -82,7 +82,7 @@ COPIED_S = 10.0
 landing place.
 """
 LOOK_S = 1
-"""Seconds between two checks for a stop request, and between two looks at Spark's progress."""
+"""Seconds between two checks for a stop request, and between two checks of Spark's progress."""
 PATIENCE_S = 30.0
 """Seconds for which a running micro-batch may continue after a stop request."""
 ENDED_S = 0.02

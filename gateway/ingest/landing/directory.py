@@ -51,7 +51,7 @@ class Directory:
         self.by_marker: dict[str, int] = {}  # newest batch by marker
 
     def look(self) -> dict[str, int]:
-        """Return feeds, each with the last batch to look for. Until `looked` is called, the same
+        """Return feeds, each with the last batch to search for. Until `looked` is called, the same
         gateways are checked again.
         """
         self._looked_at = self._followed

@@ -9,7 +9,7 @@ import os
 import stat
 
 NO_REGULAR_FILE = errno.ENXIO
-"""Error number for a special file: the same as for opening a socket, but with our own text."""
+"""Error number for a special file: the same as for opening a socket, but with a text of Onceway."""
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",

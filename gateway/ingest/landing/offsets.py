@@ -173,7 +173,7 @@ class Feeds:
         return _started(offset)
 
     def _limits(self, ceiling: Offset | None) -> Offset:
-        """Return the last batch to look for in this pass, for each feed."""
+        """Return the last batch to search for in this pass, for each feed."""
         if ceiling is not None:
             return ceiling
         limits = self._directory.look()

@@ -177,7 +177,7 @@ class Landing:
 
     def _ask(self, question: Callable[[Any], T]) -> T:
         """Return the file system's answer. A missing or forbidden file is an answer; after any
-        other error the question is repeated on a new connection.
+        other error the request is repeated on a new connection.
         """
         for pause in IN_A_HURRY if self._is_up() else PAUSES:
             asked = self._fs
@@ -197,7 +197,7 @@ class Landing:
 
     def _may_have_new_keys(self, failure: OSError) -> bool:
         """Whether a new connection may be allowed to do more: credentials are read when it is
-        opened, and may have been replaced. Returns true only now and then.
+        opened, and may have been replaced. Returns true at most once in a while (`RENEWED_S`).
         """
         now = time.monotonic()
         if not isinstance(failure, PermissionError) or now - self._renewed < RENEWED_S:

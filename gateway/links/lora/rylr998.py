@@ -41,7 +41,7 @@ OF_RECEPTION = (12, 19)
 """Numbers of errors that do not answer a command: the modem sends them about a received frame."""
 
 LONGEST_FRAME = 240
-"""Largest number of bytes of our frame."""
+"""Largest number of bytes of a frame of Onceway."""
 
 LONGEST_LINE = 64
 """Largest number of bytes of a line without data."""

@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 def tidy(files: Files, folder: str) -> list[Exception]:
-    """Tidy a folder, and return the errors of leftovers. A place in trouble ends the tidying."""
+    """Tidy a folder, and return the errors of leftovers. An error of the landing place ends the
+    tidying.
+    """
     errors: list[Exception] = []
 
     def tried(action: Callable[[], T], otherwise: T) -> T:
