@@ -20,6 +20,7 @@ from gateway.site.links import net as net_module
 from gateway.site.links.link import SILENT
 from gateway.site.pki.authority import membership
 from gateway.site.pki.tls import serving
+from tests.service.process import free_port
 from tests.site.members import Peer, Site, as_member, dialled, joined, running, until
 
 LONG_S = 600.0
@@ -48,6 +49,33 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path, "attic", "barn")
+
+
+async def still(peer: Peer) -> None:
+    await asyncio.sleep(LONG_S)
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize(
+    ("member", "comes"),
+    [("attic", "cellar"), ("cellar", "attic")],
+    ids=["dials", "knocks"],
+)
+async def test_when_a_member_joins_the_other_absent_ones_are_tried_at_once(
+    tmp_path: Path, member: str, comes: str
+) -> None:
+    """The network may be back: two links begin together, and not one some seconds after the other.
+    The place of barn is silent, and does not knock.
+    """
+    site = Site(tmp_path, "attic", "barn", "cellar")
+    nowhere = site.addresses | {"barn": f"127.0.0.1:{free_port()}"}
+    async with running(site.config(member)) as (one,):
+        await until(lambda: member == "cellar" or one.row("barn")["problem"])
+        await asyncio.sleep(0.3)
+        other = site.config(comes, members=nowhere)
+        async with answering(site, "barn", still) as came, running(other):
+            await until(lambda: one.linked(comes))
+            await until(lambda: came)
 
 
 @asynccontextmanager

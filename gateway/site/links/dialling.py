@@ -2,7 +2,9 @@
 
 Of two members, the one whose name comes first in the alphabet dials, so there is one connection for
 each pair. An absent member is dialled again after 0.1 s, and then less often, up to every 5 s.
-After a link on which a keep-alive was answered, dialling begins with 0.1 s again.
+After a link on which a keep-alive was answered, dialling begins with 0.1 s again. When another
+member has joined, the network may be back, so each absent member is dialled, or knocked at, at
+once.
 
 The other member of a pair *knocks* while there is no link, at once after its start: it connects,
 shows its certificate, and gets BYE. A member that hears a knock dials without waiting, at most once
@@ -55,19 +57,12 @@ class Dialling:
             await link.ended
             if link.may_redial_soon:
                 wait = _FIRST_WAIT_S
-            try:
-                async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
-                    await far.knocked.wait()
-            except TimeoutError:
-                wait = min(2 * wait, MOST_WAIT_S)
-            else:
-                wait = _FIRST_WAIT_S
+            wait = _FIRST_WAIT_S if await _pause(far, wait) else min(2 * wait, MOST_WAIT_S)
 
     async def _dial(self, far: FarMember) -> Link:
         """Dial once. Return the link after it has joined, or ended."""
         link = Link(self._owner, far.name)
-        again = far.knocked.is_set()
-        far.knocked.clear()
+        again, far.knocked = far.knocked, False
         try:
             async with asyncio.timeout(DIAL_S) as attempt:
                 # the next knock must not end an attempt that follows a knock
@@ -75,7 +70,7 @@ class Dialling:
                 await self._connect(far, link)
         except (OSError, TimeoutError, UnicodeError) as error:
             if link.state is not State.JOINED:  # the link may have joined meanwhile
-                if not far.knocked.is_set():
+                if not far.knocked:
                     self._refused(far.name, far.address, why(error))
                 link.quit()
         except asyncio.CancelledError:
@@ -117,35 +112,59 @@ class Dialling:
         if far.link is not None or now - far.answered_knock < _KNOCK_S:
             return
         far.answered_knock = now
-        far.knocked.set()
-        deadline = far.attempt and far.attempt.when()
-        if far.attempt is not None and deadline is not None and deadline - now < DIAL_S - _SLOW_S:
-            far.attempt.reschedule(now)  # for example, the machine was off
+        far.knocked = True
+        self.wake(far)
+
+    @staticmethod
+    def wake(far: FarMember) -> None:
+        """Dial the member, or knock at it, at once. An attempt that takes longer than usual ends:
+        the machine or the network was off, for example.
+        """
+        far.wake.set()
+        now, attempt = asyncio.get_running_loop().time(), far.attempt
+        deadline = attempt and attempt.when()
+        if attempt is None or deadline is None or attempt.expired():
+            return
+        if deadline - now < DIAL_S - _SLOW_S:
+            attempt.reschedule(now)
 
     async def keep_knocking(self, far: FarMember) -> None:
         wait = 0.0
         while True:
-            await asyncio.sleep(wait * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+            await _pause(far, wait)
             if (link := far.link) is not None:
                 await link.ended
                 wait = _FIRST_WAIT_S if link.may_redial_soon else MOST_WAIT_S
             elif await self._knock(far):
                 wait = min(max(2 * wait, _FIRST_WAIT_S), MOST_WAIT_S)
             else:
-                wait = QUIET_S
+                await asyncio.sleep(QUIET_S)
+                wait = 0.0
 
     async def _knock(self, far: FarMember) -> bool:
         """Knock once. Return False if the member refuses knocks."""
         link = Link(self._owner, far.name, knock=True)
         try:
-            async with asyncio.timeout(DIAL_S):
+            async with asyncio.timeout(DIAL_S) as far.attempt:
                 await self._connect(far, link)
         except (OSError, TimeoutError, UnicodeError):
             return True  # an unreachable member dials later
         finally:
+            far.attempt = None
             link.quit()
         if not link.stop_reason or link.stop_reason.endswith(HEARD):
             return True
         if DIALS not in link.stop_reason:
             self._refused(far.name, far.address, link.reason)
         return False
+
+
+async def _pause(far: FarMember, wait: float) -> bool:
+    """Wait for about so many seconds. Return True if `wake` has ended the wait."""
+    try:
+        async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
+            await far.wake.wait()
+    except TimeoutError:
+        return False
+    far.wake.clear()
+    return True

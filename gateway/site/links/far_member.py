@@ -22,8 +22,9 @@ class FarMember:
     heard: time of its last frame, on the loop's clock; None: never. since: start of the link, or of
     its absence. problem: why there is no link, or the problem at its start, if known. before: the
     generation before that of `last`. begun: whether `last` is the first link since the member
-    started. knocked: whether the member has knocked, and is to be dialled at once. answered_knock:
-    time of the last answered knock. attempt: the current dialling, which a knock may end.
+    started. wake: set when the member is to be dialled, or knocked at, at once. knocked: whether
+    that is so because it has knocked. answered_knock: time of the last answered knock. attempt: the
+    current dialling, which a knock may end.
     """
 
     name: str
@@ -35,7 +36,8 @@ class FarMember:
     before: str = ""
     begun: bool = False
     problem: str = ""
-    knocked: asyncio.Event = field(default_factory=asyncio.Event)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    knocked: bool = False
     answered_knock: float = float("-inf")
     attempt: asyncio.Timeout | None = None
 

@@ -251,7 +251,8 @@ class Net:
         if far.last is not None and far.begun:
             far.before = far.last.generation
         far.link = far.last = link
-        far.knocked.clear()
+        far.knocked = False
+        far.wake.clear()
         far.since, far.problem = link.heard, _COPY if copied else ""
         log.info(
             "%s: joined from %s", printable(far.name), link.address, extra=about(member=far.name)
@@ -259,6 +260,9 @@ class Net:
         for text in link.differs:
             if self._seldom.allows(f"{far.name}: {text[:9]}"):
                 log.warning("%s: %s", printable(far.name), text, extra=about(member=far.name))
+        for other in self._far.values():
+            if other.link is None:
+                self._dialling.wake(other)
         self._joined(far.name)
 
     def frame_arrived(self, link: Link, frame: bytes) -> None:
