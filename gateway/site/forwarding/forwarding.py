@@ -85,6 +85,8 @@ class MemberForwarding:
         self._send = send
         self._later = later
         self._up = False
+        self.holds = False
+        """Whether an exchange on the present link does not begin yet."""
         self._mine = 0
         self._peer = 0
         """The other side's round, 0 while unknown."""
@@ -107,14 +109,26 @@ class MemberForwarding:
 
     # -- the link
 
-    def joined(self, filters: Iterable[WantedFilter]) -> None:
-        """Begin on a new link. filters: all filters of this side."""
+    def joined(self, filters: Iterable[WantedFilter], hold_s: float = 0.0) -> None:
+        """Begin on a new link. filters: all filters of this side. hold_s: seconds until an exchange
+        begins.
+        """
         self._up = True
         self._peer = 0
-        self._begin()
+        self._mine = self._mine % _ROUNDS + 1
+        self.holds = hold_s > 0
+        if self.holds:
+            self.begin_in(hold_s)
+        else:
+            self._greet()
         parts = list(portions(filters))
         for index, part in enumerate(parts):
             self._say(WantedFilters(not index, index == len(parts) - 1, part))
+
+    def begin_in(self, seconds: float) -> None:
+        """Begin the exchange after this time, unless it has begun by then."""
+        number = self._mine
+        self._later(seconds, lambda: self._again(number))
 
     def link_ended(self) -> None:
         self._up, self._coming = False, None
@@ -124,11 +138,6 @@ class MemberForwarding:
         """Send filters of this side that were added, changed or removed."""
         for part in portions(filters) if self._up else ():
             self._say(WantedFilters(False, False, part))
-
-    def _begin(self) -> None:
-        """Begin a new round of this side."""
-        self._mine = self._mine % _ROUNDS + 1
-        self._greet()
 
     def _greet(self) -> None:
         self._say(Hello(self._mine, self._peer, self._port.queue, self._packet_bytes))
@@ -163,11 +172,12 @@ class MemberForwarding:
         """Begin a new exchange a little later, because this gateway's broker has ended this one."""
         if self.is_open:
             self._shut()
-            number = self._mine = self._mine % _ROUNDS + 1
-            self._later(AGAIN_S, lambda: self._again(number))
+            self._mine = self._mine % _ROUNDS + 1
+            self.begin_in(AGAIN_S)
 
     def _again(self, number: int) -> None:
         if self._up and number == self._mine and not self.is_open:
+            self.holds = False
             self._greet()
 
     # -- the other side
@@ -195,7 +205,7 @@ class MemberForwarding:
                 self._filters_changed(filters)
 
     def _greeted(self, hello: Hello) -> None:
-        if not self._up:
+        if not self._up or self.holds:
             return  # the member repeats it after our HELLO
         if hello.sender_round != self._peer:
             self._shut()

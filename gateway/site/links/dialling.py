@@ -160,7 +160,7 @@ class Dialling:
 
 
 async def _pause(far: FarMember, wait: float) -> bool:
-    """Wait for about so many seconds. Return True if `wake` has ended the wait."""
+    """Wait for about this time, in seconds. Return True if `wake` has ended the wait."""
     try:
         async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
             await far.wake.wait()

@@ -96,8 +96,15 @@ class Forwarding:
 
     # -- links
 
-    def joined(self, member: str) -> None:
-        self._ports[member].joined(WantedFilter(*item) for item in self._wanted.items())
+    def joined(self, member: str, hold_s: float = 0.0) -> None:
+        """Note a link to a member. hold_s: see `MemberForwarding.joined`."""
+        self._ports[member].joined((WantedFilter(*item) for item in self._wanted.items()), hold_s)
+
+    def begin_in(self, seconds: float) -> None:
+        """Begin the exchanges that wait, after this time."""
+        for port in self._ports.values():
+            if port.forwarding.holds:
+                port.forwarding.begin_in(seconds)
 
     def link_ended(self, member: str) -> None:
         self._ports[member].link_ended()
@@ -298,9 +305,9 @@ class _Port:
                 self._ensure()
         return self._queue
 
-    def joined(self, filters: Iterable[WantedFilter]) -> None:
+    def joined(self, filters: Iterable[WantedFilter], hold_s: float) -> None:
         self._engine.begin()
-        self.forwarding.joined(filters)
+        self.forwarding.joined(filters, hold_s)
 
     def link_ended(self) -> None:
         self.forwarding.link_ended()

@@ -52,6 +52,12 @@ second.
 """
 CROWD_S = 0.25
 """Seconds without a move after which the next group is disconnected."""
+HOLD_S = 1.0
+"""Longest time, in seconds, for which messages wait after a link has begun, because another link
+has not. That one is dialled at once, and may begin soon, too.
+"""
+SETTLED_S = 0.25
+"""Seconds after the last link has begun in which two sessions of one client become one."""
 _LOOK_S = 0.02
 _AGAIN_S = 1.0
 
@@ -152,7 +158,10 @@ class Membership:
             ),
             Channel(listings.FIRST, lambda _: None, listing.link_ended, listing.received),
             Channel(
-                forwarding_frames, forwarding.joined, forwarding.link_ended, forwarding.received
+                forwarding_frames,
+                self._begin_forwarding,
+                forwarding.link_ended,
+                forwarding.received,
             ),
             Channel(sharing_frames, sharing.joined, sharing.link_ended, sharing.received),
             Channel(retained_frames, retained.joined, retained.link_ended, retained.received),
@@ -203,6 +212,17 @@ class Membership:
     def _joined(self, member: str) -> None:
         for channel in self._channels:
             channel.joined(member)
+
+    def _begin_forwarding(self, member: str) -> None:
+        """Begin to exchange messages over a new link. Messages wait if another member has no link,
+        and may have a newer session of a client that continued here: a member that reaches both
+        would have its messages delivered by both.
+        """
+        absent = self._site.member.contacts.keys() - self._site.up
+        holds = any(any(self._site.holder.older_at(name)) for name in absent)
+        self._forwarding.joined(member, HOLD_S if holds else 0.0)
+        if not absent:
+            self._forwarding.begin_in(SETTLED_S)
 
     def _link_ended(self, member: str) -> None:
         for channel in self._channels:

@@ -16,9 +16,10 @@ from gateway.mqtt.packets import (
 )
 from gateway.site.rules.messages import Part
 from gateway.site.rules.outbound_moves import OutboundMoves
+from gateway.site.wiring.membership import Membership
 from tests.broker.harness import FOREVER
-from tests.site.wiring.test_forwarding import SOON_S, publisher, reader
-from tests.site.wiring.test_local_member import Sites
+from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader, waiting
+from tests.site.wiring.test_local_member import Member, Sites
 from tests.site.wiring.test_replicas import kept
 from tests.site.wiring.test_retained import apart, know_the_time, retain, together, told
 
@@ -139,6 +140,64 @@ def test_third_member_may_have_its_messages_delivered_by_both_of_two_sessions(
     assert client.take(Connack).session_present
     assert [packet.payload for packet in client.take_all(Publish)] == [b"m"]
     assert [sites.members[name].site.suspect_answers for name in "ab"] == [1, 1]
+
+
+def joins(self: Member, member: str) -> None:
+    """Join as a gateway that runs, whose messages may wait for another link."""
+    self.site.joined(member)
+    self.retained.joined(member)
+    gateway = Membership.__new__(Membership)
+    gateway._site, gateway._forwarding = self.site, self.forwarding
+    gateway._begin_forwarding(member)
+
+
+@pytest.mark.parametrize("holds", [False, True])
+def test_a_partition_that_ends_link_by_link_doubles_no_message_of_a_third_member(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch, holds: bool
+) -> None:
+    """The client was at a and c, which was cut off: c's link to b begins before that to a."""
+    if holds:
+        monkeypatch.setattr(Member, "joined", joins)
+    session = reader(sites, "c", "t", client="c")
+    session.client.break_line()
+    sites.settle()
+    apart(sites, "c")
+    newer = Peer(sites, "a", "c")
+    newer.say(Subscribe(1, [Subscription("t", 2)]))
+    source = publisher(sites, "b")
+    source.publish("t", "m", 2)
+    assert newer.payloads == [b"m"]
+    newer.client.break_line()
+    session = Peer(sites, "c", "c")
+    sites.join("b", "c")
+    sites.pass_time(0.5)
+    sites.join("a", "c")
+    sites.pass_time(2)
+    assert session.client.closed, "its client gets Session Present 0 next"
+    assert session.payloads == ([] if holds else [b"m"])
+    again = reader(sites, "c", "t", client="c")
+    source.publish("t", "later", 2, wait=SOON_S)
+    assert again.payloads == [b"later"]
+
+
+@pytest.mark.parametrize("doubt", [False, True])
+def test_messages_wait_for_an_absent_member_only_after_a_doubt(
+    sites: Sites, monkeypatch: pytest.MonkeyPatch, doubt: bool
+) -> None:
+    """c is gone for good. Messages of b wait a second at most."""
+    monkeypatch.setattr(Member, "joined", joins)
+    reader(sites, "a", "t", client="c").client.break_line()
+    source = publisher(sites, "b")
+    apart(sites, "c")
+    sites.part("a", "b")
+    source.publish("t", "m", 2)
+    if doubt:
+        Peer(sites, "a", "c")
+    sites.join("a", "b")
+    sites.pass_time(0.5)
+    assert waiting(sites, "b") == doubt
+    sites.pass_time(1)
+    assert waiting(sites, "b") == 0
 
 
 def test_copies_hold_the_spool_and_no_queue(tmp_path: Path) -> None:
