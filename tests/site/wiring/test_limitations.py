@@ -83,6 +83,28 @@ def test_session_that_goes_on_in_doubt_may_get_a_message_again(sites: Sites) -> 
         sites.settle()
 
 
+def test_session_in_doubt_may_send_a_message_again(sites: Sites) -> None:
+    """b is silent before a hears that the session has arrived at b, which has delivered all."""
+    reader(sites, "a", "t", client="c").client.break_line()
+    publisher(sites, "a").publish("t", "m", 2)
+    sites.settle()
+    client = sites["b"].open(answers=True)
+    client.send(Connect("c", Version.V5, False, properties=FOREVER))
+    while not client.received:
+        if not sites.step():
+            sites.tick()
+    sites.part("a", "b")
+    sites.part("b", "c")
+    sites.pass_time(SOON_S)
+    assert client.take(Connack).session_present
+    (first,) = client.take_all(Publish)
+    client.break_line()
+    again = sites.connect("a", wait=20)
+    assert again.take(Connack).session_present
+    (second,) = again.take_all(Publish)
+    assert (first.payload, first.dup) == (second.payload, second.dup) == (b"m", False)
+
+
 def test_session_in_doubt_may_use_an_identifier_again(sites: Sites) -> None:
     """Only the silent member knows the identifiers that the client has received."""
     client = sites.connect("a", wait=1)
