@@ -97,6 +97,6 @@ def test_board_has_had_the_turns_of_the_bench_in_one_session(folder: Folder) -> 
         for _ in range(2):
             board.heard("publish", sent)
     assert not board.has_turns
-    board.heard("publish", sent)
+    board.heard("strange", {"direction": "up", "frame": ""})
     board.heard("welcome", {"at": "attic"})
     assert board.has_turns
