@@ -381,6 +381,91 @@ static void no_start_has_the_number_of_another(void)
     }
 }
 
+static void remaining_publications_end_with_the_life_of_the_cells(void)
+{
+    const uint32_t life = 100000ul * OW_JOURNAL_SLOTS;
+    board_new("s1");
+    open();
+    CHECK_EQUAL(ow_journal_left(&journal), life - 1);
+    for (int more = -1; more <= 1; more++) {
+        journal.next = life + (uint32_t)more;
+        CHECK_EQUAL(ow_journal_left(&journal), more < 0);
+    }
+}
+
+/* One changed bit must not make it a mark. */
+static void an_old_mark_is_two_bits_away_from_a_new_one(void)
+{
+    for (unsigned old = 0; old < 256; old++) {
+        board_new("s1");
+        board.instant = true;
+        uint8_t *slot = board.eeprom + 0x040, mask[] = {0x55, 0xAA};
+        slot[14] = slot[15] = (uint8_t)old;
+        open();
+        CHECK(append());
+        for (unsigned i = 0; i < 2; i++) {
+            int bits = __builtin_popcount(slot[14 + i] ^ 1 ^ mask[i]);
+            int before = __builtin_popcount(old ^ 1 ^ mask[i]);
+            CHECK_EQUAL(bits, before < 2 ? 8 - before : before); /* else it stays, to save a write */
+        }
+    }
+}
+
+static void the_applications_bytes_come_back(void)
+{
+    uint8_t bytes[OW_JOURNAL_APPLICATION_SIZE], back[5];
+    board_new("s1");
+    for (uint8_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)(17 * i + 3);
+    }
+    ow_put_u16(bytes + 6, ow_crc(OW_CRC_INITIAL, bytes + 4, 2));
+    CHECK(ow_journal_application(bytes, sizeof bytes));
+    CHECK(!ow_hal_eeprom_busy());
+    CHECK(memcmp(board.eeprom + OW_JOURNAL_APPLICATION, bytes, sizeof bytes) == 0);
+    CHECK(ow_journal_application_read(back, 4, 4));
+    CHECK(memcmp(back, bytes + 4, 4) == 0);
+    uint32_t writes = board.writes;
+    CHECK(ow_journal_application(bytes, sizeof bytes));
+    CHECK_EQUAL(board.writes, writes);
+}
+
+static void a_search_ends_at_the_head(void)
+{
+    struct ow_entry entry;
+    age(0);
+    CHECK(append());
+    ow_slot second = ow_journal_following(journal.tail);
+    CHECK(ow_journal_find(&journal, second, &entry) && entry.slot == second);
+    ow_journal_done(&journal, second, (uint16_t)entry.sequence);
+    settle();
+    CHECK(!ow_journal_find(&journal, second, &entry));
+    CHECK(ow_journal_find(&journal, journal.tail, &entry) && entry.slot != second);
+}
+
+static void state_in_ram_is_that_of_the_next_start(void)
+{
+    age(0);
+    ow_journal_adopt(&journal, 7);
+    settle();
+    CHECK(!journal.confirmed);
+    ow_journal_confirm(&journal);
+    settle();
+    CHECK(journal.confirmed);
+    ow_journal_ask(&journal, true);
+    settle();
+    CHECK(journal.asked);
+    ow_journal_ask(&journal, false);
+    settle();
+    CHECK_EQUAL(journal.asked, 0);
+    ow_journal_hold(&journal, 9);
+    settle();
+    struct ow_journal before = journal;
+    open();
+    CHECK(journal.confirmed && journal.incarnation == 7 && journal.asked == 0);
+    CHECK(journal.held == 9 && journal.held_count == before.held_count);
+    CHECK(journal.head == before.head && journal.tail == before.tail);
+}
+
 /* The RAM of another board, or of an EEPROM that was erased since. */
 static void a_count_in_ram_that_does_not_agree_is_not_used(void)
 {
@@ -535,6 +620,11 @@ int main(void)
     RUN(a_loop_of_resets_spares_the_boot_cells);
     RUN(a_loop_of_brown_outs_does_so_too);
     RUN(no_start_has_the_number_of_another);
+    RUN(remaining_publications_end_with_the_life_of_the_cells);
+    RUN(an_old_mark_is_two_bits_away_from_a_new_one);
+    RUN(the_applications_bytes_come_back);
+    RUN(a_search_ends_at_the_head);
+    RUN(state_in_ram_is_that_of_the_next_start);
     RUN(a_count_in_ram_that_does_not_agree_is_not_used);
     RUN(the_applications_bytes_are_no_boot_cell);
     RUN(a_cut_beside_a_worn_boot_cell_loses_no_number);
