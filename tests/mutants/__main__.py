@@ -53,6 +53,7 @@ class Module:
 NO_SEQUENCE_0 = "no publication has the sequence 0"
 AS_LONG = "all of them are equally long"
 ROOM = "room for more than there is changes nothing but the memory that is used"
+AT_0 = "SEQUENCE_AT is 0"
 MODULES = {
     "gateway.broker.receive_flow": Module(
         "gateway/broker/receive_flow.py",
@@ -179,6 +180,24 @@ MODULES = {
                 *("answers", "answers-unchecked", "calls", "clock", "client-memory", "bounds"),
             )
         ),
+        alike={
+            "uint8_t *at = to + length, bit = 1;": "`to` has room for one more byte",
+            "BOOT_CELLS + ((journal->address + CELL_SIZE) & (CELL_SIZE * CELLS - 2)),"
+            " CELL_SIZE);": "cells begin at multiples of four",
+            "if (!found || (int16_t)(boot - journal->boot) >= 0) {": "no two cells are equal",
+            "for (uint8_t cell = 0; cell <= 2; cell++) {": "the third cell is the first one",
+            "for (uint8_t cell = 0; cell < 3; cell++) {": "the third cell is the first one",
+            "uint8_t record[HELD_SIZE + 2];": ROOM,
+            "uint8_t copy[INCARNATION_SIZE + 2];": ROOM,
+            "!(found && (int8_t)(record[0] - journal->held_count) <= 0)) {": "no equal counts",
+            "!(found && (int8_t)(record[0] - journal->held_count) < 1)) {": "no equal counts",
+            "entry->sequence = ow_get_u32(record - SEQUENCE_AT);": AT_0,
+            "ow_put_u32(record - SEQUENCE_AT, sequence);": AT_0,
+            "ow_put_u32(record - SEQUENCE_AT, journal->next);": AT_0,
+            "(ow_get_u16(record - SEQUENCE_AT + 2) == (uint16_t)journal->next ||": AT_0,
+            "for (uint8_t count = 0; count <= CELLS; count++) {": "the fifth cell is the first one",
+            "return journal->next <= life ? life - journal->next : 0;": "the difference is 0",
+        },
     ),
 }
 
