@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
+from gateway.boards.shared_settings import PREFIX
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import DELETION_S, take
 from gateway.mqtt.errors import quote
@@ -194,8 +195,10 @@ class SiteRetained:
         lost = []
         for entry in entries:
             ours = self._entry_of(entry.name)
-            if ours is None or apart is None or ours.client == entry.client:
+            if ours is None or apart is None:
                 continue
+            if ours.client == entry.client and not entry.name.startswith(PREFIX):
+                continue  # a setting of a board is of a person, at whatever gateway
             older, newer, where = (ours, entry, "here")
             if entry.mark < ours.mark:
                 older, newer, where = (entry, ours, f"at {member}")
@@ -204,7 +207,8 @@ class SiteRetained:
                 and apart.since < min(ours.version, entry.version)
                 and entry.version <= apart.until
             ):
-                lost.append(f"{quote(entry.name)} of {quote(older.client)} {where}")
+                whose = quote(older.client) if older.client else "a person"
+                lost.append(f"{quote(entry.name)} of {whose} {where}")
         if lost:
             more = f" and {len(lost) - _NAMES} more" if len(lost) > _NAMES else ""
             self._lost(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.boards.shared_settings import share
 from gateway.broker.retained import Retained
 from gateway.broker.retained_changes import DELETION_S, take
 from gateway.broker.store_rows import Commit
@@ -155,6 +156,18 @@ def told(sites: Sites, name: str) -> str:
     text = "\n".join(lost)
     lost.clear()
     return text
+
+
+def test_lost_setting_of_a_board_is_reported(sites: Sites) -> None:
+    """Two people who do not know of one another set the same at two sides of a partition."""
+    know_the_time(sites, *sites.names)
+    apart(sites, "a")
+    for name, seconds in (("a", 300.0), ("b", 600.0)):
+        share(sites[name].engine, "roof-1", "interval", seconds)
+        sites.pass_time(1)
+    together(sites)
+    for name, where in (("a", "here"), ("b", "at a")):
+        assert f"'$onceway/boards/roof-1/interval' of a person {where}" in told(sites, name)
 
 
 def test_lost_change_of_a_topic_that_was_changed_on_both_sides_is_reported(sites: Sites) -> None:
