@@ -198,7 +198,7 @@ class SiteRetained:
             if ours is None or apart is None:
                 continue
             if ours.client == entry.client and not entry.name.startswith(PREFIX):
-                continue  # a setting of a board is of a person, at whatever gateway
+                continue  # a setting of a board has no client, but people at several gateways
             older, newer, where = (ours, entry, "here")
             if entry.mark < ours.mark:
                 older, newer, where = (entry, ours, f"at {member}")
@@ -207,8 +207,8 @@ class SiteRetained:
                 and apart.since < min(ours.version, entry.version)
                 and entry.version <= apart.until
             ):
-                whose = quote(older.client) if older.client else "a person"
-                lost.append(f"{quote(entry.name)} of {whose} {where}")
+                author = quote(older.client) if older.client else "a person"
+                lost.append(f"{quote(entry.name)} of {author} {where}")
         if lost:
             more = f" and {len(lost) - _NAMES} more" if len(lost) > _NAMES else ""
             self._lost(
