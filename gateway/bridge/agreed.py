@@ -1,9 +1,9 @@
 """The agreements of one bridge on disk: the file DATA/bridges/NAME.agreed.
 
 In: topics that are about to change, and changed digests by topic with the number of the mark that
-covers them. Out: all of them at a start. A missing or unreadable file counts as empty: then nothing
-is proven, and no retained message is deleted. Backups leave the file out, for a restored store is
-older than the agreements.
+covers them. Out: the content of the file at a start. A missing or unreadable file counts as empty:
+then nothing is proven, and no retained message is deleted. Backups leave the file out, because a
+restored store is older than the agreements.
 
 One thread does all work on the file, in order. Work that has begun is done even if its caller is
 cancelled.
@@ -52,8 +52,8 @@ class Kept(NamedTuple):
 
 
 class AgreedFile:
-    """The file of one bridge, from its creation until `close`. volatile: whether our retained
-    message of a topic is in memory only. After a kill such an agreement proves nothing.
+    """The file of one bridge, from its creation until `close`. volatile: returns whether our
+    retained message of a topic is in memory only. After a kill, such a topic has no agreement.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class AgreedFile:
         return self._do(self._read)
 
     def doubt(self, topics: list[str], *, sent: bool) -> asyncio.Future[bool]:
-        """Note that retained messages of these topics are about to cross. sent: whether they go to
-        the other broker. Return False if that cannot be written; in that case the file has no
-        agreements any more.
+        """Note that retained messages of these topics are about to be forwarded. sent: whether they
+        go to the other broker. Return False if the note cannot be written; in that case the file
+        has no agreements any more.
         """
         return self._do(lambda: self._doubt(topics, sent))
 
     def write(self, changed: dict[str, Digest], number: int) -> asyncio.Future[None]:
-        """Keep changed digests, which are no longer in doubt; None deletes one. Raises
-        OncewayError; the next call keeps them, too.
+        """Write changed digests, whose topics are no longer in doubt. None deletes a digest.
+        number: the number of the mark. Raises OncewayError; then the next call writes them, too.
         """
         return self._do(lambda: self._write(changed, number))
 
@@ -168,7 +168,7 @@ class AgreedFile:
             ) from error
 
     def _give_up(self, failure: str, error: Exception) -> None:
-        """Log an error, and remove the file: later, its agreements would be wrong."""
+        """Log an error, and remove the file, because its agreements would be outdated later."""
         log.warning(
             "bridge %s: the agreed retained messages %s (%s: %s). Deletions during an outage do not"
             " cross until both brokers have been compared again",

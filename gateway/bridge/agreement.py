@@ -10,14 +10,15 @@ Rules, for one topic:
 - If both changed, ours wins for a topic of `up`, theirs for any other.
 - Without an agreement there is no deletion: the message of the side that has one wins.
 
-An agreement counts only if the other broker has still everything that it had then. The proof is a
-number in a retained message there, the *mark*. The bridge writes a higher number after both sides
-agreed. If the other broker shows a lower one, it has lost later messages. Then no agreement counts.
+An agreement counts only if the other broker still has everything that it had then. The proof is a
+number in a retained message of the other broker, the *mark*. The bridge writes a higher number
+after both sides agreed. If the mark has a lower number, the other broker has lost later messages,
+and no agreement counts.
 
-Before a retained message crosses, its topic is *in doubt*, on disk too, until a mark covers the new
-state. After a cut the old agreement cannot tell which side has changed. If one side still has the
-old state, the side wins that sent last: whether or not the other one got the message. A deletion
-wins only over the old state.
+A topic is *in doubt*, on disk too, from before its retained message is forwarded until a mark
+covers the new state. After a cut the old agreement cannot show which side has changed. If one side
+still has the old state, the side that sent last wins, whether or not its message arrived. A
+deletion wins only over the old state.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _ON_THE_WAY = (
     PropertyId.TOPIC_ALIAS,
     PropertyId.SUBSCRIPTION_IDENTIFIER,
 )
-"""Properties that differ on each connection and at each time."""
+"""Properties that change with the connection or with time, and are not compared."""
 
 
 class Step(Enum):
@@ -109,7 +110,7 @@ def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
 
 class Agreement:
     """Digests by topic, and the number of the mark that covers them. most: largest number of
-    topics. held, number, doubted: the state from the disk.
+    topics. agreements, number, doubted: the state from the disk.
     """
 
     def __init__(
@@ -140,8 +141,8 @@ class Agreement:
         return bool(self._last)
 
     def doubt(self, topics: Iterable[str], *, sent: bool) -> list[str]:
-        """Note that retained messages of these topics are about to cross. sent: whether they go to
-        the other broker. Return the topics that have to be in doubt on disk before they cross.
+        """Note that retained messages of these topics are about to be forwarded. sent: whether they
+        go to the other broker. Return the topics that have to be in doubt on disk before.
         """
         found = []
         for topic in topics:
@@ -158,7 +159,7 @@ class Agreement:
             self._last[topic] = state
 
     def differs(self, topic: str, state: Digest) -> bool:
-        """Whether a state differs from that of the agreement."""
+        """Whether a state differs from the agreed state."""
         return topic in self._doubted or self._agreements.get(topic) != state
 
     def step(self, topic: str, ours: Digest, theirs: Digest, *, known: bool, up: bool) -> Step:
@@ -178,7 +179,8 @@ class Agreement:
         return self._agreements.keys()
 
     def knows(self, number: int | None) -> bool:
-        """Whether a mark proves that the other broker has everything that both agreed on."""
+        """Whether a mark proves that the other broker has everything that both brokers agreed on.
+        number: the number in the mark, None without a mark."""
         return number is not None and 0 < self.number <= number
 
     def begin_mark(self, least: int = 0) -> int:

@@ -36,9 +36,9 @@ class BridgeAside:
         self._section = section
         self._most = Bound(section.aside_messages, section.aside_bytes)
         self.set_aside = 0
-        """Messages set aside since the start."""
+        """Number of messages set aside since the start."""
         self.lost = 0
-        """Messages lost at the bound since the start."""
+        """Number of messages dropped since the start because too many were set aside."""
 
     @property
     def kept(self) -> tuple[int, int]:
@@ -95,7 +95,8 @@ class BridgeAside:
             )
 
     def discard(self, numbers: list[int]) -> int:
-        """Delete messages for good. Return how many there were. numbers: empty for all."""
+        """Delete messages for good. Return the number of deleted messages. numbers: empty for all.
+        """
         broker, name = self._engine.broker, self._section.name
         aside = broker.aside
         self._engine.begin()
@@ -103,9 +104,9 @@ class BridgeAside:
             return sum(aside.forget(name, number) for number in numbers or aside.numbers(name))
 
     async def again(self, session: Session, numbers: list[int]) -> int:
-        """Put messages back into the queue, in order. Return how many there were. numbers: empty
-        for all. Raises OncewayError if the queue has no room, or if it does not accept a message at
-        QoS 0.
+        """Put messages back into the queue, in order. Return the number of messages put back.
+        numbers: empty for all. Raises OncewayError if the queue has no room, or for a message at
+        QoS 0 while the bridge is not connected.
         """
         engine, name = self._engine, self._section.name
         broker, data = engine.broker, engine.broker.config.gateway.data

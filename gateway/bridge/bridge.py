@@ -1,12 +1,12 @@
 """A bridge: a session of this broker whose client is another broker.
 
-In: a `[[bridge]]` section. Out: a session with a queue on disk, from the start on, and
-a connection to the other broker whenever that is reachable. A publication enters the queue in the
+In: a `[[bridge]]` section. Out: a session with a queue on disk, from the start on, and a connection
+to the other broker whenever the other broker is reachable. A publication enters the queue in the
 same commit as the spool. Acknowledgements of the other broker go to the session.
 
-So after a power cut here the session continues where it was: PUBREL for messages with PUBREC, and
-PUBLISH with DUP and the same packet identifier for the others. A message that can never reach the
-other broker moves from the queue to the messages that are set aside (`aside.py`).
+So after a power cut of this gateway the session continues where it was: PUBREL for messages with
+PUBREC, and PUBLISH with DUP and the same packet identifier for the others. A message that can never
+reach the other broker moves from the queue to the messages that are set aside (`aside.py`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 _MOST_FAILED = 16
 """Largest number of addresses that are remembered as failed."""
 _SHORT_S = 3600
-"""Session Expiry Interval of the other broker, in seconds, below which the log says so."""
+"""Shortest Session Expiry Interval of the other broker, in seconds, that causes no warning."""
 
 
 class Bridge:
@@ -229,7 +229,8 @@ class Bridge:
         return self._engine.broker.log_throttle.allows(f"bridge {self.section.name} {line}")
 
     async def _connect(self) -> None:
-        """Connect, and serve until the end of the connection, which raises OncewayError."""
+        """Connect, and serve until the connection ends. Always raises OncewayError with the reason.
+        """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[tuple[str, bool]] = loop.create_future()
         anew = False
@@ -348,14 +349,14 @@ class Bridge:
         return self._pairing.identify(pair)
 
     def _mark(self, pair: Pair) -> str:
-        """Return the mark of the messages that cross this bridge."""
+        """Return the mark that this bridge adds to messages (`translate.py`)."""
         return f"{self._counts.bridge}/{pair.mark}"
 
     def _name_there(self, pair: Pair) -> str:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
 
     def _hello(self, theirs: Properties) -> Properties:
-        """Return properties of our CONNECT within the limits of the other broker."""
+        """Return properties of the CONNECT to our broker, within the limits of the other broker."""
         if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
             log.warning(
                 "bridge %s: the other broker does not accept QoS %d. Messages go there at QoS %d,"
@@ -380,8 +381,8 @@ class Bridge:
     # -- subscriptions
 
     def _subscription_changes(self) -> list[Packet]:
-        """Return SUBSCRIBE and UNSUBSCRIBE packets for the filters that our session lacks, and for
-        those that it should not have.
+        """Return a SUBSCRIBE for the filters of `up` that our session lacks, and an UNSUBSCRIBE for
+        its filters that are not in `up`.
         """
         section, session = self.section, self._queue.session
         subscribed = {} if session is None else session.subscriptions

@@ -1,7 +1,7 @@
 """All bridges of a configuration.
 
-In: the `[[bridge]]` sections. Out: running bridges, and nothing left of bridges that were removed
-from the configuration.
+In: the `[[bridge]]` sections. Out: running bridges. The session, the files and the messages set
+aside of a bridge that was removed from the configuration are deleted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Bridges:
         self._bridges = [Bridge(engine, section) for section in sections]
 
     async def start(self) -> None:
-        """End the sessions of removed bridges, and start all configured ones."""
+        """End the sessions of removed bridges, and start the configured bridges."""
         wanted = {bridge.section.client for bridge in self._bridges}
         for client in list(self._engine.broker.sessions):
             if client.startswith(BRIDGE) and client not in wanted:
@@ -67,16 +67,16 @@ class Bridges:
     # -- messages that are set aside
 
     async def discard(self, name: str, numbers: list[int]) -> int:
-        """Delete messages that a bridge has set aside, and wait until that is on disk. Return the
-        number of deleted messages. numbers: empty for all.
+        """Delete messages that a bridge has set aside, and wait until the deletion is on disk.
+        Return the number of deleted messages. numbers: the messages to delete; empty for all.
         """
         done = self._named(name).aside.discard(numbers)
         await self._engine.commits.kept()
         return done
 
     async def again(self, name: str, numbers: list[int]) -> int:
-        """Put messages that a bridge has set aside back into its queue. Parameters: as for
-        `discard`.
+        """Put messages that a bridge has set aside back into the bridge's queue, and wait until the
+        change is on disk. Parameters and result: as for `discard`.
         """
         bridge = self._named(name)
         await self._engine.commits.kept()  # payloads are read from the disk

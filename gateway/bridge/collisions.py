@@ -3,13 +3,14 @@
 In: the retained messages that cross during one connection, and those that come back in a loop of
 bridges. Out: topics to read again at the other broker, and the time for that.
 
-If both ends change a topic at the same moment, each gets the other's message last, and they keep
-different ones. No later message reveals that. So a topic is in doubt if different messages crossed
-in both directions while one could be on the way. The same holds for two QoS levels: either may
-overtake the other. A message in a loop replaces our message without crossing: in that case the
-topic is in doubt unless the same message crossed last. While doubts continue, the wait doubles each
-time, up to LONGEST_S. After FREE_BYTES the bridge reads BYTES_PER_S on average. The wait is random:
-bridges of one loop must not all read at once.
+If both ends change a topic at the same moment, each gets the other's message last, and the ends
+keep different messages. No later message reveals the difference. So a topic is in doubt if
+different messages crossed in both directions while one could be on the way. The same holds for
+messages at two QoS levels, because either may overtake the other. A message in a loop replaces our
+message without crossing: in that case the topic is in doubt unless the same message crossed last.
+While doubts continue, the wait doubles each time, up to LONGEST_S. After FREE_BYTES the bridge
+reads BYTES_PER_S on average. The wait is random, so that the bridges of one loop do not all read at
+once.
 """
 
 from __future__ import annotations
@@ -22,24 +23,23 @@ from typing import NamedTuple
 from gateway.bridge.agreement import Digest
 
 FIRST_S = 2.0
-"""The shortest wait until topics in doubt are read."""
+"""The shortest wait until topics in doubt are read, in seconds."""
 LONGEST_S = 60.0
 QUIET_S = 5.0
-"""Seconds without a doubt, in addition to three waits, after which the wait is the shortest again.
-"""
+"""Seconds without a doubt, in addition to three waits, after which the wait is FIRST_S again."""
 FREE_BYTES = 5_000
 BYTES_PER_S = 10
 READ_BYTES = 350
-"""Bytes of a reading in addition to the messages: the connection, and the filter."""
+"""Bytes that reading the topics takes in addition to the messages: connection and filter."""
 ON_THE_WAY_S = 5.0
 """Seconds in which a message counts as on the way, even if a later round trip has ended."""
 _MOST = 10_000
-"""Largest number of remembered topics (the oldest is forgotten first), and of topics in doubt. The
-next comparison of all topics finds the others.
+"""Largest number of remembered topics (the oldest is forgotten first), and of topics in doubt.
+Differences in other topics are found by the next comparison of all topics.
 """
 
 Way = tuple[bool, int] | None
-"""Direction (to the other broker) and QoS of messages, None for several."""
+"""Direction (True: to the other broker) and QoS of a topic's messages, None if they differ."""
 
 
 class _Crossing(NamedTuple):
@@ -51,8 +51,8 @@ class _Crossing(NamedTuple):
 
 
 class Collisions:
-    """The topics in doubt of one connection. now: the time in seconds. on_doubt: called when a
-    topic is newly in doubt. jitter: returns a random factor of each wait.
+    """The topics in doubt of one connection. now: returns the time in seconds. on_doubt: called
+    when a topic is newly in doubt. jitter: returns a random factor of each wait.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Collisions:
         """Bytes that were read, less BYTES_PER_S since then."""
 
     def crosses(self, topic: str, way: Way, state: Digest) -> None:
-        """Note that a message crosses."""
+        """Note that a message is forwarded in the direction and at the QoS of `way`."""
         last = self._last.get(topic)
         if last is not None and last.way != way:
             if last.state != state:
@@ -83,14 +83,15 @@ class Collisions:
         self._note(topic, way, state)
 
     def returns(self, topic: str, state: Digest) -> None:
-        """Note that a message came back in a loop and does not cross. One end has it now."""
+        """Note that a message came back in a loop. The bridge does not forward it, so only one end
+        has the message now."""
         last = self._last.get(topic)
         if last is None or last.state != state:
             self.doubt([topic])
 
     def was_read(self, topic: str, state: Digest) -> None:
-        """Note that a reading has shown the same state at both ends. Any other message on the way
-        may be older than that state.
+        """Note that reading the topic has shown the same state at both ends. A message that is
+        still on the way may be older than that state.
         """
         self._note(topic, None, state)
 
@@ -130,7 +131,7 @@ class Collisions:
         return found
 
     def ended(self, size: int) -> None:
-        """Note the end of a reading. size: bytes of the messages."""
+        """Note that the topics in doubt were read. size: bytes of the messages."""
         now = self._now()
         earlier = max(0.0, self._spent - (now - self._ended_at) * BYTES_PER_S)
         self._spent, self._ended_at = earlier + size + READ_BYTES, now
@@ -139,11 +140,11 @@ class Collisions:
 
     @property
     def forgets(self) -> bool:
-        """Whether a crossing is old enough to be forgotten, if nothing is on the way."""
+        """Whether a remembered message is old enough to be forgotten, if nothing is on the way."""
         return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
 
     def forget(self, before: float) -> None:
-        """Forget crossings before a time. At that time, no message was in flight."""
+        """Forget messages that crossed before a time at which no message was in flight."""
         for topic, last in list(self._last.items()):
             if last.at >= before - ON_THE_WAY_S:
                 break

@@ -1,7 +1,7 @@
 """Our retained messages, compared with those of the other broker.
 
 In: our retained messages, a survey of the other broker's, the agreements. Out: the step for each
-topic, and the topics that are equal or cannot cross.
+topic, and the topics that are equal or cannot be forwarded.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from gateway.mqtt.packets import Publish
 from gateway.mqtt.topics import topic_matches
 
 _AT_ONCE = 500
-"""Topics that are compared without a break."""
+"""Number of topics that are compared before other work of the event loop gets its turn."""
 
 
 @dataclass(slots=True)
 class Difference:
     """The outcome of a comparison. retained_there: retained messages of the other broker. steps:
-    the step of each topic. equal: topics found equal in this comparison. stuck: topics that differ
-    and cannot cross.
+    the step of each topic. equal: topics found equal in this comparison. stuck: number of topics
+    that differ and cannot be forwarded.
     """
 
     retained_there: int
@@ -86,9 +86,9 @@ class Comparison:
         mark: str,
         only: Collection[str] | None = None,
     ) -> Difference:
-        """Compare. before: our messages before the survey. arrived: topics that the other broker
-        sent later. known: whether the other broker has lost nothing. mark: the bridge's mark. only:
-        the topics that were read, None for all.
+        """Return the differences. before: our messages before the survey. arrived: topics that the
+        other broker sent later. known: whether the other broker has lost nothing. mark: the
+        bridge's mark. only: the topics that were read, None for all.
         """
         retained, prefix = self._core.retained, self._section.prefix
         theirs_of = {
@@ -125,8 +125,8 @@ class Comparison:
     def _has_looped(
         self, do: Step, topic: str, message: Retained | None, packet: Publish | None, mark: str
     ) -> bool:
-        """Whether a message has crossed this bridge, and then come back by another one from a topic
-        with the same ending: the topic would grow with each comparison.
+        """Whether a message has crossed this bridge, and come back over another bridge from a topic
+        with the same ending. If it were forwarded, the topic would grow with each comparison.
         """
         if do is Step.SEND and message is not None:
             properties, state = decoded(message.properties), digest_of(message)

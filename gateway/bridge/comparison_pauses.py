@@ -1,9 +1,9 @@
 """The pauses before a comparison of retained messages on a new connection.
 
 In: the comparisons of one bridge. Out: seconds to wait before the next one. Each comparison reads
-all retained messages of the other broker. On a line that breaks again and again, most of them find
-nothing. So after FREE such comparisons in a row, the next one waits for twice as long each time,
-until they read BYTES_PER_S on average.
+all retained messages of the other broker. On a line that breaks again and again, most comparisons
+find no difference. After FREE such comparisons in a row, the pause before the next one doubles each
+time, until the comparisons read BYTES_PER_S on average.
 """
 
 import math
@@ -36,7 +36,7 @@ class ComparisonPauses:
         self._ended_at, self._size = now, size
 
     def forgive(self) -> None:
-        """End the pauses, because a connection has lasted."""
+        """End the pauses, because the connection was stable until the next comparison."""
         self._in_vain = 0
 
     def left_s(self, now: float) -> float:

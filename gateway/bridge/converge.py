@@ -5,9 +5,9 @@ either direction until both sides have the same, by the rules of `agreement.py`.
 not sent.
 
 The comparison begins when nothing waits any more in either direction: the queue here is empty, and
-a round trip of PINGREQ brings no message. So a message that crosses anyway does not cross twice. On
-a busy connection, the comparison begins when all messages that waited at first have left. A topic
-that changes during the comparison is left alone, because its change crosses anyway.
+a round trip of PINGREQ brings no message. So a message that was on its way is not sent again. On a
+busy connection, the comparison begins when all messages that waited at first have left. A topic
+that changes during the comparison is left alone, because the bridge forwards its change anyway.
 
 On a long connection the comparison is repeated: after the loss of a message, and otherwise rarely.
 Topics that may differ because messages passed each other (`collisions.py`) are compared alone,
@@ -55,24 +55,24 @@ RETRY_S = 60.0
 AGAIN_S = 600.0
 """Shortest time, in seconds, until a comparison is repeated on the same connection."""
 BYTES_PER_S = 10
-"""Largest average rate, in bytes per second, at which repeated comparisons read."""
+"""Largest average rate, in bytes per second, at which repeated comparisons read messages."""
 BUSY_S = 30.0
 """Seconds after which a comparison begins even though other messages cross."""
 PER_BATCH = 10
 BATCH_S = 0.1
 """At most PER_BATCH retained messages leave in BATCH_S."""
 _MOST_WAITING = 100
-"""Messages that may wait for the other broker before another retained message goes there."""
+"""Largest number of messages waiting for the other broker at which a retained message is sent."""
 _SETTLED_S = 1.5, 2.5
-"""Range of the seconds that a connection has to hold before the comparison. It is random, so that
-two gateways with bridges to each other do not compare at the same time.
+"""Shortest and longest time, in seconds, that a connection must last before the comparison. The
+time is random, so that two gateways with bridges to each other do not compare at the same time.
 """
 _NOTHING_HERE_S = 4.0
-"""Additional seconds if this gateway has no such messages, so that only messages of the other
-broker can be missing here.
+"""Additional seconds before the comparison if this gateway has no retained messages of the bridge,
+so that only messages of the other broker can be missing here.
 """
 _SOON_S = 0.2
-"""Seconds from an agreement to its mark."""
+"""Seconds from an agreement to the mark that covers it."""
 _MARKS = 20
 _MARK_S = 30.0
 """Number of marks that may be sent at once, and seconds until one more may be sent."""
@@ -110,22 +110,22 @@ class Convergence:
         self._differ: int | None = None
         """Number of topics that differ, not counting topics in doubt; None if unknown."""
         self._stuck = 0
-        """Topics that differ and cannot cross."""
+        """Number of topics that differ and cannot be forwarded."""
         self.retained_here = self.retained_there = 0
-        """Retained messages of both brokers after the last comparison."""
+        """Number of retained messages of each broker after the last comparison."""
         self.error = ""
-        """Reason for which the comparison is not complete; empty if it is."""
+        """Reason why the comparison is not complete; empty if the comparison is complete."""
         self.proves = True
         """Whether the other broker keeps the mark, so that deletions can be proven."""
         self.refused: dict[str, Digest] = {}
         self._comparison = Comparison(engine.broker, section, self.refused, own)
         self._collisions: Collisions | None = None
-        """The collisions of this connection."""
+        """Topics in doubt on the present connection; None while the bridge is not connected."""
         self._crossing = False
-        """Whether messages that make both brokers equal are crossing."""
+        """Whether messages that make both brokers equal are being forwarded."""
         self._careful = False
-        """Whether every message is sent at QoS 1 or 2, because the last comparison ended with the
-        connection: so that the message at fault is found.
+        """Whether every message is sent at QoS 1 or 2, because the connection ended during the last
+        comparison. At QoS 1 or 2, the message at which the connection ends is found.
         """
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -168,8 +168,8 @@ class Convergence:
         return Crossings(self._note, self._doubt, self.refused, self._collisions)
 
     async def _remember_refused(self) -> None:
-        """Remember the retained messages that are set aside, because the other broker can
-        never accept them.
+        """Remember the retained messages that are set aside: the other broker can never accept
+        them.
         """
         data = self._engine.broker.config.gateway.data
         for row in await asyncio.to_thread(views.aside, data, self._section.name):
@@ -182,8 +182,8 @@ class Convergence:
         self._changed.set()
 
     def _doubt(self, topics: Iterable[str], sent: bool) -> Awaitable[object] | None:
-        """Note that retained messages of these topics are about to cross. sent: whether they go to
-        the other broker. Return None if nothing has to be written.
+        """Note that retained messages of these topics are about to be forwarded. sent: whether they
+        go to the other broker. Return None if nothing has to be written to the disk.
         """
         topics = list(topics)
         found = self.agreement.doubt(topics, sent=sent)
@@ -245,7 +245,8 @@ class Convergence:
             await asyncio.sleep(RETRY_S)
 
     async def _knows_us(self, link: Link) -> bool:
-        """Whether the other broker still has everything that both agreed on. Read only the mark."""
+        """Whether the other broker still has everything that both brokers agreed on. Read only the
+        mark."""
         survey = Survey(self._section, self._engine.broker.limits)
         try:
             number = await self._read_mark(link, survey)
@@ -262,7 +263,8 @@ class Convergence:
         return _number(survey.found.pop(_mark_topic(link), None))
 
     async def _keep_marks(self, link: Link, seconds: float) -> None:
-        """Cover changes by marks, and compare topics in doubt, until it is time to compare all."""
+        """Cover changes by marks, and compare topics in doubt, for at most `seconds`. Return early
+        if a message was lost."""
         loop, collisions = asyncio.get_running_loop(), link.crossings.collisions
         until, lost = loop.time() + seconds, link.lost()
         while loop.time() < until:
@@ -425,7 +427,7 @@ class Convergence:
     # -- messages that cross
 
     async def _cross(self, link: Link, survey: Survey, steps: dict[str, Step]) -> None:
-        """Send and take the differing messages, a bounded number per second."""
+        """Forward the differing messages in both directions, a bounded number per second."""
         broker, retained = self._engine.broker, self._engine.broker.retained
         seen = {topic: retained.get(topic) for topic in steps}
         failed, rest = 0, list(steps)
@@ -558,7 +560,7 @@ class Convergence:
         await self._file.write(agreement.confirm_mark(number), number)
 
     async def _settle(self, link: Link) -> None:
-        """Note the messages at QoS 0 that both brokers have. Our broker has everything on disk."""
+        """Note the messages at QoS 0 that both brokers have, after our broker's commit."""
         crossings, retained = link.crossings, self._engine.broker.retained
         sent, crossings.sent = crossings.sent, {}
         await link.far.settled()

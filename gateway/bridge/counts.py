@@ -16,7 +16,7 @@ _MOST_LOOPS = 16
 """Largest number of loops that are logged, each with the bridge that closes it."""
 _TIMES = 200
 _WITHIN_S = 10.0
-"""A message that crosses _TIMES in _WITHIN_S is probably in a loop."""
+"""A message that is forwarded _TIMES times within _WITHIN_S seconds is probably in a loop."""
 _MOST_KNOWN = 2000
 """Largest number of different messages that are counted."""
 
@@ -26,7 +26,7 @@ class Counts:
 
     def __init__(self, gateway: str, name: str, throttle: LogThrottle) -> None:
         self.bridge = f"{gateway}/{name}"
-        """The name of the bridge for users of other gateways."""
+        """The name of the bridge in the log, GATEWAY/BRIDGE: unique among several gateways."""
         self._name = name
         self._throttle = throttle
         self.sent = 0
@@ -42,7 +42,7 @@ class Counts:
         self.looped = 0
         """Messages that came back in a loop of bridges and were stopped."""
         self.unconfirmed = 0
-        """Messages that were dropped at their PUBREL. They may have arrived."""
+        """Messages given up at their PUBREL, and possibly received by the other broker."""
         self._loops: set[str] = set()
         """Bridges that returned messages; each is logged once."""
         self._crossed = Counter[int]()
@@ -79,9 +79,9 @@ class Counts:
             )
 
     def crosses(self, packet: Publish) -> None:
-        """Log a message that crosses repeatedly: there is a loop through a bridge that drops the
-        mark. Such a message is not stopped, because a sensor may legitimately repeat the same value
-        very often.
+        """Log a message that crosses repeatedly, because it may be in a loop through a bridge that
+        drops the mark. Such a message is not stopped: a sensor may legitimately repeat the same
+        value very often.
         """
         if (now := time.monotonic()) > self._since + _WITHIN_S or len(self._crossed) > _MOST_KNOWN:
             self._crossed.clear()

@@ -22,7 +22,7 @@ _MOST_REFUSED = 1000
 class Crossings:
     """The crossings of one connection. note: called with a topic and the state that both brokers
     have. doubt: called with topics that are about to change, and whether their messages go to the
-    other broker; returns None, or an object to wait for before the messages may cross.
+    other broker; returns None, or an object to await before the messages are forwarded.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Crossings:
         self.arrived: set[str] = set()
         """Topics that arrived from the other broker since `arrived` was cleared."""
         self.messages = 0
-        """Messages that arrived from the other broker."""
+        """Number of messages that arrived from the other broker."""
         self.held_back = 0
-        """Packets that wait until topics are in doubt."""
+        """Number of packets that wait until their topics are in doubt on disk."""
 
     @property
     def open(self) -> int:
@@ -60,12 +60,12 @@ class Crossings:
         return len(self._arriving) + self.held_back
 
     def begin_reading(self) -> None:
-        """Note that all messages of the other broker are about to be read, or those in doubt."""
+        """Note that all messages of the other broker, or those in doubt, are about to be read."""
         self.arrived.clear()
         self.doubted = self.collisions.take()
 
     def returns(self, topic: str, packet: Publish) -> None:
-        """Note that a message came back in a loop and does not cross."""
+        """Note that a message came back in a loop and is not forwarded."""
         if packet.retain:
             self.collisions.returns(topic, digest(packet.payload, packet.properties))
 

@@ -51,7 +51,7 @@ from gateway.mqtt.reason import ReasonCode
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a bridge that last longer than a connection."""
+    """The parts of a bridge that outlive a connection."""
 
     section: BridgeSection
     queue: OwnQueue
@@ -183,8 +183,8 @@ class Exchange:
         return []
 
     def _done_with(self, far: FarConnection, packet: Publish) -> list[Packet]:
-        """Acknowledge a message of the other broker that does not cross. At QoS 2, its PUBREL goes
-        to our broker, which answers it.
+        """Acknowledge a message of the other broker that is not forwarded, and return an empty
+        list. At QoS 2, our broker answers the PUBREL that follows.
         """
         if packet.qos:
             answer = Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id)
@@ -215,7 +215,7 @@ class Exchange:
         return True
 
     def _try_again(self) -> None:
-        """Offer our broker the messages again that it refused for now."""
+        """Offer the messages that our broker refused for now to our broker again."""
         near, far, self._again = self._near, self._far, None
         if near is None or far is None:
             return
@@ -301,7 +301,8 @@ class Exchange:
         return self._acknowledgement(far, packet)
 
     async def _after_round_trip(self, far: FarConnection, answers: Sequence[Packet]) -> None:
-        """Answer messages for which the other broker has no answer (`lowered.py`)."""
+        """Hand answers to our broker after a round trip, for messages sent at QoS 0 (`lowered.py`).
+        """
         await far.settled()
         self.from_far(list(answers))
 

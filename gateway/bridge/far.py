@@ -43,14 +43,14 @@ from gateway.mqtt.wire import MAX_PACKET
 from gateway.system.dial import connected
 
 CONNECT_S = 20.0
-"""Timeout for TCP, TLS and CONNACK together."""
+"""Timeout for TCP, TLS and CONNACK together, in seconds."""
 TCP_S = 15.0
-"""Timeout for name lookup and TCP."""
+"""Timeout for name lookup and TCP, in seconds."""
 KEEP_ALIVE_S = 30
 RECEIVE_MAXIMUM = 64
 KEPT_S = 30 * 86_400
-"""Session Expiry Interval at the other broker, for messages in flight, and for new ones while the
-bridge is disconnected.
+"""Session Expiry Interval at the other broker, in seconds: the longest time for which the other
+broker keeps messages for the disconnected bridge.
 """
 SMALLEST = 6
 """Bytes of the smallest PUBLISH. A broker with a lower limit accepts no message at all, and not all
@@ -64,10 +64,10 @@ _LOGIN = (ReasonCode.BAD_USER_NAME_OR_PASSWORD, ReasonCode.NOT_AUTHORIZED)
 class FarConnection(asyncio.Protocol):
     """The connection to the other broker.
 
-    on_packets: callback with the packets of one read, after `listen`. lost: called once, with the
-    reason, if the connection has ended by itself. Its second argument is True if the other broker
-    ended it and the last packets may be the cause. drained: called when there is room for bytes
-    again.
+    on_packets: callback with the packets of one read, after `listen`. lost: called once if the
+    connection has ended by itself, with the reason, and True if the other broker ended the
+    connection and the last packets may be the cause. drained: called when there is room for bytes
+    again. packet_bytes: bytes of the largest packet accepted.
     """
 
     high_water = 256 * 1024
@@ -94,11 +94,11 @@ class FarConnection(asyncio.Protocol):
         self._wildcards = True
         """Whether the other broker offers subscriptions with wildcards."""
         self.address = ""
-        """Address that the connection leads to, empty before there is one."""
+        """IP address of the other broker, empty before TCP is connected."""
         self.gave_reason = False
         """Whether the other broker has ended the connection with a reason."""
         self._asked: asyncio.Future[Packet] | None = None
-        """Answer that `ask` waits for."""
+        """Future of the answer that `ask` waits for."""
         self._early: list[Packet] | None = []
         """Packets that arrived before `listen`."""
         self._pings: deque[asyncio.Future[None] | None] = deque()
@@ -119,9 +119,10 @@ class FarConnection(asyncio.Protocol):
         address: str | None = None,
         last: Sequence[str] = (),
     ) -> Connack:
-        """Connect and send CONNECT. kept_s: Session Expiry Interval; 0 also starts without an
-        earlier session. address: the only one to try, None for all addresses of the host. last:
-        addresses to try after the others. Raises OncewayError with the reason of a failure.
+        """Connect, send CONNECT and return the CONNACK. kept_s: Session Expiry Interval in seconds;
+        0 also sets Clean Start. address: the only address to try, None for all addresses of the
+        host. last: addresses to try after the others. Raises OncewayError with the reason of a
+        failure.
         """
         host, port, encrypted = split_broker(section.server)
         password = _password(section)

@@ -2,7 +2,7 @@
 
 In: the filters of the configuration, and those of earlier connections. Out: one SUBSCRIBE or
 UNSUBSCRIBE for each, and a line in the log for each filter that the other broker does not grant. A
-filter at which it closes the connection is found like a message (`suspects.py`).
+filter at which the other broker closes the connection is found like a message (`suspects.py`).
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 class Gate:
-    """The gate of one direction. go: called with packets that may cross. prefix: the prefix of the
-    other broker's topics; None for packets of our broker. failed: called with the reason if `go`
-    raises an exception.
+    """The gate of one direction. go: called with packets that may be forwarded. prefix: the prefix
+    of the other broker's topics; None for packets of our broker. failed: called with the reason if
+    `go` raises an exception.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Gate:
 
     @property
     def size(self) -> int:
-        """Bytes of the payloads that wait."""
+        """Number of payload bytes in the packets that wait."""
         return sum(len(one.payload) for one in self._waiting if isinstance(one, Publish))
 
     def take(self, packets: list[Packet]) -> None:

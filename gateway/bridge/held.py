@@ -8,7 +8,7 @@ A message at QoS 1 or 2 waits behind earlier ones of its topic, which keeps thei
 [MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics are not delayed. All waiting messages
 are offered again after FIRST_S, then after twice as long each time, up to LONGEST_S. At most
 Receive Maximum messages wait. Beyond MOST_BYTES the connection must end, and only the other broker
-keeps them.
+keeps the waiting messages.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,9 @@ class Held:
         self._asked: dict[int, tuple[Publish, float]] = {}
         """Messages that our broker has not answered, with their arrival, by packet identifier."""
         self._waiting: dict[int, tuple[Publish, float]] = {}
-        """Messages that our broker has refused, or that wait behind one, the oldest first."""
+        """Messages that our broker has refused, or that wait behind a refused message of the same
+        topic. The oldest is first.
+        """
         self.wait_s = 0.0
         """Seconds from the last refusal to the next attempt."""
 
@@ -57,7 +59,7 @@ class Held:
 
     def answered(self, answer: Ack) -> Publish | None:
         """Handle our broker's answer to a message. Return the message if it is refused for good.
-        After that, `keeps` returns whether it waits.
+        After the call, `keeps` returns whether the message waits.
         """
         packet, arrived = self._asked.pop(answer.packet_id, (None, 0.0))
         if packet is None:

@@ -3,7 +3,7 @@
 In: bytes. Out: packets, and an `Unusable` for a PUBLISH that this gateway can never accept. A
 PUBLISH is unusable if its content breaks a rule, or if it is larger than the limit of this gateway.
 Its frame is intact, so the packets after it can be read. The other broker keeps such a message and
-sends it on each connection, so ending the connection would stop the bridge for good.
+sends it again on each connection, so ending the connection would stop the bridge for good.
 
 Of a PUBLISH that is too large, only its topic and packet identifier are kept.
 """
@@ -76,7 +76,9 @@ class IncomingStream(PacketStream):
         self._error, self._head, self._missing = error, b"", end - body
 
     def _skip(self) -> Unusable | None:
-        """Drop bytes of the skipped packet. Return the packet after its last byte."""
+        """Drop bytes of the skipped packet. When its last byte has arrived, return its readable
+        parts; before, return None.
+        """
         data = self.fresh[self._at : self._at + self._missing]
         self._go_on_from(self._at + len(data))
         self._missing -= len(data)

@@ -1,9 +1,9 @@
-"""Messages that cross at a lower QoS, because the other broker accepts no higher one (Maximum QoS,
-MQTT-3.2.2-11).
+"""Messages that are forwarded at a lower QoS, because the other broker accepts no higher one
+(Maximum QoS, MQTT-3.2.2-11).
 
 In: messages for the other broker, and its answers. Out: the same messages at a QoS that the other
 broker accepts, and the answers that our broker expects. A message at QoS 0 gets no answer, so it
-counts as accepted when a later PINGREQ is answered: until then our broker keeps it.
+counts as accepted when a later PINGREQ is answered. Our broker keeps the message until that answer.
 """
 
 from dataclasses import replace

@@ -24,7 +24,8 @@ class NearClient(Client):
         self.on_packets: Callable[[list[Packet]], None] = lambda packets: None
         self.ended: Callable[[], None] = lambda: None
         self.gate: Gate | None = None
-        """Holds packets for the other broker back, None before the exchange begins."""
+        """The gate that holds packets for the other broker back; None before the exchange begins.
+        """
         self._far = far
         self.high_water = FarConnection.high_water
         connect = Connect(

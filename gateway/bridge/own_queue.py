@@ -1,7 +1,7 @@
-"""The queue of a bridge: what happens to messages that do not cross.
+"""The queue of a bridge: what happens to messages that are not forwarded.
 
-In: answers of the other broker, and messages that cannot or must not cross. Out: such messages are
-set aside (`aside.py`), taken out of the queue, or dropped, in turns of the engine.
+In: answers of the other broker, and messages that cannot or must not be forwarded. Out: such
+messages are set aside (`aside.py`), removed from the queue, or dropped, in turns of the engine.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class OwnQueue:
     def held_back(self) -> None:
         """Drop the guilty releases that are held back, if no other release waits for PUBCOMP.
 
-        The other broker may keep such an identifier forever, and would treat a later message as the
-        old one. So a new session begins at the other broker, with a new word that is on disk before
-        the identifier may be used again. Messages that wait for PUBREL at the other broker would be
-        lost with the session.
+        The other broker may keep such an identifier forever, and would treat a later message with
+        it as the old message. So a new session begins at the other broker, with a new word (see
+        `pairing.py`) that is on disk before the identifier is used again. Messages that wait for
+        PUBREL at the other broker are lost with its session, so no other PUBREL may be missing.
         """
         near = self.near
 
@@ -139,8 +139,8 @@ class OwnQueue:
         self._soon("setting a message aside", put)
 
     def _soon(self, doing: str, call: Callable[[], None]) -> None:
-        """Call a function after the current work of our broker. An exception in the call ends this
-        bridge's connection to our broker. doing: words for the log, after "while".
+        """Call a function after the current work of our broker. If the call raises an exception,
+        this bridge's connection to our broker ends. doing: words for the log, after "while".
         """
 
         def serve() -> None:
@@ -169,8 +169,8 @@ class OwnQueue:
         return moved
 
     def expects(self, packet: Puback | Pubrec | Pubcomp) -> bool:
-        """Whether a message in flight waits for this acknowledgement. Log an acknowledgement for
-        which none does.
+        """Whether a message in flight waits for this acknowledgement. If no message waits for it,
+        log it.
         """
         session, identifier = self.session, packet.packet_id
         if session is not None:
@@ -198,8 +198,8 @@ class OwnQueue:
             self._counts.sent += 1
 
     def take_out(self, packet: Publish) -> None:
-        """Remove a message that must not cross from our broker's queue, as soon as our broker has
-        sent it.
+        """Remove a message that must not be forwarded from our broker's queue, as soon as our
+        broker has sent it.
         """
         near = self.near
 

@@ -3,8 +3,9 @@
 In: the configuration, and retained messages of both ends. Out: which of two states is newer.
 
 These messages are in memory only (`gateway/mirror/`). After a kill or a power cut some are missing
-here, or up to ten minutes old. So their absence proves no deletion then, and no reading replaces a
-later one at the other broker. The next reading of the board makes both ends equal.
+at this gateway, or up to ten minutes old. So a missing message does not count as deleted, and an
+older reading does not replace a later one at the other broker. The next reading of the board makes
+both ends equal.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 A packet identifier is valid only within one pair of sessions. If one session of the pair is lost or
 replaced, or our store has a new generation (`gateway/store/generation.py`), old identifiers are
 dangerous: a new message with such an identifier would count as a duplicate. So the client
-identifier at the other broker contains a random word. In these cases a new word is drawn and
-written to disk before the new session begins.
+identifier at the other broker contains a random word. If a session is lost or replaced, or the
+store has a new generation, a new word is drawn and written to disk before the new session begins.
 """
 
 import json
@@ -25,9 +25,10 @@ AGREED = ".agreed"
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A pair of sessions. word: part of the client identifier at the other broker. joined: whether
-    the session at the other broker exists, and ours has received only its identifiers. down: the
-    filters that the session may be subscribed to. mark: the random part of the bridge's identity in
-    the messages that cross it, the same for every pair; empty in files of older releases.
+    the session at the other broker exists, and ours has received identifiers of no other session.
+    down: the filters that the session at the other broker may be subscribed to. mark: the random
+    part of the bridge's mark (`translate.py`), the same for every pair; empty in files of older
+    releases.
     """
 
     word: str
@@ -43,7 +44,7 @@ class Pairing:
         self._path = data / FOLDER / f"{name}.json"
 
     def read(self) -> Pair | None:
-        """Return the pair, or None if there is none or the file is unreadable."""
+        """Return the pair, or None if the file does not exist or is unreadable."""
         try:
             fields = json.loads(self._path.read_bytes())
             down, mark = tuple(map(str, fields["down"])), str(fields.get("mark", ""))

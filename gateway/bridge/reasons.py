@@ -1,9 +1,9 @@
 """Reason codes of the other broker: those that blame the message, and all others.
 
 In: the reason code of a PUBACK, a PUBREC or a DISCONNECT. Out: whether the message is at fault. If
-a PUBACK or PUBREC blames the message, it is refused for good [MQTT-4.4.0-2] and set aside. A
-DISCONNECT that blames it counts as a close at the message in flight. After every other failure the
-message waits, and is sent again later.
+a PUBACK or PUBREC blames the message, the message is refused for good [MQTT-4.4.0-2] and set aside.
+A DISCONNECT that blames a message counts as a close at the message in flight. After every other
+failure the message waits, and is sent again later.
 """
 
 from gateway.mqtt.errors import quote

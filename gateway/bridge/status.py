@@ -12,19 +12,20 @@ from gateway.system.amounts import amount, are, wait, were
 class BridgeStatus:
     """The state of one bridge. The counts `sent` to `aside_lost` are since the start.
 
-    error: why there is no connection, None while there is one. waiting, waiting_bytes: messages on
-    disk for the other broker. sent: messages that it has acknowledged. refused: messages that it
-    has refused for good. dropped: messages dropped at the bound, the oldest first. received:
-    messages from the other broker. set_aside: messages that can never reach it. aside_lost:
-    set-aside messages dropped at their bound. aside, aside_bytes: set-aside messages kept now.
+    error: why there is no connection, None while connected. waiting, waiting_bytes: messages on
+    disk for the other broker. sent: messages that the other broker has acknowledged. refused:
+    messages that it has refused for good. dropped: messages dropped at the bound, the oldest first.
+    received: messages from the other broker. set_aside: messages that can never reach it.
+    aside_lost: set-aside messages dropped at their bound. aside, aside_bytes: set-aside messages
+    kept now.
     lacking: filters of `down` that the other broker refuses. unconfirmed: messages dropped because
     the other broker closes the connection at their PUBREL; they may have arrived. not_taken:
     messages from the other broker that this gateway can never accept. held: messages that this
     gateway refuses for now; the other broker keeps them. looped: messages that came back in a loop
-    of bridges and did not cross again. retained: one of STATES, or the reason why both brokers
-    cannot be compared. differ: retained topics that differ, None while that is unknown. agreed:
+    of bridges and were not forwarded again. retained: one of STATES, or the reason why the brokers
+    cannot be compared. differ: retained topics that differ, None while unknown. agreed:
     retained topics that both brokers are proven to agree on. retained_here, retained_there:
-    retained messages of both brokers after the last comparison. oldest_s: age of the oldest waiting
+    retained messages of each broker after the last comparison. oldest_s: age of the oldest waiting
     message in seconds, counted from the gateway's start at the earliest; None if none waits.
     last_error: error of the last connection that failed or ended.
     """
@@ -72,7 +73,7 @@ def is_late(oldest_s: float | None) -> bool:
 
 
 LACKING = "lacking"
-"""The kind of a problem that a bridge has with each of several topic filters."""
+"""The kind of the problem "the other broker gives no subscription", one for each topic filter."""
 REMEDIES = {
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
     "aside": "List them with their reasons, then discard them or try again: sudo onceway bridge"
@@ -155,7 +156,7 @@ class QueueAge:
             del samples[1::2]
 
     def seconds(self, now: float, first: int) -> float:
-        """Return the age of the oldest message. It may be too low by two samples."""
+        """Return the age of the oldest message in seconds, which may be low by two SAMPLE_S."""
         for time, after in self._samples:
             if after > first:
                 return now - time

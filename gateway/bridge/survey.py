@@ -1,6 +1,6 @@
 """The retained messages of the other broker, read on a separate short connection.
 
-In: filters. Out: the retained messages that match, and the number in the bridge's mark there
+In: filters. Out: the other broker's retained messages that match, the bridge's mark among them
 (`agreement.py`). The connection has no session and reads at QoS 0, so a retained message costs one
 packet and no answer.
 
@@ -66,7 +66,7 @@ class Survey:
         )
 
     async def begin(self, client: str, address: str) -> None:
-        """Connect to the address where the bridge's messages go. Raises OncewayError."""
+        """Connect to the IP address that the bridge is connected to. Raises OncewayError."""
         await self._far.open(self._section, client, 0, address=address)
         self._far.listen()
 
@@ -97,7 +97,8 @@ class Survey:
             await self._ask(Unsubscribe(next(self._numbers), [item]))
 
     async def read_names(self, topics: Iterable[str], qos: int = 0) -> None:
-        """Ask for topics by their names. qos: the highest QoS of the messages."""
+        """Read retained messages by topic names, several in one SUBSCRIBE. qos: their highest QoS.
+        """
         for names in _groups(topics, min(_NAMES_BYTES, self._far.most // 2)):
             await self._subscribe(names, qos)
             await self._silent()

@@ -7,13 +7,13 @@ A broker that shuts down closes connections too, whatever the message. So after 
 every message in flight is a suspect, and suspects are tried alone:
 
   in flight when a connection closed  → suspect, with one close
-  next connection                     → holds for a while without any message; a close now is no
-                                        message's fault
+  next connection                     → stays open for a while without any message; a close now is
+                                        no message's fault
   then one suspect after the other → acknowledged: no longer a suspect → closed while it alone was
   in flight: one more close
   `TIMES` closes                      → guilty
 
-A close long after several messages were sent makes them suspects, and adds nothing to earlier
+A close long after several messages were sent makes new suspects, and adds no close to earlier
 suspects. Many brokers process a QoS 2 message at its PUBREL, so a PUBREL is a suspect of its own
 (`Release`). Filters that are subscribed to are tried in the same way. The caller sends suspects
 alone, never sends guilty ones, and sends nothing else while `tries_suspects`.
@@ -25,13 +25,14 @@ from dataclasses import dataclass
 TIMES = 3
 """Number of closes that make a message guilty."""
 HOLD_S = 1.0
-"""Time that a connection has to hold before a suspect is sent."""
+"""Seconds that a connection must stay open before a suspect is sent."""
 ANSWER_S = 3.0
-"""Time to wait for the answer to a request while suspects are tried."""
+"""Seconds to wait for the answer to a request while suspects are tried."""
 SOON_S = 15.0
-"""Time after which a close no longer tells which of several messages is at fault."""
+"""Seconds after a message, beyond which a close does not show which of several messages caused it.
+"""
 SLOWEST = 1_000
-"""Speed of the slowest line in bytes per second: a long message takes longer to arrive."""
+"""Assumed speed of the slowest line, in bytes per second. It extends SOON_S for long messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Suspects:
         self._closes: dict[Hashable, int] = {}
         """Number of closes by suspect."""
         self._in_flight: dict[Hashable, float] = {}
-        """Keys sent on this connection and not answered, each with the time until which a close
-        counts as caused by it.
+        """Keys sent on this connection and not answered. Value: the time until which a close counts
+        as caused by the key.
         """
         self.in_a_row = 0
         """Number of guilty keys since the last acknowledged message."""
@@ -98,6 +99,6 @@ class Suspects:
                     self._closes[key] = self._closes.get(key, 0) + 1
 
     def keep(self, keys: Iterable[Hashable]) -> None:
-        """Forget every suspect outside `keys`, because it is not sent again."""
+        """Forget every suspect outside `keys`, because such a suspect is not sent again."""
         kept = set(keys)
         self._closes = {key: closes for key, closes in self._closes.items() if key in kept}

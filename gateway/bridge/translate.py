@@ -38,8 +38,9 @@ NO_MARK = "a bridge that leaves no mark"
 
 
 def crosses(section: BridgeSection, topic: str) -> bool:
-    """Whether messages of a topic cross a bridge. The list of devices is each gateway's own: if it
-    has the same topic at the other broker, it crosses only if the configuration names it.
+    """Whether messages of a topic cross a bridge. Each gateway has its own list of devices. If the
+    list would have the same topic at the other broker, it crosses only if the configuration names
+    that topic.
     """
     return topic != DEVICES_TOPIC or bool(section.prefix) or topic in (*section.up, *section.down)
 

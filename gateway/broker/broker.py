@@ -5,9 +5,9 @@ In: connections (`enter`), whose bytes arrive through `dispatch.py`; the time (`
 that a commit is on disk (`on_disk`). Out: `dirty`, the connections that have bytes to write or want
 to close; and `seal()`, the next commit.
 
-The caller sets `now` (seconds on the time axis, `gateway/runtime/clock.py`) before each call. It
-writes dirty connections at the end of each turn of the event loop. It seals whenever the disk is
-free and something is urgent.
+The caller sets `now` (seconds on the time axis, `gateway/runtime/clock.py`) before each call. The
+caller writes dirty connections at the end of each turn of the event loop, and seals a commit
+whenever the disk is free and the changes are urgent.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Broker(Core):
         self.dirty: list[Attached] = []
         """Connections to write to."""
         self.questions: list[Ask] = []
-        """CONNECTs whose check runs elsewhere (`dispatch.answered`)."""
+        """CONNECTs whose check runs off the event loop (`dispatch.answered`)."""
         self.partial = 0
         """Bytes of incomplete packets."""
         self.partial_nameless = 0
@@ -254,8 +254,8 @@ class Broker(Core):
                 effects.waiting = False
 
     def _publish_will(self, client: str) -> None:
-        """Publish the due will of a client that is gone. If it is refused for now, or its check
-        raises an exception, it is tried again later.
+        """Publish the due will of a disconnected client. If the will is refused for now, or its
+        check raises an exception, the will is tried again later.
         """
         session = self.effects.wills.pop(client)
         will = self.wills.get(client)
@@ -343,7 +343,7 @@ class Broker(Core):
     # -- retained messages
 
     def feed(self, session: Session) -> None:
-        """Note that a session may have room for retained messages that it waits for."""
+        """Note that a session may have room for the retained messages of its `feed`."""
         if session.feed is not None:
             self.feeding[session] = None
 
@@ -358,7 +358,7 @@ class Broker(Core):
             return False
 
     def go_on(self) -> None:
-        """Do some of the work that is too much for one turn (`feeding`, and effects)."""
+        """Do some of the work that is too long for one turn (`feeding`, and effects)."""
         for session in list(islice(self.feeding, _FEEDS)):
             del self.feeding[session]
             if not session.ended and self._feed(session):
@@ -376,7 +376,7 @@ class Broker(Core):
 
     @property
     def idle_work(self) -> bool:
-        """Whether anything is unwritten. Called when no client waits for a commit."""
+        """Whether anything is to be written to the store, although no client waits for a commit."""
         return not self.changes.empty or self.needed_rows.unwritten_deletions > 0
 
     def seal(self, sweep: bool = False) -> Commit:
@@ -403,7 +403,7 @@ class Broker(Core):
         return commit
 
     def on_disk(self, number: int) -> int:
-        """Release what waited for this commit. Return the number of waiting connections."""
+        """Release packets and calls that wait for a commit. Return how many connections waited."""
         self.committed = number
         self.statistics.commits += 1
         waiting = self.waits.uncommitted.pop(number, ())
@@ -427,8 +427,8 @@ class Broker(Core):
         return clients
 
     def spool_is_safe(self, row: int) -> int:
-        """Release what waited for spool rows up to `row` to be on two disks or landed.
-        Return the number of connections that waited.
+        """Release acknowledgements that wait for spool rows up to `row`, which are now on two disks
+        or landed. Return the number of connections that waited.
         """
         self.neighbours.is_safe(row)
         return self._release_copied()
@@ -457,8 +457,8 @@ class Broker(Core):
         self.settle()
 
     def take_unread(self, order: Order, error: Exception) -> bool:
-        """Handle an order whose read failed: the session ends. Return False if no session is
-        affected, because it has ended before.
+        """Handle an order that the store could not read: the session ends. Return False for the
+        queue of a session that has ended already, whose `Collect` affects no client.
         """
         session = self.by_id.get(order.session)
         if isinstance(order, Collect):

@@ -1,8 +1,8 @@
 """Open changes: the contents of the next commit.
 
 In: changes that the flows made in one or more event-loop turns. Out: a `Commit`, plain rows for the
-store, made at once when the writer is free. A message that arrives and is delivered in between
-leaves no row, and a value that changes ten times is written once. This saves writes on an SD card.
+store, made when the writer is free. A message that arrives and is delivered between two commits
+leaves no row, and a value that changes ten times is written once, which saves an SD card.
 
 Rules: changes are sealed in order, and a commit holds whole changes only, so everything that one
 packet caused is in one transaction. A packet that must wait for the disk waits for the commit's
@@ -106,7 +106,7 @@ class Changes:
         self.spool: list[SpoolRow] = []
         self.neighbours: NeighbourRows | None = None
         self.origins: Notes = {}
-        """Rows about origins of clients. They alone cause no commit."""
+        """Rows about origins of clients. These rows alone cause no commit."""
         self.aside: dict[int, AsideRow | None] = {}
         """Rows of messages that are set aside, by number; None deletes a row."""
 

@@ -4,8 +4,8 @@ In: packets to send, incomplete packets to keep, and `lost(reason)`. Out: `take(
 write now; `closing`, set when they are the last ones.
 
 A packet that must wait for a commit holds back all later packets, so each connection has one order
-of packets. Only acknowledgements that wait for a second disk are ordered separately, since that may
-take hours. `dispatch.py` parses the client's bytes.
+of packets. Only acknowledgements that wait for a second disk are ordered separately, since such a
+wait may take hours. `dispatch.py` parses the client's bytes.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from gateway.system.usage import origin
 _SMALL = 4096
 """Number of bytes of an incomplete packet that a connection may always keep."""
 _NAMES = 8
-"""Divisor: topic names behind aliases may take this fraction of the memory of queues."""
+"""Divisor: topic names with an alias may take this fraction of the memory of queues."""
 _ALIAS_BYTES = 256
 """Overhead of an alias in addition to its name, in bytes."""
 _NAMELESS = 8
-"""Divisor: the part of the memory for incomplete packets before an accepted CONNECT."""
+"""Divisor: the part of the memory for incomplete packets that `Core.nameless` may take."""
 
 
 class _Held:
@@ -165,7 +165,7 @@ class Connection:
         self.pinged = 0
         """Number of PINGREQ packets in `stream` that were answered already."""
         self.pause: Pause | None = None
-        """State of a client with a publication that was refused for now. None otherwise."""
+        """The pause of a client whose publication was refused for now; None for other clients."""
         self.names = 0
         """Bytes of topic aliases, the client's and the broker's."""
         self.aliases_limit = limits.topic_aliases
@@ -174,7 +174,7 @@ class Connection:
         self.alias_bytes = 0
         """Bytes of the names in `aliases`."""
         self.sequence = peer.device.next_sequence if peer.device else 0
-        """Sequence of a device's last publication, or of its next one."""
+        """Sequence of a device's last publication, or before its first, of the next publication."""
 
         # bytes out
         self.out: list[Piece] = []
@@ -315,7 +315,7 @@ class Connection:
         return shape if len(shape[0]) + len(shape[1]) <= room else None
 
     def resume_sending(self) -> None:
-        """Continue after the link accepts bytes again."""
+        """Continue to send, because the link accepts bytes again."""
         self.full = self.size > self.broker.limits.outgoing_bytes
         if self.session is not None:
             self.session.send_flow.pump()
@@ -375,8 +375,8 @@ class Connection:
         return self.broker.acl
 
     def remember(self, wire: bytes) -> bool:
-        """Count a name behind a topic alias. Return False if aliases take too much memory. Each
-        connection may always keep a few names.
+        """Count the memory of a topic name with an alias. Return False if aliases take too much
+        memory. Each connection may always keep a few names.
         """
         broker, size = self.broker, _ALIAS_BYTES + len(wire)
         if (
@@ -389,7 +389,7 @@ class Connection:
         return True
 
     def forget(self, wire: bytes) -> None:
-        """Uncount a name that is no longer behind an alias."""
+        """Subtract the memory of a topic name that no longer has an alias."""
         self.names -= _ALIAS_BYTES + len(wire)
         self.broker.names -= _ALIAS_BYTES + len(wire)
 
@@ -483,8 +483,8 @@ class Connection:
         self.out.clear()
 
     def end(self, reason: str, will: bool) -> None:
-        """Leave the session. Packets that wait for a commit are dropped with the connection. They
-        are not acknowledged.
+        """Leave the session. Packets that wait for a commit are dropped, so the publications that
+        they acknowledge count as unacknowledged. will: whether to publish the client's will.
         """
         broker = self.broker
         with broker.step:

@@ -76,9 +76,9 @@ class Core(Ledger):
         self.wills: dict[str, StoredWill] = {}
         """Wills of disconnected clients."""
         self.will_use = Shared()
-        """Bytes of wills, including those of connected clients."""
+        """Bytes of all wills by origin, including wills of connected clients."""
         self.attached = Shared()
-        """Number of connected clients of origins."""
+        """Number of connected clients, by origin."""
         self.effects = Effects()
         """Effects that `Broker.settle` carries out."""
         self.turn_is_over: Callable[[], bool] = lambda: False
@@ -88,9 +88,9 @@ class Core(Ledger):
         """The peer gateways."""
         self._next_session = state.next_session
         self.disk_lack = ""
-        """Reason for which the disk accepts no messages; empty while the disk accepts them."""
+        """Reason why the disk accepts no messages; empty while the disk accepts messages."""
         self.disk_room = sys.maxsize
-        """Largest size of messages in the open changes. Further publications are refused."""
+        """Largest size in bytes of messages in the open changes; beyond it, they are refused."""
 
     def is_board(self, client: str) -> bool:
         """Whether a client without a user is a board: registered, or on a link of boards."""
@@ -110,7 +110,7 @@ class Core(Ledger):
         return self._next_session - 1
 
     def give(self, session: Session, origin: str) -> None:
-        """Count a new session for its user and for an origin."""
+        """Count a new session in the totals of its user and of its origin. A board has neither."""
         if not session.incarnation:
             session.account = self.accounts.of(session.user)
             session.account.sessions += 1
@@ -119,11 +119,11 @@ class Core(Ledger):
                 found.sessions += 1
 
     def lacks_room(self, size: int) -> str:
-        """Return why the disk cannot accept this many more bytes, in words, or ""."""
+        """Return the reason why the disk cannot accept `size` more bytes, "" if it can."""
         return self.disk_lack or FULL.reason * (self.changes.bytes + size > self.disk_room)
 
     def must_wait(self, commit: int) -> bool:
-        """Whether a commit still has to reach a second disk, where required."""
+        """Whether a commit must be on a second disk, and is not there yet."""
         return self.neighbours.lacks(commit)
 
     @property
@@ -133,10 +133,10 @@ class Core(Ledger):
 
     @property
     def monotonic(self) -> int:
-        """µs since the gateway started."""
+        """Time since the gateway started, in µs."""
         return int((self.now - self.started) * 1_000_000)
 
     @property
     def utc(self) -> int | None:
-        """µs since 1970, None while the clock is not known."""
+        """Present time in µs since 1970 (UTC), None while the clock is not known."""
         return None if self.utc_start is None else self.utc_start + self.monotonic

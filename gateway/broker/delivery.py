@@ -15,13 +15,13 @@ PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
 """Largest number of rows, and of bytes, that one read takes from a queue in the store."""
 MOST_PENDING = 4 * PAGE_ROWS
-"""Largest number of messages that a connected session keeps in memory in addition to those in
-flight. Their size is at most `PAGE_BYTES`. The rest of its queue stays in the store. The value
-leaves room for a thousand devices that publish at once.
+"""Largest number of messages, of `PAGE_BYTES` at most, that a connected session keeps in memory in
+addition to the messages in flight. The rest of its queue stays in the store. The value leaves room
+for a thousand devices that publish at once.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""Number of unneeded rows from which on they are deleted even if the disk is busy."""
+"""Number of unneeded message rows at which they are deleted even if the disk is busy."""
 
 
 class Delivery:
@@ -129,7 +129,7 @@ Order = Load | Collect
 
 
 class Undelivered(NamedTuple):
-    """Messages that a shared subscription's subscriber did not get before its session ended."""
+    """Messages of a shared subscription that a subscriber did not get before its session ended."""
 
     run: PublishRun
     qos: int
@@ -138,7 +138,7 @@ class Undelivered(NamedTuple):
     skip: int
     """Index in the run of the first message."""
     number: int
-    """Number of the messages."""
+    """Number of messages, from `skip` on."""
 
 
 class NeededRows:
@@ -192,14 +192,14 @@ class NeededRows:
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """Uncount a queue row that refers to a run."""
+        """Remove a reference of a queue row to a run; see `release`."""
         if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False
 
     def release(self, message: int, written: bool = True) -> bool:
-        """Uncount a reference to a message. Return True if it was the last one. written: whether
-        there is a row with this id.
+        """Remove a reference to a message. Return True if it was the last reference. written:
+        whether the store has a row with this id, which is then deleted or overwritten.
         """
         count = self._references.pop(message, 1)
         if count > 2:
@@ -209,9 +209,9 @@ class NeededRows:
         return count == 1
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return the queue rows and the message rows to delete with the changes that are sealed. A
-        queue row is deleted together with the `flow` row that no longer mentions its messages. So a
-        start can tell a finished delivery from a damaged `flow`.
+        """Return the queue rows and the message rows to delete with the sealed changes. One commit
+        deletes a queue row and writes the `flow` row without its messages. So a start can
+        distinguish a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
         self.reused.clear()
@@ -252,7 +252,7 @@ class Outgoing:
     def __init__(self, connection: Receiver, most: int) -> None:
         self.connection = connection
         self._most = most
-        """Bytes that may wait for the client until the connection is full."""
+        """Bytes that may wait for the client before the connection counts as full."""
         self._packets: list[Piece] = []
         self._size = 0
         self._commit = 0

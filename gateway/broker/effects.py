@@ -43,7 +43,7 @@ class Effects:
         self.leaves: dict[Session, None] = {}
         """Sessions that have ended with their connections."""
         self.over_limit = False
-        """Whether all queues together hold more than they may."""
+        """Whether all queues together exceed their bound in bytes."""
 
     def fault(self, connection: Attached) -> None:
         """Note that a call for a connection has raised an exception."""

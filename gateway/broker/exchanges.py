@@ -37,7 +37,7 @@ from gateway.system.usage import Account
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
-"""Largest number of bytes of the names behind a client's topic aliases."""
+"""Largest number of bytes of the topic names that one client's aliases stand for."""
 _ENDS = "; its connection ends, and nothing is read from the client for 1 to 30 s"
 _TOO_FAST = (
     "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
@@ -193,7 +193,7 @@ def _take_again(connection: Connection, session: Session, run: PublishRun) -> No
 def _note_publication(
     connection: Connection, device: str, run: PublishRun, reason: ReasonCode | None
 ) -> None:
-    """Tell the access rules what a board has published, and why it was refused, if it was."""
+    """Report a board's publication to the access rules, with the reason of a refusal."""
     broker, note_publication = connection.broker, connection.policy.access.note_publication
     for payload in run.payloads():
         note_publication(device, run.topic.name, payload, reason, broker.monotonic, broker.utc)
@@ -421,8 +421,8 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
 
 
 def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
-    """Answer a PUBREL for an identifier that is unknown here, after the peer gateways have replied.
-    elsewhere: whether one of them has released it, on its disk.
+    """Answer a PUBREL for an identifier that is unknown to this gateway, after the peer gateways
+    have replied. elsewhere: whether a peer gateway has released the identifier, on its disk.
     """
     if connection.state is State.OPEN:
         connection.answer(Pubcomp(identifier, _found(elsewhere)))

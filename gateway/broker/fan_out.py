@@ -145,7 +145,7 @@ def _retained_size(run: PublishRun, topic: RoutedTopic) -> int:
 
 
 def _account(core: Core, run: PublishRun) -> Account | None:
-    """Return the account of a publication, None for a board's."""
+    """Return the account of the user who published a run, None for a board."""
     if run.publisher is None:  # a will whose session has ended
         return core.accounts.of(None)
     return run.publisher.account
@@ -209,8 +209,8 @@ def publish(
 
 
 def distribute(core: Core, share: Share, messages: Undelivered, commit: int) -> None:
-    """Distribute messages to the subscribers of a shared subscription. If none has room, the queues
-    of those next in turn overflow.
+    """Distribute messages to the subscribers of a shared subscription. If no subscriber has room,
+    the queues of the subscribers next in turn overflow.
     """
     _overflow(core, share, _distribute(core, share, messages, commit), commit)
 
@@ -317,7 +317,7 @@ def _give(
 
 def redistribute(core: Core, messages: Undelivered) -> None:
     """Give messages of an ended session to the other subscribers of a shared subscription, as far
-    as they have room. This makes no queue overflow.
+    as they have room. No queue overflows: messages without room are dropped and counted.
     """
     share = core.router.share(messages.share)
     if share is None:
@@ -373,7 +373,7 @@ def feed_retained(core: Core, session: Session) -> bool:
 
 
 _PAGE_BYTES = 262_144
-"""Largest number of bytes of retained messages for one session in one step."""
+"""Largest number of bytes of retained messages that one session gets in one step."""
 
 
 def _has_room_for_retained(core: Core, session: Session, size: int) -> bool:
@@ -418,7 +418,7 @@ def deliver(
     share: str = "",
 ) -> None:
     """Send or queue messages for one session. flags: QoS << 1 | RETAIN. share: filter of the shared
-    subscription that they match, or empty.
+    subscription that the messages match, or empty.
     """
     send_flow = session.send_flow
     qos, connection = flags >> 1, session.connection

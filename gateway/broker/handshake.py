@@ -9,7 +9,7 @@ incarnation has lost its memory and gets a new session, because new publications
 identifiers would count as duplicates.
 
 A session belongs to the user that began it, a device's session to the device. An anonymous session
-ends when a user asks for its identifier: its messages were for another client.
+ends when a user connects with its client identifier: its messages were for another client.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def connect(connection: Connection, packet: Connect) -> None:
 
 
 def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> None:
-    """Give a known client its session. Raises ProtocolError if it cannot have one. asked: whether
-    the peer gateways have answered the session lookup (`neighbours.py`).
+    """Give an authenticated client its session. Raises ProtocolError if the session is refused.
+    asked: whether the peer gateways have answered the session lookup (`neighbours.py`).
     """
     broker, device = connection.broker, connection.peer.device
     properties = packet.properties or {}
@@ -177,7 +177,7 @@ def _check_user(connection: Connection, wanted: str) -> None:
 
 
 def _origin(connection: Connection) -> str:
-    """Return the name of a client's origin, "" for one that has no address on a network."""
+    """Return the name of a client's origin, "" for a client without an address on a network."""
     user, address = connection.user, connection.peer.address
     if connection.peer.device is not None or ":" not in address:
         return ""

@@ -1,4 +1,4 @@
-"""The reason why a publication is not accepted, and the bound behind it.
+"""The reason why a publication is not accepted, and the bound that was reached.
 
 In: a reason code, and for 0x97 (Quota exceeded) the bound that was reached. Out: the text for the
 client and the log, and the label of the metrics.
@@ -43,8 +43,8 @@ _BOUNDS = {
     Bound.IDENTIFIERS: ("too many messages wait for their PUBREL", True),  # clients send PUBREL
     Bound.RETAINED: ("the retained messages have no room", False),  # until a client clears one
 }
-"""All bounds: text, and whether there will be room again. The comments give the reasons; README.md
-has the table for users.
+"""Text of each bound, and whether there will be room again. The comments name the event that makes
+room, or the remedy. README.md has the table for users.
 """
 
 

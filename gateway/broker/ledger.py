@@ -26,7 +26,7 @@ class Statistics:
     """Counters of the broker."""
 
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
-    """PUBLISH packets by QoS; the same holds for `sent`."""
+    """Number of PUBLISH packets received, by QoS; `sent` has those sent, by QoS."""
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])
     bytes_received: int = 0
     bytes_sent: int = 0
@@ -47,7 +47,7 @@ class Statistics:
     overflowed: int = 0
     """Messages that were dropped from full queues."""
     vanished: int = 0
-    """Messages that queues have lost in the store, since the start."""
+    """Messages of queues whose rows were missing or damaged in the store."""
     quota_pauses: int = 0
     """Pauses in reading from a client because its user published too much."""
     commits: int = 0
@@ -131,7 +131,7 @@ class Holder(Protocol):
 
 
 class CommitWaits:
-    """Connections and calls that wait for commits, by commit number. Commits reach the disk in the
+    """Connections and calls that wait for commits, by commit number. Commits get to the disk in the
     order of their numbers, without a gap.
     """
 
@@ -156,7 +156,7 @@ class Ledger:
         self.queued = 0
         """Bytes in all queues."""
         self.to_drop = 0
-        """Bytes in `queued` that queues drop as soon as they are read from the store."""
+        """Bytes in `queued` of messages that are dropped as soon as the store returns them."""
         self.received = 0
         """Identifiers between PUBLISH and PUBREL, of all sessions."""
         self.changes = Changes(1)
@@ -167,7 +167,7 @@ class Ledger:
         self.orders: list[Order] = []
         """Orders for the store."""
         self.to_send: list[Sender] = []
-        """Queues to send at the end of the turn, each in one piece."""
+        """Queues with messages to send at the end of the turn."""
         self.waits = CommitWaits()
         """Connections and calls that wait for commits."""
 
@@ -182,8 +182,8 @@ class Ledger:
                 self._fail(flow, error, before)
 
     def serve(self, flow: Sender, call: Callable[[], None]) -> None:
-        """Call a function for one queue. An exception that leaves shared state whole ends the
-        connection of the queue's receiver.
+        """Call a function for one queue. If it raises an exception that leaves shared state whole,
+        the connection of the queue's receiver ends.
         """
         before = self.step.unfinished
         try:
@@ -196,7 +196,7 @@ class Ledger:
             raise error
 
     def when_on_disk(self, commit: int, call: Callable[[], None]) -> None:
-        """Call a function when a commit is on disk; at once if it is."""
+        """Call a function when a commit is on disk, or at once if the commit is on disk already."""
         if commit <= self.committed:
             call()
         else:

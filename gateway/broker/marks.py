@@ -6,8 +6,8 @@ duplicate, and rows for the commit that brings the publication to disk. A window
 restarts and Clean Start. So a board's PUBREL needs no commit: the PUBLISH already committed what
 PUBCOMP confirms.
 
-A window is always right about a sequence that it contains, but it may lack some. If a sequence is
-in the window, its publication is acknowledged without being stored again, so a window is written in
+A window contains only sequences that were accepted, but it may lack some. If a sequence is in the
+window, its publication is acknowledged without being stored again, so a window is written in
 the same commit as its publications, or later. If a sequence is not in the window, its publication
 is stored again under the same identity, and the table at the centre drops the duplicate. So a
 window may be outdated or lost without harm.
@@ -79,8 +79,8 @@ class Mark:
             self._window |= 1 << (-ahead - 1)
 
     def greeted(self, next_sequence: int) -> None:
-        """Set the board's next sequence. It completes the packet identifiers between PUBLISH and
-        PUBREL that an older version stored without their high halves.
+        """Add the packet identifiers between PUBLISH and PUBREL that an older version stored
+        without their high halves. next_sequence: the board's next sequence.
         """
         for identifier in unpack_set(self._kept):
             sequence = sequence_of(identifier, next_sequence)

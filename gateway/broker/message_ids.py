@@ -1,9 +1,9 @@
-"""Packet identifiers and the message numbers behind them.
+"""Packet identifiers, and the message numbers that they follow from.
 
 A session numbers its outgoing QoS 1 and 2 messages 1, 2, 3, … without end; the packet identifier is
 that number folded into 1…65535. So an identifier needs no record: it follows from the queue
-position, before and after a power cut. A device on a reliable link does the same in the other
-direction: the low 16 bits of its 32-bit sequence are the packet identifier
+position, before and after a power cut. Identifiers of a device on a reliable link also follow from
+its numbers: the low 16 bits of its 32-bit sequence are the packet identifier
 (`gateway/links/FORMAT.md`).
 """
 

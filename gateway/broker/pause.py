@@ -1,7 +1,7 @@
 """The pause of one connection whose client was refused (`pauses.py` has the rules and the times).
 
-In: publications that arrive within the pause. Out: the same, once it is over; and whether the
-client is not read, and until when.
+In: publications that arrive within the pause. Out: the same publications once the pause is over,
+and until when the gateway does not read from the client.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PART = 8
 _RUN_BYTES = 512
 """Overhead of a run in memory, in bytes."""
 _LOOK_S = 1.0
-"""Seconds between two checks whether the peer gateway with the second disk still answers, while the
-last acknowledgement before the end waits.
+"""Seconds between two checks whether the peer gateway with the second disk still answers, while a
+connection waits for the last acknowledgement before its end.
 """
 _OF_THE_SPOOL = (Bound.SPOOL, Bound.SECOND_DISK, Bound.DISK)
 """Bounds that have room again if any publication for the spool is accepted."""
@@ -107,7 +107,7 @@ class Pause:
 
     @property
     def stops_reading(self) -> bool:
-        """Whether reading stops until the pause is over: too much is postponed, or waits next."""
+        """Whether reading stops until the pause is over: too many bytes, or a packet too large."""
         broker = self._broker
         return broker.now < self.until and (
             self.reason == ReasonCode.PACKET_TOO_LARGE
@@ -125,7 +125,7 @@ class Pause:
         return self.until if self.put_off or self.farewell or self.stops_reading else None
 
     def took(self, run: PublishRun) -> bool:
-        """Note that a publication was accepted. Return True if the pause is over with that."""
+        """Note that a publication was accepted. Return True if this ends the pause."""
         record, topic = self.record, run.topic
         if record is None or not (
             topic.name == record.topic or (topic.spooled and record.bound in _OF_THE_SPOOL)

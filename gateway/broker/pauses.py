@@ -4,10 +4,10 @@ In: a client that was refused, with the bound; a client whose publication was ac
 time until which publications of a client wait.
 
 Rules: the first pause is FIRST_S long. Each further refusal doubles the pause, up to LONGEST_S. If
-the client reconnects within the pause, the time until then does not count, up to AWAY_S: paho and
+the client reconnects within the pause, up to AWAY_S before the reconnect do not count: paho and
 mqtt.js wait a second before they reconnect. A refusal within a running pause changes nothing. If a
-publication that needs the same bound is accepted, the doubling ends. A pause that ended KEPT_S ago
-is forgotten.
+publication that needs the same bound is accepted, the next pause is FIRST_S long again. A pause
+that ended KEPT_S ago is forgotten.
 
 All clients without an identifier of one user at one address share a record (`pause.py`). The
 least recently used of MOST records is deleted, and its client begins again with FIRST_S.
@@ -36,7 +36,7 @@ class Record:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """Length of the last pause."""
+        """Length of the last pause, in seconds."""
         self.until = float("-inf")
         """The end of the last pause, on the time axis."""
         self.bound: Bound | None = None
@@ -80,7 +80,7 @@ class Pauses:
         return record
 
     def forget(self, key: int) -> None:
-        """End the doubling, because a publication of the client was accepted."""
+        """Delete a client's record, because its publication was accepted."""
         self._records.pop(key, None)
 
     def waiting(self, now: float) -> Counter[Bound | None]:

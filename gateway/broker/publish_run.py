@@ -4,8 +4,8 @@ and payload.
 In: a run of PUBLISH packets from the receive buffer, a decoded PUBLISH, or a row of the store. Out:
 the PUBLISH packets for a receiver of any version, QoS and options.
 
-Most runs hold one publication. Runs of a busy publisher hold dozens. Checks, routing, storage and
-encoding then take one step per run instead of one per publication, which is fast enough in Python.
+Most runs contain one publication. A run of a busy publisher contains dozens. Checks, routing,
+storage and encoding take one step per run, not one per publication, which makes Python fast enough.
 """
 
 from collections.abc import Sequence
@@ -40,11 +40,11 @@ class Publisher(Protocol):
 
     @property
     def account(self) -> Account | None:
-        """Account of the session; None for a board's."""
+        """Account of the session; None for the session of a board."""
 
     @property
     def origin(self) -> Origin | None:
-        """Origin of the session; None for a board's and for the gateway's own."""
+        """Origin of the session; None for the session of a board or of the gateway itself."""
 
     @property
     def foreign(self) -> bool:

@@ -13,13 +13,13 @@ unless the session keeps QoS 0 and drops the oldest. For QoS 1 and 2, the config
   refuse the publisher   0x97 for the publisher, before its message has any effect
 
 If the front of the queue is only in the store, it is read first. In the meantime the queue may
-exceed its bound by an eighth, or by a page if that is larger. If that is full, too, a queue with
-"drop the oldest" drops the new messages, and any other queue ends.
+exceed its bound by an eighth, or by a page if a page is larger. Beyond that, a queue with "drop the
+oldest" drops the new messages, and the session of any other queue ends.
 
 When all queues together are full, the longest ones drop messages until a 32nd of the bound is
 free: a slow consumer harms only itself. A queue whose messages are only in the store notes the
-excess and drops it once it is read. Publishers are refused while all queues exceed their bound by
-an eighth.
+excess, and drops these messages once they are read. Publishers are refused while all queues
+together exceed their bound by an eighth.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _GRACE = 8
 """Divisor: the fraction by which a bound may be exceeded while the store is read."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
-"""Divisor: the fraction of the bound of all queues that is freed at a time, because finding the
-longest queues takes time.
+"""Divisor: the fraction of the bound of all queues that is freed at a time. It is large, because
+finding the longest queues takes time.
 """
 
 
@@ -94,8 +94,8 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
     """Return how many messages of a run, at least one, `make_room` can judge in one step with the
-    same result as one by one. Such a group has room, or gets room from the oldest messages, or (at
-    QoS 0) is dropped as a whole.
+    same result as one by one. These messages have room, or get room from the oldest messages, or
+    (at QoS 0) are all dropped.
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
@@ -174,7 +174,7 @@ def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = 
 
 
 def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, int]:
-    """Return the bounds of a queue: messages, bytes. grace: whether its front is being read."""
+    """Return the bounds of a queue: messages, bytes. grace: higher, while its front is read."""
     queueing, limits = session.queueing, core.limits
     messages = queueing.messages or limits.queue_messages
     most = queueing.bytes or limits.queue_bytes
@@ -185,7 +185,7 @@ def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, i
 
 
 def bound_key(core: Core, session: Session, count: int, size: int) -> str:
-    """Return the key of the bound that a queue exceeds if this much is added."""
+    """Return the key of the bound that `count` more messages of `size` bytes would exceed."""
     send_flow, (messages, most) = session.send_flow, bounds(core, session)
     if send_flow.messages + count > messages:
         return queue_key(session.client, session.queueing, "messages", messages)
@@ -209,8 +209,8 @@ def _drop_expired(core: Core, session: Session) -> bool:
 
 
 def _oldest(core: Core, session: Session) -> int | None:
-    """Return the index in memory of the message that is dropped first, or None if there is none or
-    it must be read. A notice is dropped only if too many notices come before other messages.
+    """Return the index in `pending` of the delivery that is dropped first, None if it is not in
+    memory. A notice is dropped only if too many notices come before other messages.
     """
     send_flow = session.send_flow
     if not send_flow.pending or not send_flow.pending[0].notice:
@@ -223,7 +223,7 @@ def _oldest(core: Core, session: Session) -> int | None:
 
 
 def _drop_until_fits(core: Core, session: Session, count: int, size: int) -> None:
-    """Drop the oldest messages until this much fits, or until no more can be dropped."""
+    """Drop the oldest messages until `count` messages of `size` bytes fit, as far as possible."""
     send_flow, (messages, most) = session.send_flow, bounds(core, session)
     while _over(core, session, count, size) and _drop_oldest(
         core,
@@ -238,8 +238,8 @@ def _drop_until_fits(core: Core, session: Session, count: int, size: int) -> Non
 def _drop_oldest(
     core: Core, session: Session, messages: int, size: int, bound: str = _ALL_QUEUES
 ) -> int:
-    """Drop messages to make this much room, or the rest of the oldest delivery if that is less.
-    Return the number of dropped messages. bound: the key of the bound, for the log.
+    """Drop unsent messages of the oldest delivery, until `messages` messages and `size` bytes are
+    freed or none is left. Return the number dropped. bound: the key of the bound, for the log.
     """
     send_flow, at = session.send_flow, _oldest(core, session)
     dropped = 0
@@ -264,8 +264,8 @@ def _end(core: Core, session: Session, text: str) -> None:
 
 
 def trim(core: Core, session: Session) -> None:
-    """Shorten a queue whose front has been read from the store. Drop expired messages, the bytes
-    noted in `to_drop`, and the excess if it drops the oldest, a tenth more from a long queue.
+    """Shorten a queue whose front has been read from the store. Drop expired messages and the bytes
+    noted in `to_drop`. A queue with "drop the oldest" drops its excess, a long one a tenth more.
     """
     send_flow = session.send_flow
     _drop_expired(core, session)
@@ -282,7 +282,7 @@ def trim(core: Core, session: Session) -> None:
 
 
 def shorten_longest_queues(core: Core) -> None:
-    """Let the longest queues drop the excess over the bound of all queues."""
+    """Let the longest queues drop messages, until all queues together are within their bound."""
     most = core.limits.memory_bytes
     if core.queued - core.to_drop <= most:
         return

@@ -2,11 +2,11 @@
 
 In: notices that a queue has room for more of its tail, or that a session with a tail ends. Out:
 orders for the caller of the core, which reads the store and returns the rows. A session of an
-absent client holds no messages in memory. A session of a connected client holds about a page in
-addition to those in flight.
+absent client has no messages in memory. A session of a connected client has about a page of
+messages in memory, in addition to the messages in flight.
 
-Rules: an order is carried out after every commit sealed before it and before every commit sealed
-after it. Rows that are not committed yet are not found, and are asked for again after the next
+Rules: an order is carried out after every commit that was sealed before the order, and before every
+later commit. Rows that are not committed yet are not found, and are read again after the next
 commit. If a row is missing or damaged, the session ends, and its client sees Session Present 0; the
 queue of a bridge or peer gateway continues without that row. The log has a line.
 
@@ -117,9 +117,9 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
 def _take_page(
     core: Core, flow: SendFlow, first: int, deliveries: list[Delivery], after: int
 ) -> bool:
-    """Add a page to a queue, from number `first` to before `after`. The page is empty if the tail
-    is not committed yet; missing numbers are lost for good. Return False if nothing new is in
-    memory.
+    """Add a page to a queue: the numbers from `first` on, below `after`. The page is empty if the
+    tail is not committed yet. A missing number is lost for good. Return False if no message was
+    added.
     """
     flow.asked = False
     if first != flow.tail:
@@ -144,7 +144,7 @@ def _take_behind(flow: SendFlow, number: int) -> None:
 
 
 def is_whole(row: StoredDelivery) -> bool:
-    """Whether the message in a row can be sent. Only then has the store a topic for it."""
+    """Whether the message of a row can be sent. Its topic is None if the store has no message."""
     return row[7] is not None
 
 

@@ -12,7 +12,7 @@
 
 A board that has proved its key has an anti-replay window (`marks.py`). The window knows accepted
 publications by their full sequence, also after a restart or Clean Start, so nothing of the flow is
-stored:
+stored in addition:
 
   PUBLISH, in the window        → PUBREC; nothing is routed
   PUBLISH, not in the window    → add it, route; commit both; then PUBREC
@@ -62,8 +62,8 @@ class ReceiveFlow:
         self._earlier = 0
         """Number of identifiers whose PUBLISH arrived only on an earlier connection."""
         self._bits: bytearray | None = None
-        """The same identifiers as bits, if there are many: a long list would take kilobytes in the
-        store for each message.
+        """The identifiers in `received` as bits, None if they are few. As a list, many identifiers
+        would take kilobytes in the store for each message.
         """
 
     def use_mark(self, mark: Mark | None) -> bool:
@@ -79,7 +79,7 @@ class ReceiveFlow:
         return changes
 
     def suspend(self) -> None:
-        """Prepare for the next connection, after the loss of this one."""
+        """Prepare for the next connection: no PUBLISH counts against Receive Maximum any more."""
         self.received = dict.fromkeys(self.received, False)
         self._earlier = len(self.received)
         self.unacknowledged = 0
@@ -103,7 +103,7 @@ class ReceiveFlow:
         return len(self.received) - self._earlier + self.unacknowledged
 
     def is_duplicate(self, identifiers: tuple[int, ...], sequence: int) -> bool:
-        """Whether one of these publications is a duplicate. sequence: the board's, if any."""
+        """Whether one of these publications is a duplicate. sequence: a board's sequence."""
         mark = self.mark
         if mark is None or mark.is_below(sequence):
             return not self.received.keys().isdisjoint(identifiers) or (
@@ -129,9 +129,9 @@ class ReceiveFlow:
             self._bits[identifier >> 3] |= 1 << (identifier & 7)
 
     def outdate(self, identifier: int) -> None:
-        """Forget identifiers that a device's new publication makes obsolete. identifier: the low
-        half of the new sequence. Obsolete are the same identifier of another sequence, and those
-        too far away for the device's journal.
+        """Forget identifiers that a device's new publication makes obsolete: the same identifier of
+        an older sequence, and identifiers too far away for the device's journal. identifier: the
+        low half of the new sequence.
         """
         old = [
             kept
@@ -150,7 +150,7 @@ class ReceiveFlow:
             self.received[identifier] = True
 
     def release(self, identifiers: tuple[int, ...]) -> list[int]:
-        """Forget identifiers. Return the positions of those that were not kept."""
+        """Forget identifiers. Return the positions in `identifiers` of unknown identifiers."""
         received, bits = self.received, self._bits
         unknown = []
         for position, identifier in enumerate(identifiers):

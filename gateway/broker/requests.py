@@ -6,8 +6,8 @@ durable, the answer leaves after the commit. Retained messages follow as there i
 shared subscription gets none.
 
 A filter that occurs several times in one packet is one subscription, with the options of its last
-entry, and its retained messages come once. One packet may contain as many different filters as a
-session may have.
+entry, and its retained messages are sent once. One packet may contain as many different filters as
+a session may have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BOUNDS = {
     ReasonCode.QUOTA_EXCEEDED: " (limits.subscriptions; limits.memory_bytes for all; the disk)",
     ReasonCode.TOPIC_FILTER_INVALID: " (limits.topic_levels)",
 }
-"""Configuration keys behind a refusal, for the log."""
+"""Configuration keys that cause a refusal, by reason code, for the log."""
 _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 

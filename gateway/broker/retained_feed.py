@@ -5,8 +5,8 @@ far as the session has room. A feed holds names and its position, never messages
 is retained at the time of sending is sent. Each topic is compared once with all filters of the same
 prefix.
 
-Rules: if a filter is subscribed to again before its messages were sent, it counts once. A session
-that reconnects continues at its position; after a power cut of the gateway it begins again.
+Rules: if a filter is subscribed to again before its messages were sent, the filter counts once. A
+session that reconnects continues at its position. After a power cut of the gateway it begins again.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Routing from a Topic Name to the sessions that get its messages.
 
-In: subscriptions, and topic names from PUBLISH packets. Out: `Topic`, which has everything known
-about a name. Its routes are matched once and used until a subscription that may match the name is
-added, changed or removed (`topic.py`).
+In: subscriptions, and topic names from PUBLISH packets. Out: a `Topic` for each name. The routes of
+a topic are matched once and used until a subscription that may match the name is added, changed or
+removed (`topic.py`).
 
-A match visits at most 2^13 + _DEEP_LEVELS levels of filters, whatever the filters are. Each level
-of the name has at most two matching nodes; levels deeper than _FREE_LEVELS below a `+` are counted
-and bounded.
+A match visits at most 2^13 + _DEEP_LEVELS levels of filters, whatever the filters are. At each
+level of the name, the matching nodes at most double. Levels of a filter after a `+` and deeper than
+_FREE_LEVELS are counted and bounded.
 
 Rules: a session gets a message once, however many of its filters match [MQTT-3.3.4-2], at their
 highest QoS, with all their Subscription Identifiers [MQTT-3.3.4-3]; or, if configured, a copy for
@@ -88,7 +88,7 @@ _FREE_LEVELS = 12
 _DEEP_LEVELS = 50_000
 """Largest number of deep levels after a `+` (_FREE_LEVELS) in the filters of all sessions."""
 _LONGEST_KNOWN = 512
-"""Longest name that is remembered, in bytes: longer ones could fill the memory."""
+"""Longest name that is remembered, in bytes, because longer names could fill the memory."""
 
 
 class Route:
@@ -116,7 +116,7 @@ class Route:
         self.no_local = len(local) < len(subscriptions)
         """Whether the session's own messages take another route: `own`."""
         self.own = Route(session, local) if local and self.no_local else None
-        """Route of the session's own messages; None if it gets none of them."""
+        """Route of the session's own messages; None if the session gets none of its own."""
 
 
 class RoutedTopic(Topic):
@@ -206,7 +206,7 @@ class Router:
         self._temporary: RoutedTopic | None = None
         """A topic that is not in `topics`, because its routes are needed only for a moment."""
         self._routes = 0
-        """Number of routes in all topics; each new lookup adds to it."""
+        """Number of routes in all topics; each match adds its routes."""
         self.count = 0
         """Number of subscriptions."""
         self.use = Shared()

@@ -7,13 +7,13 @@
   sent, QoS 2, PUBREC      → released; commit; then PUBREL
   sent, QoS 2, PUBREC≥0x80 → done
   released, PUBCOMP        → done
-  PUBREC, unknown          → PUBREL with 0x92; a released one gets its PUBREL again
+  PUBREC, released         → PUBREL again
+  PUBREC, unknown          → PUBREL with 0x92
   connection lost          → when the session is resumed, messages in flight are sent again, first
                              and in order, with DUP [MQTT-4.4.0-1], and released ones get PUBREL;
                              there is no other reason to send again
-  the gateway dies         → the store may lag behind the line by up to `limits.inflight` messages:
-  no more are sent before a commit. These messages get DUP, too, if the client was connected
-  [MQTT-3.3.1-1]
+  the gateway dies         → up to `limits.inflight` messages may have been sent that are unsent in
+  the store. They get DUP, too, if the client was connected [MQTT-3.3.1-1]
 
 A QoS 2 PUBLISH is sent after the commit that contains it, and so is every message for a peer
 gateway: the number belongs to this message forever. The end of a delivery goes to disk with the
@@ -115,11 +115,11 @@ class SendFlow:
         self.size = 0
         """Bytes of the messages queued or in flight."""
         self.tail = 0
-        """First number that is only in the store, 0 for none."""
+        """First message number that is only in the store, 0 for none."""
         self.tail_expires = 0.0
         """Time at which the first message of the tail expires, on the time axis; 0 if unknown."""
         self.to_drop = 0
-        """Bytes that the queue drops as soon as they are read."""
+        """Bytes of messages that the queue drops as soon as they are read from the store."""
         self.overflowed = 0
         """Messages that were dropped at the queue's bound, since the start."""
         self.asked = False
@@ -127,7 +127,7 @@ class SendFlow:
         self._written_with = 0
         """The commit that contains the last row of the queue."""
         self._free = 0
-        """Messages below this number may be sent without another check (`_usable`)."""
+        """Message number below which messages may be sent without another check (`_usable`)."""
         self._stored = 1
         """Number of the next message to send that is known to be on disk."""
         self.sealed = (0, 1)
@@ -140,8 +140,8 @@ class SendFlow:
         self.pending: deque[Delivery] = deque()
         """Deliveries in memory that are to be sent."""
         self.behind: deque[tuple[int, Delivery]] = deque()
-        """QoS 0 deliveries after messages of the tail, each with the number that it precedes. They
-        are in memory only, for sessions that queue QoS 0."""
+        """QoS 0 deliveries queued after messages of the tail, each with the number of the message
+        that follows. They are in memory only, for sessions that queue QoS 0."""
 
     @property
     def holds_messages(self) -> bool:
@@ -323,15 +323,15 @@ class SendFlow:
         return bound
 
     def fail(self, error: Exception, doing: str) -> bool:
-        """End the receiver's connection after an error. Return False if there is none."""
+        """End the receiver's connection after an error. Return False if it is not connected."""
         connection = self.session.connection
         if connection is not None:
             connection.fail(error, doing)
         return connection is not None
 
     def discard(self, most: int, at: int = 0) -> int:
-        """Drop at most `most` unsent messages of a delivery in memory. Return how many. at: index
-        of the delivery; only notices come before it, and they stay in memory.
+        """Drop at most `most` unsent messages of a delivery in memory. Return the number dropped.
+        at: index of the delivery; only notices come before it, and they stay in memory.
         """
         delivery = self.pending[at]
         count = min(most, delivery.count - delivery.sent)
@@ -347,8 +347,8 @@ class SendFlow:
 
     def _done(self, delivery: Delivery, count: int, released: int = 0) -> None:
         """Finish `count` messages of a delivery, which need no PUBLISH any more. released: the
-        identifier of the last one if it waits for PUBCOMP; deleting the row earlier would write one
-        more page.
+        identifier of the last message if it waits for PUBCOMP: then the delivery's row is deleted
+        after PUBCOMP, which writes one page less.
         """
         run = delivery.run
         size = count * (run.weight + OVERHEAD)
@@ -388,8 +388,8 @@ class SendFlow:
         self, flights: dict[int, Delivery], identifiers: tuple[int, ...], released: bool = False
     ) -> list[int]:
         """Finish messages that need no PUBLISH any more: after PUBACK, or after a PUBREC whose
-        receiver does not want the message [MQTT-4.4.0-2]. flights: those that wait for this answer.
-        released: they wait for PUBCOMP now. Return the identifiers that were in flight.
+        receiver does not want the message [MQTT-4.4.0-2]. flights: messages that wait for such an
+        answer. released: whether PUBCOMP follows. Return the identifiers that were in flight.
         """
         known: list[int] = []
         delivery, count = None, 0
@@ -432,8 +432,8 @@ class SendFlow:
     # -- connection lost, session resumed, session read from the store
 
     def suspend(self) -> None:
-        """Prepare for the next connection, after the loss of this one: messages in flight have to
-        be sent again. Messages that wait for a commit were not sent.
+        """Prepare for the next connection. Messages in flight have to be sent again. Messages that
+        wait for a commit were not sent, and return to the queue.
         """
         least, deliveries = self.flights.suspend(self.ledger.committed)
         self._forget_released()
@@ -443,8 +443,8 @@ class SendFlow:
             self.leave_to_store()
 
     def _take_back(self, number: int, deliveries: list[Delivery]) -> None:
-        """Put messages from this number on back into the queue; none was sent. deliveries: the
-        deliveries that seemed to be in flight, in order.
+        """Put messages from this number on, which were not sent, back into the queue. deliveries:
+        the deliveries that seemed to be in flight, in order.
         """
         for delivery in reversed(dict.fromkeys(deliveries)):
             if delivery.first + delivery.sent > number:
@@ -489,7 +489,7 @@ class SendFlow:
         self.leave()
 
     def leave(self) -> None:
-        """Delete all in memory: the session and its rows have moved to a peer gateway."""
+        """Delete the queue in memory: its rows are deleted, or have moved to a peer gateway."""
         self.ledger.queued -= self.size
         self._pay(self.to_drop)
         self.messages = self.size = self.tail = 0
@@ -500,8 +500,8 @@ class SendFlow:
         self.session = cast(Owner, _ENDED)  # which knows its flow: nothing is left to collect
 
     def _waiting(self) -> list[Delivery]:
-        """Return the deliveries in memory that were not sent. Some of the tail are not in the store
-        yet.
+        """Return the deliveries in memory that were not sent, including new deliveries of the tail
+        that are not in the store yet.
         """
         waiting = [*self.pending, *(item for _, item in self.behind)]
         if self.tail:
@@ -535,7 +535,7 @@ class SendFlow:
         self.tail_expires = float("inf") if expires is None else expires
 
     def refill(self) -> None:
-        """Ask for a page of the tail if there is room for it, or if the queue has bytes to drop."""
+        """Order a page of the tail if there is room for it, or if the queue has bytes to drop."""
         if (
             self.tail
             and not self.asked
@@ -545,7 +545,7 @@ class SendFlow:
             self.ask()
 
     def ask(self) -> None:
-        """Ask for a page of the tail."""
+        """Order a page of the tail from the store, unless a page is being read."""
         if self.tail and not self.asked:
             self.asked = True
             whole = self._written_with < self.ledger.changes.number

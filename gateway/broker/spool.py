@@ -21,12 +21,12 @@ holds for small rows, too.
 """
 
 PART = 512
-"""Number of rows whose sizes are added up as one part. Landed rows are subtracted a part at a time,
-so the size may be too large by one part.
+"""Number of rows whose sizes are added up as one part. Landed rows are subtracted by whole parts,
+so the known size of the spool may be too large by one part.
 """
 
 _NOTED = 64
-"""Divisor: the fraction of the bound whose origins may be unknown after a power cut."""
+"""Divisor: the fraction of the spool's bound whose origins may be unknown after a power cut."""
 
 Identity = tuple[str, int, int]
 
@@ -54,7 +54,7 @@ class Spool:
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
         """Create the spool. parts: (last id, bytes) of the existing rows, in order."""
         self.limit = self.limit_of_others = limit
-        """Size limit in bytes: of boards alone, and of all clients together."""
+        """Size limits of the spool in bytes: `limit` for boards, `limit_of_others` for clients."""
         self.next = next_row
         """Id of the next row."""
         self.boot = boot
@@ -66,7 +66,7 @@ class Spool:
         self.oldest: Oldest | None = None
         """Arrival of the oldest row."""
         self.notes: Notes = {}
-        """News for the store about origins."""
+        """Changes of origins for the next commit."""
         self._parts = deque(_Part(*part) for part in parts)
         self.size = sum(size for _, size in parts)
         """Bytes of the existing rows."""
@@ -172,7 +172,7 @@ class Spool:
         return self.next - self.lowest if self.size else 0
 
     def age(self, monotonic: int, utc: int | None) -> float | None:
-        """Return the age of the oldest row in s, None if there is no row or its time is unknown."""
+        """Return the age of the oldest row in seconds, None without a row or if it is unknown."""
         if self.oldest is None or not self.size:
             return None
         boot, arrived, received = self.oldest
@@ -183,7 +183,7 @@ class Spool:
         return (utc - received) / 1_000_000
 
     def landed(self, lowest: int, oldest: Oldest | None = None) -> None:
-        """Note that the uplink has removed all rows below this id. oldest: its row's arrival."""
+        """Note that the uplink has removed all rows below `lowest`. oldest: arrival of that row."""
         self.lowest, self.oldest = lowest, oldest
         while self._parts and self._parts[0].last < lowest:
             self.full = False

@@ -4,8 +4,8 @@ In: figures of the broker, every few seconds while a client has subscribed. Out:
 each figure that has changed, and the last message of each figure for later subscribers. The
 messages exist in memory only: nothing goes to the disk or into the spool.
 
-Rules: only a filter that begins with `$SYS` gets them [MQTT-4.7.2-1]. Only the broker publishes
-there, and an ACL defines which clients may read (`access.py`). Counters begin at the start of the
+Rules: only a filter that begins with `$SYS` gets them [MQTT-4.7.2-1]. Only the broker publishes to
+`$SYS`. An ACL defines which clients may read (`access.py`). Counters begin at the start of the
 gateway. `messages` counts PUBLISH packets only.
 """
 
@@ -101,7 +101,7 @@ class SessionFigures:
 
 
 def take_figures(core: Core) -> SessionFigures:
-    """Collect the figures. This takes some milliseconds for 10,000 sessions."""
+    """Collect the figures, which takes some milliseconds for 10,000 sessions."""
     sessions = connected = durable = queued = longest = inflight = 0
     for session in core.sessions.values():
         send_flow = session.send_flow
