@@ -16,7 +16,7 @@ TIMEOUT_MIN = 0.060
 TIMEOUT_MAX = 1.0
 TIMEOUT_INITIAL = 0.5
 MAX_EXPIRIES = 8
-"""Number of expiries in a row without progress after which the link gives up."""
+"""Number of consecutive expiries without an acknowledgement after which the link gives up."""
 
 FRAME_OVERHEAD = 5
 """Bytes on the line in addition to the payload: COBS, control, CRC, delimiter."""
@@ -34,7 +34,7 @@ class Line:
         self._free_at = 0.0
 
     def send(self, length: int, now: float) -> float:
-        """Put `length` bytes after those still in flight; return when the last byte leaves."""
+        """Queue `length` bytes on the line. Return the time at which the last byte leaves."""
         self._free_at = max(self._free_at, now) + length * self.byte_time
         return self._free_at
 
@@ -51,8 +51,8 @@ class RoundTrip:
         self.timeout = TIMEOUT_INITIAL
 
     def sample(self, measured: float) -> None:
-        """Add the measured round trip of a frame. The caller follows Karn's rule: only frames that
-        were sent once.
+        """Add the measured round trip of a frame, in seconds. The caller follows Karn's rule: a
+        frame that was sent more than once gives no sample.
         """
         if self.smoothed is None:
             self.smoothed = measured
@@ -145,7 +145,7 @@ class SendWindow:
 
     @property
     def deadline(self) -> float | None:
-        """Time at which the oldest frame in flight expires; None if there is none."""
+        """Time at which the oldest frame in flight expires; None if no frame is in flight."""
         return self._pieces[0].sent_at + self.round_trip.timeout if self._cursor else None
 
     def expire(self, now: float) -> bool:

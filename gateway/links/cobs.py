@@ -1,7 +1,7 @@
 """Consistent Overhead Byte Stuffing (Cheshire and Baker, 1999).
 
-In: bytes of any value. Out: one byte more (per 254 bytes), without a zero, so that 0x00 can mark
-the end of a frame.
+In: bytes of any value. Out: the bytes without a zero, longer by one byte per 254, so that 0x00 can
+mark the end of a frame.
 """
 
 _LONGEST_BLOCK = 254

@@ -4,7 +4,7 @@ client's address, and during the TLS handshake.
 In: a socket. Out: for each connection that begins in time, a protocol with its transport.
 `loop.create_server(ssl=…)` does the same for TLS, but does not report connections during their
 handshake, so they could take all memory. This module bounds their number. Beyond the bound, the
-address with the most connections loses its oldest (`fair_queue.py`).
+address with the most connections loses its oldest connection (`fair_queue.py`).
 """
 
 import asyncio
@@ -30,13 +30,13 @@ MOST_OF_ONE = 500
 _AT_ONCE = 128
 """Number of connections accepted before the event loop does other work."""
 _PAUSE_S = 1.0
-"""Pause after accept(2) has failed, for example with too many open files."""
+"""Pause in seconds after accept(2) has failed, for example with too many open files."""
 
 
 class CountedServer:
     """The server from its creation until `close`, which closes the socket. Connections stay.
-    context: that of TLS, or None. proxies: those that begin a connection with a PROXY header, or
-    None if no header is expected.
+    context: the TLS context, or None. proxies: proxies that begin a connection with a PROXY header,
+    or None if no header is expected.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class CountedServer:
             connection.close()
 
     async def _read_header(self, connection: socket.socket, host: str) -> tuple[str, int] | None:
-        """Return the client's address from a proxy's header, or None for the peer's own."""
+        """Return the client's address from a proxy's header, or None if the peer is the client."""
         if self._proxies is not None and host in self._proxies:
             return await read_header(connection)
         if await claims_header(connection):

@@ -9,7 +9,7 @@ import string
 from collections import deque
 
 _ENOUGH = 256
-"""Number of bytes without an intact frame that no device with a working link ever sends."""
+"""Number of bytes without an intact frame after which the line or the device has a fault."""
 _FEW = 8
 _LONG_S = 10.0
 """Seconds without an intact frame after which fewer bytes are enough: if the baud rate is far too
@@ -23,7 +23,7 @@ _EXCERPT = 40
 _STARTS = 5
 _WITHIN_S = 3600.0
 _SOON_S = 60.0
-"""Shortest time without a start that ends a loop, in seconds."""
+"""Time without a start, in seconds, after which a series of restarts counts as ended."""
 _BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"
 BY_WATCHDOG = (
     "The watchdog resets a board whose loop() takes more than 2 s without ow_mqtt_poll: look for a"
@@ -32,10 +32,11 @@ BY_WATCHDOG = (
 _BY_RESET = f"each start is a reset, not a failed supply. {BY_WATCHDOG}"
 
 _LINES = 3
-"""Number of printed texts among damaged frames that cannot be an accident."""
+"""Number of printed texts among damaged frames that shows that a sketch prints."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 _PRINTED = re.compile(rb"[\t\r\n -~]{3,}")
-"""The whole of the bytes between two delimiters; a frame also has a code and a CRC."""
+"""Pattern for all bytes between two delimiters, if a sketch printed them. A frame does not match,
+because it has other bytes too, its code and its CRC."""
 _LONGEST = 256
 
 
@@ -132,7 +133,7 @@ class Restarts:
             self.count += 1
 
     def verdict(self, now: float) -> str | None:
-        """Return the sentence while the starts follow each other at this pace."""
+        """Return the sentence while the board keeps restarting at this pace, or None."""
         if len(self._starts) < _STARTS:
             return None
         lasted = self._starts[-1] - self._starts[0]

@@ -165,7 +165,7 @@ class AtEndpoint:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """The addresses on which it listens, as (host, port)."""
+        """The addresses on which the endpoint listens, as (host, port)."""
         return self._endpoint.addresses
 
     @property
@@ -175,7 +175,7 @@ class AtEndpoint:
 
     @property
     def stalled_s(self) -> float:
-        """Return 0 while it listens or waits for its address, else infinity."""
+        """Return 0 while the endpoint listens or waits for its address, else infinity."""
         return 0.0 if self._endpoint.is_listening else math.inf
 
     async def change(self, tls: Tls | None, proxy_protocol: Collection[str] = ()) -> None:
@@ -183,7 +183,7 @@ class AtEndpoint:
         await self._endpoint.change(tls, proxy_protocol)
 
     def stop(self) -> None:
-        """Accept no more connections, and keep existing ones. `start` opens it again."""
+        """Accept no more connections, and keep the existing connections. `start` listens again."""
         self._endpoint.close()
 
 

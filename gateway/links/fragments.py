@@ -1,9 +1,9 @@
 """Bounds for incomplete WebSocket messages, and for connections before the WebSocket handshake.
 
 In: the bytes of each connection, on their way to aiohttp, which keeps the fragments of a message
-until it is complete, and the news that a message is complete. Out: if all connections together hold
-too much, the connection that holds the most is dropped. Connections before their first message,
-whose clients are unknown, have a separate bound.
+until the message is complete; and the completion of each message. Out: if all connections together
+have too many incomplete bytes, the connection with the most is dropped. Connections before their
+first message, whose clients are unknown, have a separate bound.
 """
 
 import asyncio
@@ -72,8 +72,8 @@ class _Pool:
 
 
 class Counted(Between):
-    """A protocol between a connection and aiohttp's protocol for it. It counts bytes, and checks
-    whether the client masks its frames, because aiohttp does not check.
+    """A protocol between a connection and aiohttp's protocol for the connection. It counts bytes,
+    and checks whether the client masks its frames, because aiohttp does not check.
     """
 
     def __init__(self, shared: Fragments, handler: asyncio.Protocol) -> None:

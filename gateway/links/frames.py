@@ -21,8 +21,8 @@ MODULO = 8
 """Sequence and acknowledgement numbers count modulo 8."""
 
 MAX_IN_FLIGHT = 3
-"""Largest number of frames that this sender keeps in flight, so that an old
-acknowledgement, up to four frames late, is recognised as old.
+"""Largest number of frames that a sender keeps in flight, so that an old acknowledgement, up to
+four frames late, is recognised as old.
 """
 
 _RESIDUE_16 = crc_hqx(b"\xff\xff", 0)
@@ -97,7 +97,7 @@ def on_wire(control: int, payload: bytes, check: Check) -> bytes:
 
 
 def frame_type(body: bytes) -> int:
-    """Return the two type bits of a body: those of Data, Ack, Time or a handshake."""
+    """Return the two type bits of a body: DATA, ACK, TIME or a handshake frame."""
     return body[0] >> _TYPE_SHIFT
 
 

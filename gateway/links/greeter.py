@@ -1,5 +1,5 @@
-"""Admission of devices that send a HELLO, and the gateway's answers. One object serves all ports of
-a gateway, or each port has its own.
+"""Admission of devices that send a HELLO, and the gateway's answers. One `Greeter` serves all ports
+of a gateway, or each port has its own.
 
 In: a HELLO. Out: an `Answer`: the WELCOME, and the check of the frames of the offered session; or
 the reason why the device is refused.
@@ -60,11 +60,12 @@ class Greeter:
     share a session seed. So ports with separate greeters, which admit different boards, share
     `handshakes`.
 
-    gateway_boot: number of this gateway's starts, from its database. utc: seconds since 1970, 0
-    while unknown. admit: returns why a device with this name may not connect, or None; its second
-    argument is whether the device has proved its key. key: returns the key of a device, or None for
-    an unknown device. again: rereads the data of `admit` and `key` before a device is refused, and
-    returns whether anything is new. incarnation: draws a number for a device that has none.
+    gateway_boot: number of this gateway's starts, from its database. utc: returns seconds since
+    1970, 0 while unknown. admit: returns why a device with this name may not connect, or None; its
+    second argument is whether the device has proved its key. key: returns the key of a device, or
+    None for an unknown device. again: rereads the data of `admit` and `key` before a device is
+    refused, and returns whether the data have changed. incarnation: draws a number for a device
+    without an incarnation.
     """
 
     def __init__(

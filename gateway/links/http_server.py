@@ -1,8 +1,8 @@
-"""HTTP servers that strangers reach: WebSocket listeners, the page, metrics.
+"""HTTP servers that untrusted clients can reach: WebSocket listeners, the page, metrics.
 
-In: a handler of requests. Out: an aiohttp server. Its handler raises no exception, and a request
-that cannot be read makes one throttled log line without a traceback. Servers that answer one
-request per connection have bounds for connections.
+In: a handler of requests, which must not raise an exception. Out: an aiohttp server. A request that
+cannot be read makes one throttled log line without a traceback. Servers that answer one request per
+connection have bounds for connections.
 """
 
 import asyncio
@@ -91,7 +91,8 @@ class Complaints:
 
 
 class _OneLine:
-    """The part of `logging.Logger` that aiohttp calls. Exceptions become one throttled line."""
+    """A logger for aiohttp: it logs each kind of exception as one throttled line, and nothing else.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -107,7 +108,8 @@ class _OneLine:
 
 
 class Between(asyncio.Protocol):
-    """A protocol between a connection and aiohttp's protocol for it. It passes on all calls."""
+    """A protocol between a connection and aiohttp's protocol for the connection. It forwards all
+    calls."""
 
     transport: asyncio.Transport
     address: str
@@ -139,9 +141,10 @@ class Between(asyncio.Protocol):
 
 class Exchanges:
     """A server that answers one request for each connection. most: largest number of connections
-    whose request is incomplete, and also of those whose request is being answered. Beyond it, the
-    address with the most connections loses its oldest. lifetime_s: longest life of a connection
-    that is not `lasting`. longest_body: largest body of a request, in bytes.
+    whose request is incomplete, and also of connections whose request is being answered. Beyond it,
+    the address with the most connections loses its oldest. lifetime_s: longest life of a
+    connection, in seconds, unless it is `lasting`. longest_body: largest body of a request, in
+    bytes.
     """
 
     def __init__(
@@ -242,8 +245,8 @@ class Hosts:
     """The host names in requests that a server accepts from browsers. Without this check, the owner
     of a domain could let its name point to this machine for a moment, so that the domain's page
     reads the answers (DNS rebinding). An address, a name without a dot, and a name of a private
-    network cannot be redirected in this way. more: other names, as shell patterns, such as those of
-    a proxy or of a certificate.
+    network cannot be redirected in this way. more: other names, as shell patterns, such as the
+    names of a proxy or in a certificate.
     """
 
     def __init__(self, more: Collection[str] = ()) -> None:

@@ -14,7 +14,7 @@ NONCE_SIZE = 8
 MAC_SIZE = 8
 
 NO_KEY = bytes(KEY_SIZE)
-"""The key of a board to which no key was given. It proves nothing."""
+"""The key of a board without a key: 16 zeros, which prove nothing."""
 
 SERIAL = 0x01
 """Label of the session keys of serial lines. (Boards use 0x00 for their nonces; 0x80 and 0x81 are
@@ -44,8 +44,8 @@ def proves(key: bytes, data: bytes, code: bytes) -> bool:
 
 
 def session_key(key: bytes, nonce: bytes, hello: bytes, label: int = SERIAL) -> bytes:
-    """Return the 16-byte key of the session between a HELLO (its payload, with its code) and the
-    WELCOME with this nonce.
+    """Return the 16-byte key of the session between a HELLO and the WELCOME with this nonce. hello:
+    the payload of the HELLO, with its code.
     """
     return cmac(key, bytes((label,)) + nonce + hello)
 

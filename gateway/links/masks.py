@@ -18,7 +18,7 @@ class Masks:
         self._matched: bytes | None = b""
         """The last bytes of the request, fewer than its end marker has; None after the request."""
         self._first = b""
-        """The first byte of a frame, kept until the second one says whether a mask follows."""
+        """The first byte of a frame, kept until its second byte, with the mask bit, arrives."""
         self._length = b""
         """The bytes of an extended length that have arrived, and the number of bytes that are
         missing.
@@ -61,7 +61,7 @@ class Masks:
         return len(piece)
 
     def _behind_head(self, data: bytes) -> int:
-        """Return the offset after the HTTP request."""
+        """Return the offset in `data` after the end of the HTTP request."""
         if self._matched is None:
             return 0
         seen = self._matched + data

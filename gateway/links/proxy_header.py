@@ -12,11 +12,11 @@ from ipaddress import IPv6Address, ip_address
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 LONGEST = 4096
-"""Largest number of bytes after the fixed part of a header. More is refused unread."""
+"""Largest number of bytes after the fixed part of a header. A longer header is refused unread."""
 _FIXED = len(SIGNATURE) + 4
 _TELLS = 5
-"""Number of bytes of the signature that begin neither an MQTT packet, nor a TLS handshake, nor an
-HTTP request."""
+"""Number of bytes at the start of the signature that distinguish it from an MQTT packet, a TLS
+handshake and an HTTP request."""
 _VERSION_2, _LOCAL, _PROXY = 0x20, 0, 1
 _ADDRESS_BYTES = {0x11: 4, 0x21: 16}
 """Size of an address by family and transport: TCP over IPv4, TCP over IPv6."""

@@ -28,14 +28,14 @@ from gateway.links.handshake import MAX_WINDOW, Hello, KeyedWelcome, VersionErro
 from gateway.links.statistics import LinkStatistics
 
 ROOM = 4 * MAX_WINDOW * MTU
-"""Number of bytes that a session holds while its reader is paused. Later bytes are not
-acknowledged.
+"""Number of bytes that a session keeps while its reader is paused. Frames with later bytes are not
+acknowledged, so the peer repeats them.
 """
 PATIENCE_BYTES = 20
-"""Time for which an acknowledgement waits for an answer that can carry it, in byte times of the
+"""Time for which an acknowledgement waits for a DATA frame that can carry it, in byte times of the
 line."""
 LONG_FRAME = 48
-"""Length of a payload, in bytes, from which on the packet probably continues in the next frame, so
+"""Smallest length of a payload, in bytes, whose packet probably continues in the next frame, so
 that no answer is expected yet.
 """
 
@@ -107,7 +107,7 @@ Event = SessionStarted | Received | SessionEnded | OtherVersion | Refused | Unhe
 
 
 class LinkState(Enum):
-    """The states of a link over a line. A session there is MQTT's Network Connection."""
+    """The states of a link over a line. A session of the link is MQTT's Network Connection."""
 
     WAITING = "no session: the gateway asks for a greeting, the device greets"
     OPEN = "frames carry bytes in both directions"
@@ -338,7 +338,8 @@ class ReliableLink(ABC):
         return session
 
     def _drop(self, reason: str | None = None) -> None:
-        """Drop the session. Pass `reason` if this side did not end it on purpose."""
+        """Drop the session. reason: given if this side did not end the session on purpose; then
+        `SessionEnded` follows."""
         session, self.session = self.session, None
         if session is not None and reason is not None and not session.closing:
             self._events.append(SessionEnded(session, reason))
@@ -353,8 +354,8 @@ class ReliableLink(ABC):
 
     @abstractmethod
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Handle a frame that does not belong to the session. If it is the first frame of an
-        offered session, begin the offered session, and return control and payload.
+        """Handle a frame that does not belong to the session. If the frame is the first one of an
+        offered session, begin that session, and return the frame's control byte and payload.
         """
 
     @abstractmethod
@@ -363,4 +364,5 @@ class ReliableLink(ABC):
 
     @abstractmethod
     def _ended(self, now: float) -> None:
-        """Tell the peer that this side has ended the session, or send a new HELLO."""
+        """Tell the peer that this side has ended the session: the gateway by a WHO, the device by a
+        new HELLO."""

@@ -26,11 +26,12 @@ OFFER_PATIENCE = 1.0
 """Seconds after a WELCOME in which damaged frames do not cause a WHO."""
 
 OFFER_LIFE = 10.0
-"""Seconds after a WELCOME in which its session may begin."""
+"""Seconds after a WELCOME within which the offered session may begin."""
 
 UNHEARD_AFTER = 6
 """Number of HELLOs of one start in a row, without any other intact frame, after which the device
-counts as unable to hear WELCOME. A board that its watchdog resets has no time to answer.
+counts as unable to hear WELCOME. The HELLOs are of one start, because a board that its watchdog
+resets has no time to answer.
 """
 
 HELLO_WAIT_MIN = 0.25
@@ -110,7 +111,7 @@ class GatewayLink(ReliableLink):
         return self._offered if self._offered and self._offered.hello == hello else None
 
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Begin the offered session at its first frame. Only an owner of the key can make that
+        """Begin the offered session at its first frame. Only an owner of the key can make the first
         frame, so a recorded HELLO ends no session.
         """
         answer = self._offered
@@ -156,9 +157,10 @@ class GatewayLink(ReliableLink):
 
 class DeviceLink(ReliableLink):
     """The device's end. It sends a HELLO as soon as `tick` is called, and again whenever its
-    session has ended. boot: number of the device's starts so far. incarnation: 0 if the device has
-    none yet; after a handshake, the assigned one. next_sequence: updated by the application. mtu,
-    window: the sizes of its buffers, for both directions. key: None for a HELLO of version 1.
+    session has ended. boot: number of the device's starts so far. incarnation: 0 without one; after
+    a handshake, the assigned incarnation. next_sequence: updated by the application. mtu, window:
+    largest payload in bytes and number of frames, for both directions. key: None for a HELLO of
+    version 1.
     """
 
     def __init__(

@@ -106,7 +106,7 @@ class SerialTransport:
             self.receiver.lost(reason)
 
     def deliver(self, data: bytes) -> None:
-        """Hand bytes to the broker. An error there ends only this session."""
+        """Hand bytes to the broker. An exception in the broker's code ends only this session."""
         if self.closed:
             return
         try:
@@ -125,8 +125,8 @@ class SerialTransport:
 @dataclass(frozen=True, slots=True)
 class PortStatus:
     """The status of a port, for users. device: name of the device in session. refused: name of a
-    device that is not admitted. problem: the last log line, while it applies. statistics: live
-    counters.
+    device that is not admitted. problem: the last log line, until its cause is gone. statistics:
+    live counters.
     """
 
     path: str
@@ -398,7 +398,7 @@ class SerialPort:
         self._transport = transport
 
     def _flush(self) -> None:
-        """Write what the link has queued, wake a waiting broker, set the timer."""
+        """Write the link's queued bytes, wake a waiting broker, set the timer."""
         if self._tty is None:
             return
         outgoing = self._outgoing + self.link.take()
@@ -459,7 +459,8 @@ class SerialPort:
 
 
 def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
-    """Return one sentence with the command to type. name: unproved."""
+    """Return one sentence with the reason and the command to type. name: as the device states it,
+    without proof."""
     quoted = shlex.quote(name)
     if not name:
         return (
@@ -512,7 +513,7 @@ class SerialListener:
     """A listener that opens the ports of a path or pattern whenever they exist, and hands each
     device's session to `accept`. path: a device file, best one of /dev/serial/by-id, or a pattern
     with *, ? or [ ]. baud: rate of all ports. lent: device files that other processes use with the
-    gateway's consent. The set changes; `lend` is called for each device file that is added.
+    gateway's consent. The caller changes this set, and calls `lend` for each added device file.
     """
 
     def __init__(
@@ -557,12 +558,12 @@ class SerialListener:
 
     @property
     def ports(self) -> list[PortStatus]:
-        """Each port seen so far."""
+        """The status of each port seen since the start."""
         return [port.status for port in self._ports.values()]
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since the last search for ports."""
+        """Seconds since the last search for ports, which the watchdog checks."""
         return asyncio.get_running_loop().time() - self._scanned
 
     def _scan(self) -> None:

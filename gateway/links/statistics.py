@@ -21,14 +21,14 @@ class LinkStatistics:
     """Bytes of MQTT that the peer has acknowledged."""
     retransmissions: int = 0
     duplicates: int = 0
-    """DATA frames other than the expected one: repeated, or after a lost one."""
+    """DATA frames other than the expected one: repeated, or sent after a lost frame."""
     crc_errors: int = 0
-    """Frames with a wrong CRC: damaged on the line, or from a session before."""
+    """Frames with a wrong CRC: damaged on the line, or sent in an earlier session."""
     malformed_frames: int = 0
     """Frames with impossible length, broken COBS, or a field outside its range."""
     sessions: int = 0
     reboots: int = 0
-    """Handshakes whose boot counter differs from that of the previous handshake."""
+    """Handshakes whose boot counter differs from the previous handshake's."""
     give_ups: int = 0
     round_trip: float | None = None
     """Smoothed round-trip time in seconds; None before the first sample."""

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class Tls:
     """The TLS settings of a listener. client_ca: authorities whose client certificates are
     accepted; client_crl: their list of revoked certificates. client_required: whether to refuse
-    clients without a certificate. name: the listener's, for the log.
+    clients without a certificate. name: name of the listener, for the log.
     """
 
     def __init__(

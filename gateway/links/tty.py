@@ -29,9 +29,9 @@ class PortBusy(OncewayError):
 
 
 class Tty:
-    """An open port: 8N1, raw, exclusive. Closing it leaves DTR as it is, so that the next opening
-    does not reset a board. pyserial sets up the line, odd baud rates included; reading and writing
-    go to the file descriptor.
+    """An open port: 8N1, raw, exclusive. DTR does not change when the port is closed, so that the
+    next opening does not reset a board. pyserial sets up the line, with non-standard baud rates,
+    too. Reads and writes use the file descriptor directly.
     """
 
     def __init__(self, path: str, baud: int) -> None:

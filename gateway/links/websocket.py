@@ -30,7 +30,7 @@ PATH = "/mqtt"
 _UPGRADE_TIMEOUT = 10.0
 _SHUTDOWN_TIMEOUT = 1.0
 SUBPROTOCOLS = ("mqtt", "mqttv3.1")
-"""[MQTT-6.0.0-3]; clients of MQTT 3.1 ask for the second one."""
+"""Accepted subprotocols [MQTT-6.0.0-3]; clients of MQTT 3.1 ask for the second."""
 
 
 class WebSocketTransport:
@@ -150,7 +150,7 @@ class WebSocketListener(AtEndpoint):
     (`https://dashboard.example`) that may connect, in addition to pages from the listener's own
     address. A browser reports where a page comes from. Without this check, any page that a user
     visits could connect to a broker on the user's own network. max_message: largest WebSocket
-    message, in bytes. proxies: see `Proxies`. The port in a client's address is then the proxy's.
+    message, in bytes. proxies: see `Proxies`. For a proxied client, the port is the proxy's.
     """
 
     def __init__(
@@ -287,9 +287,9 @@ class WebSocketListener(AtEndpoint):
         return None
 
     def _is_welcome(self, origin: str | None, host: str) -> bool:
-        """Whether a page of this origin may connect, or the client is not a page. If both sides
-        have the same name, that proves nothing: the name's owner may let it point to this machine
-        for a moment (DNS rebinding). An address cannot be redirected in this way.
+        """Whether a page of this origin may connect, or the client is not a page. The same name in
+        origin and host proves nothing: the name's owner may let it point to this machine for a
+        moment (DNS rebinding). An address cannot be redirected in this way.
         """
         return (
             origin is None

@@ -166,8 +166,8 @@ def _move(database: sqlite3.Connection, moves: Moves) -> None:
 
 def apply(database: sqlite3.Connection, commit: Commit, checks: SpoolChecks | None = None) -> float:
     """Write a commit. Return the seconds that COMMIT took, including the wait for fsync. Raises
-    sqlite3.Error after rolling back: then no part of the commit is in the database. checks: those
-    of the spool's rows that are not written yet; None: they are written with this commit.
+    sqlite3.Error after rolling back: then no part of the commit is in the database. checks: the
+    unwritten checks of the spool's rows; None: checks are written with this commit.
     """
     database.execute("BEGIN IMMEDIATE")
     try:

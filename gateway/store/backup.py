@@ -1,7 +1,7 @@
 """A backup of a store as one file, and its restoration.
 
 In: a data directory. Out: a database without a log that is marked as a copy (`generation.py`); or a
-data directory with such a copy in the place of its store.
+data directory whose store was replaced by such a database.
 """
 
 import os
@@ -28,7 +28,7 @@ from gateway.system.causes import cause
 from gateway.system.sync import sync
 
 _PAGES = 1000
-"""Pages copied in one step; the gateway can write between two steps."""
+"""Number of pages copied in one step. The gateway can write between two steps."""
 
 
 def backup(folder: Path, target: Path) -> None:

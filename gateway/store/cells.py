@@ -24,7 +24,7 @@ from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 HIGHEST = 1 << 53
 """Highest plausible row number, and highest time in ms or µs."""
 MOST = 0xFFFF_FFFF
-"""Largest number of publications in one row, and highest number of four bytes."""
+"""Largest number of publications in one row, and highest value of a number of four bytes."""
 
 
 # SQLite may call a function for a value of another type, whose condition it then drops.

@@ -31,7 +31,7 @@ _MOST_FINDINGS = 20
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule of a table. broken: SQL condition for rows of `table` that break the rule. what:
-    description of such a row.
+    description of a row that breaks the rule.
     """
 
     table: str
@@ -90,7 +90,7 @@ CELLS = tuple(
 """Rules for rows with an impossible value in a cell."""
 
 LEFT_BEHIND = Rule("queue", _NO_SESSION, "a queue entry without a session")
-"""Messages from shared subscriptions that wait for other members after their session has ended. In
+"""Messages of shared subscriptions whose session has ended, and that wait for other subscribers. In
 a store that has lost sessions, such a message may have been delivered already.
 """
 

@@ -8,11 +8,12 @@ next commit starts the log again. SQLite's automatic checkpoint would do all of 
 
 Bounds, in bytes of the log as SQLite counts them (frames, `wal.py`), not in commits:
 
-    WAL_BYTES       that many are not copied yet: a checkpoint begins while commits continue
-    WAL_LIMIT       the log has that many: the writer waits, copies the rest itself, and cuts the
+    WAL_BYTES       that many bytes are not copied yet: a checkpoint begins while commits continue
+    WAL_LIMIT       the log has that many bytes: the writer waits, copies the rest, and cuts the
                     file to nothing (TRUNCATE). So the file holds WAL_LIMIT and one commit at most
-    WAL_WARN_BYTES  a reader has kept its view of the database for so long that nothing could be
-                    cut: a warning is logged, once until the file is short again. Commits continue
+    WAL_WARN_BYTES  a reader has kept its view of the database for so long that the log could not
+                    be cut: a warning is logged, once until the file is short again. Commits
+                    continue
 """
 
 import logging
@@ -30,7 +31,7 @@ from gateway.system.jobs import Job
 log = logging.getLogger(__name__)
 
 WAL_WARN_BYTES = 4 * WAL_LIMIT
-"""A log of this size is reported."""
+"""Size of the log, in bytes, at which a warning is logged."""
 
 CHECKPOINT_S = 30.0
 """Longest time in seconds for which a checkpoint that is due may fail before it is a problem."""
@@ -38,9 +39,9 @@ CHECKPOINT_S = 30.0
 _REST_PAGES = 64
 _ROUNDS = 4
 _READERS_S = 0.2
-"""Longest wait of the writer for readers, each time that the log has grown by WAL_BYTES."""
+"""Longest wait of the writer for readers, in seconds, each time the log has grown by WAL_BYTES."""
 _OTHERS_S = 2.0
-"""Longest wait of the writer for a checkpoint of another process."""
+"""Longest wait of the writer for a checkpoint of another process, in seconds."""
 _POLL_S = 0.005
 
 
@@ -51,12 +52,12 @@ class LogJob(Job):
         failure = "the store's write-ahead log cannot be copied into the database"
         super().__init__("checkpoint", failure, CHECKPOINT_S)
         self.too_large = False
-        """Whether the log has WAL_WARN_BYTES and could not be cut."""
+        """Whether the log has reached WAL_WARN_BYTES and could not be cut."""
         self._path = path
 
     @property
     def holders(self) -> list[str]:
-        """The programs that keep the log from being cut, while that is a problem."""
+        """The programs that keep the log from being cut; empty unless the log is too large."""
         return log_readers(self._path) if self.too_large or self.overdue else []
 
     @property
@@ -96,7 +97,8 @@ class Checkpointer:
         self._copying = threading.Lock()
         """Lock of the copying thread; SQLite refuses a second checkpoint at the same time."""
         self._waits_at = WAL_LIMIT
-        """Bytes of the log at which the writer waits. Higher while a reader prevents the cut."""
+        """Size of the log, in bytes, at which the writer waits. Raised while a reader prevents the
+        cut."""
         self.job = LogJob(path)
         self._stopping = False
         self._due = threading.Event()
@@ -135,7 +137,7 @@ class Checkpointer:
         self._database.close()
 
     def finish(self, database: sqlite3.Connection) -> None:
-        """Copy the rest. Called on the writer's thread with its connection."""
+        """Copy the rest of the log. Called on the writer's thread with its connection."""
         try:
             with self._copying:
                 self._note(checkpoint(database))
@@ -154,7 +156,7 @@ class Checkpointer:
             self._between_commits(self.finish)
 
     def _copy(self) -> None:
-        """Copy until only a few pages were added meanwhile."""
+        """Copy the log's pages, again and again until only a few new pages remain."""
         for _ in range(_ROUNDS):
             with self._copying:
                 rest = checkpoint(self._database)

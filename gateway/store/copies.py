@@ -6,9 +6,9 @@ a page at a time. The file is separate from the gateway's own store, so backup, 
 versions ignore it. If it is lost, no reading is lost: each gateway sends its spool again.
 
 Each row has a CRC-32 over its cells (`row_checks.py`), written in the same commit. A row that has
-changed does not leave the file: it is named in the log, and stays in the table `copy_damaged`.
-Version 0.2.0 leaves the tables of checks alone. Its rows, above the last row in `line_check`, get
-their checks when the file is opened.
+changed is not returned: the log names it, and it stays in the table `copy_damaged`. Version 0.2.0
+writes no checks. The rows that it added, above the last row in `line_check`, get their checks when
+the file is opened.
 """
 
 import json
@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 FILE = "copies.db"
 _VERSION = 1
 _BITS = 40
-"""Number of low bits of a row's key that hold its id in its own spool; the line's number is above
-them. Rows of a line are adjacent, so a row of a thousand bytes touches one page.
+"""Number of low bits of a row's key, which are the row's id in its own spool. The higher bits are
+the line's number. Rows of a line are adjacent, so a row of a thousand bytes touches one page.
 """
 _TABLES = f"""
 CREATE TABLE line (
@@ -55,8 +55,8 @@ LineRow = tuple[int, str, int, str]
 
 
 class Copies:
-    """The replicas. Opens the file, or creates it. Used by one thread at a time. Raises
-    sqlite3.Error, OSError.
+    """The replicas in the file, which is created if it does not exist. For one thread at a time.
+    Raises sqlite3.Error, OSError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -95,7 +95,7 @@ class Copies:
         return [(key >> _BITS, key & _MASK, size) for key, size in found]
 
     def gaps(self) -> dict[int, tuple[int, int]]:
-        """Return, by line, the first missing row and the number of missing rows."""
+        """Return, by line, the id of the first missing row and the number of missing rows."""
         found = self._db.execute(
             "SELECT number, min(begin), sum(stop - begin) FROM"
             " (SELECT line.number, key & ?1 AS stop,"
@@ -222,8 +222,8 @@ def _sum(row: Sequence[Any]) -> int:
 
 
 def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Convert rows of a line to rows of this gateway's spool, without ids. The keys are the ones
-    with which the rows' own gateway would land them. line: the facts from its member.
+    """Convert rows of a line to rows of this gateway's spool, without ids. Their keys are those
+    with which the rows' own gateway would land them. line: the facts that its member has sent.
 
     A row without a time gets one if the start time of its boot is known. Otherwise it gets boot 0,
     which no gateway has, so that no gateway changes its time later.

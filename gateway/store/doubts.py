@@ -27,8 +27,8 @@ _MOST_BYTES = 8_000_000
 
 class Doubt(NamedTuple):
     """One answer to a client whose session was suspect. at: µs since 1970, None if the clock was
-    not set. silent: members; empty after the restore of a store, or if two members claimed the
-    newest session.
+    not set. silent: the silent members; empty after the restore of a store, or if two members
+    claimed the newest session.
     """
 
     client: str

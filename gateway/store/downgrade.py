@@ -56,8 +56,8 @@ _TO_6 = (
     " UPDATE given_part SET body = without_move(body) WHERE part = 0;"
     " DELETE FROM meta WHERE key = 'spool.boot';"
 )
-"""Statements to schema 6. Rows of a missing session are deleted at the next start. If that is a
-start of this version, it makes the checks of all rows again.
+"""Statements to schema 6. Rows of a missing session are deleted at the next start. If the next
+start is one of this version, it makes the checks of all rows again.
 """
 
 _TO_5 = "DELETE FROM retained WHERE length(payload) = 0; ALTER TABLE retained DROP COLUMN version;"
@@ -70,7 +70,7 @@ _STEPS = {
     3: _TO_2,
     2: "ALTER TABLE session DROP COLUMN user;",
 }
-"""Statements by the version that they convert from."""
+"""Statements by schema version: each converts a store of that version to an older one."""
 
 _LEFT_OUT = {
     7: "messages forwarded to sessions that have moved between the gateways of a site: they may be"

@@ -1,9 +1,9 @@
 """Store generations: detects whether this is the store that ran here last, or another generation,
 such as a restored backup, a cloned card, or a new store that replaces a lost one.
 
-In: an open store at the gateway's start, and its folder. Out: in words, why this is another
-generation. Such a store holds stale facts about exchanges in flight, so a start treats it as
-follows:
+In: an open store at the gateway's start, and its folder. Out: the reason why this is another
+generation, in words. A store of another generation has outdated facts about exchanges in flight, so
+a start treats the store as follows:
 
 - The packet identifiers between PUBLISH and PUBREL are forgotten (`recovery.py`). Each may belong
   to another message by now, which would be acknowledged and lost.
@@ -32,8 +32,8 @@ from gateway.system.sync import sync
 NAME = "generation"
 MARK = "restored"
 EACH_S = 600.0
-"""Seconds between changes of the generation word: a database copy older than this is recognised,
-also after a power cut.
+"""Seconds between changes of the generation word. A copy of the database that is older is
+recognised as another generation, also after a power cut.
 """
 
 _SERIAL = Path("/sys/firmware/devicetree/base/serial-number")
@@ -44,8 +44,8 @@ def why_other_generation(
     database: sqlite3.Connection, folder: Path, log_gone: str | None = None
 ) -> str | None:
     """Return why this is not the store that ran here last, or None if no sign indicates another
-    generation. log_gone: what shows that the log is gone (`wal.py`), which is the case after a
-    clean stop, too.
+    generation. log_gone: the sign that the write-ahead log is gone (`wal.py`), which is the case
+    after a clean stop, too.
     """
     mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:
@@ -102,8 +102,8 @@ class Generation:
             self.change()
 
     def change(self) -> None:
-        """Change the word now. The database knows the file's word before this and after it, so a
-        power cut between the two writes does no harm. Raises sqlite3.Error, OSError.
+        """Change the word now. The database knows the previous word and the new word of the file,
+        so a power cut between the two writes does no harm. Raises sqlite3.Error, OSError.
         """
         self._changed = monotonic()
         fresh = secrets.token_hex(8)

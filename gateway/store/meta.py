@@ -153,7 +153,7 @@ def _differences(database: sqlite3.Connection) -> dict[str, str]:
 
 
 def refusal(database: sqlite3.Connection) -> str | None:
-    """Return why a start refuses the store, or None."""
+    """Return why a start refuses the store, as a sentence, or None if the store is accepted."""
     return next(
         (problem for key, problem in damage(database).items() if not key.startswith(UPLINK)), None
     )

@@ -144,7 +144,7 @@ class _Import:
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:
         """Exclude forwarded messages of other gateways until their cuts arrive (`session_move.py`).
-        If the session returns to a gateway that it has left, it replaces its forwarder there.
+        If the session returns to this gateway, it replaces its own forwarder.
         """
         order = self._order
         closed, filters = (

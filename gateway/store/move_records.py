@@ -2,7 +2,7 @@
 
 In: records, each with a kind and some values. Out: bytes from which a strict reader at the other
 gateway restores the same records. The bytes are cut into parts of PART_BYTES, also in the middle of
-a record. The first part starts with a head that is made at each sending: it holds the sender's
+a record. The first part starts with a head, which is made for each transfer and has the sender's
 time, so that expiry times can be converted.
 
 Received bytes are not trusted: each value is checked before use, and `Unfit` names the fault. So
@@ -32,7 +32,7 @@ PART_BYTES = 250_000
 """
 VERSION = 2
 OLDEST = 1
-"""Format of a session without a row of `journey`. Older members know only this one."""
+"""Format of a session without a row of `journey`, the only format that older members know."""
 
 _LENGTH = Struct(">IB")
 _INTEGER = Struct(">q")
@@ -40,9 +40,9 @@ _SIZE = Struct(">I")
 _HEAD = Struct(">4sHqI")
 _MAGIC = b"OWS\0"
 _NUMBERS = 1 << 62
-"""Bound of message numbers."""
+"""Upper bound of message numbers."""
 _LATEST = 1 << 50
-"""Bound of times, in ms."""
+"""Upper bound of times, in ms."""
 _LONGEST = 300_000_000
 """Longest record, in bytes. A message is one packet at most, or a run of many short ones."""
 

@@ -42,7 +42,7 @@ MovingSessionRow = tuple[int, int, int, str, str, str, str | None, str | None, s
 """The columns: session, number of the moving session, moves; then three JSON lists: gateways whose
 cut has not arrived, gateways that send late messages, filters at its arrival. Then for a forwarder:
 key and user of its session, present gateway of that session (None: not known), gateways that are
-done (`session_move.py`). Other rows have None, None, None and [] there.
+done (`session_move.py`). In the row of a session, the last four are None, None, None and [].
 """
 
 
@@ -58,8 +58,8 @@ class SessionExport:
     member: str
     """The name of the receiving gateway."""
     move: tuple[int, int, str, int] | None = None
-    """Number of the moving session, moves, name of this gateway, 1 if a forwarder is here. None:
-    the session has no subscription, so no message can be late for it.
+    """Number of the moving session, moves, name of this gateway, 1 if this gateway has a forwarder
+    for it. None: the session has no subscription, so no message can arrive late for it.
     """
     ends: int | None = None
     """The writer's answer: when the session expires (axis ms), None for never."""
@@ -72,7 +72,7 @@ class SessionExport:
 @dataclass(slots=True)
 class SessionImport:
     """Order to import a session from another gateway, from parts. If the parts are wrong, no row of
-    the session is written, but the rest of the commit is.
+    the session is written. The rest of the commit is written in any case.
     """
 
     session: int
@@ -80,7 +80,7 @@ class SessionImport:
     now: int
     """The time axis now, in ms."""
     parts: Sequence[bytes] | None
-    """The received parts. None: this gateway's own exported parts, which are still here."""
+    """The received parts. None: this gateway's own exported parts, which are still in its store."""
     first_message: int
     """First free message id."""
     most_messages: int
@@ -104,7 +104,7 @@ class Moves(NeighbourRows):
     exports: list[SessionExport] = field(default_factory=list)
     imports: list[SessionImport] = field(default_factory=list)
     redirected: list[tuple[str, str]] = field(default_factory=list)
-    """(member, key) of exported sessions that now go to another member, because the first one did
+    """(member, key) of exported sessions that now go to this member, because the first member did
     not fetch them.
     """
     forgotten: list[str] = field(default_factory=list)

@@ -1,9 +1,9 @@
 """Reads a damaged table: all readable rows, and the gaps.
 
-In: a damaged database and the name of a table. Out: rows, some of them twice, and a `Gap` where no
+In: a damaged database and the name of a table. Out: rows, a few of them twice, and a `Gap` where no
 row could be read. A table is first read from both ends, page after page, which needs no keys of
 inner pages. If a table has a number as its key, reading continues after a damaged page, so that
-only the rows of that page are lost.
+only the rows of the damaged page are lost.
 """
 
 import sqlite3
@@ -18,7 +18,8 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A range without readable rows, from key `first` to before `after`; None: bound not known."""
+    """A range of keys without readable rows: from `first` on, below `after`. None: no known bound.
+    """
 
     first: Any
     after: Any

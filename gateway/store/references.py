@@ -1,9 +1,9 @@
 """References between rows of the store, and rows that are missing.
 
-In: an open store. Out: findings, one for each session, batch or range of the spool that lacks
-a row. A missing row breaks no rule of SQLite: a join of two tables silently omits the other row. So
-each reference is checked here, at every start (`recovery.py`), by `onceway store check` and by a
-salvage. `queue_reads.py` checks the references of a queue again when it reads a page of it.
+In: an open store. Out: findings, one for each session, batch or range of the spool that lacks a
+row. A missing row breaks no rule of SQLite: a join of two tables silently omits the other row. So
+this module checks each reference: at every start (`recovery.py`), for `onceway store check` and for
+a salvage. `queue_reads.py` checks the references of a queue again when it reads a page of it.
 
     subscription, flow, `journey`, queue → session
     queue → message, as many publications as the entry says, each valid in a PUBLISH
@@ -125,7 +125,8 @@ _STRAY = "session NOT IN (SELECT id FROM session)"
 
 
 def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) -> list[Missing]:
-    """Check every reference. tables: those in a store of an older version."""
+    """Check every reference, and return the missing rows. tables: the tables of an older version's
+    store, None for all."""
     teach(database)
     if refused := [item for item in _meta(database) if item.kind == "refused"]:
         return refused  # the checks below read these values
@@ -245,8 +246,8 @@ def _words(problem: str, entries: int, count: int) -> str:
 
 
 def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Yield sent, unacknowledged messages without a row of `queue`; and rows of `queue` that the
-    flow counts as sent, whose messages are neither in flight nor acknowledged.
+    """Yield (session, text) for messages in flight without a row of `queue`. Yield the same for
+    rows of `queue` that count as sent, but are neither in flight nor acknowledged.
     """
     swept = _are_swept(database)
     for session, following, flying, released, entries in _begun(database):
@@ -263,9 +264,9 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
 def _begun(
     database: sqlite3.Connection,
 ) -> Iterator[tuple[int, int, set[int], set[int], list[tuple[int, int]]]]:
-    """Yield each session with messages in flight or entries before the next one to send: its
-    number, the number of that message, the identifiers in flight, the released identifiers, and
-    those entries.
+    """Yield each session that has messages in flight, or entries of `queue` before the next message
+    to send. Each item: the session's number, the number of the next message to send, the packet
+    identifiers in flight, the released packet identifiers, and (first, count) of each such entry.
     """
     for session, following, sent, released in database.execute(
         f"SELECT session, next, sent, released FROM flow WHERE {_FLOW} AND (length(sent) > 0 OR"  # noqa: S608
@@ -302,7 +303,7 @@ def _are_swept(database: sqlite3.Connection) -> bool:
 
 def sweep(database: sqlite3.Connection) -> None:
     """Delete the queue entries of acknowledged messages, which an older version may have kept, and
-    record that none is left.
+    record that no such entry remains.
     """
     for session, following, flying, _, entries in _begun(database):
         database.executemany(
@@ -336,8 +337,8 @@ def note_flows(database: sqlite3.Connection) -> None:
 
 
 def strays(database: sqlite3.Connection) -> list[Missing]:
-    """Find rows of deleted sessions. Messages from shared subscriptions are not among them: they
-    wait for other members.
+    """Return rows of deleted sessions, except messages of shared subscriptions, which wait for the
+    other subscribers.
     """
     found: dict[int, list[str]] = {}
     for table in _OF_SESSIONS:
@@ -425,7 +426,7 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
 
 def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[tuple[int, int]]:
     """Return ranges of spool ids without a row, after the last batch and before the newest row. Ids
-    are consecutive. after: begin after this id instead.
+    are consecutive. after: begin after this id, and not after the last batch.
     """
     (cut, last), known = (
         database.execute(
@@ -469,7 +470,7 @@ SELECT last + 1, checked FROM (SELECT
     (SELECT CAST(value AS INTEGER) FROM meta WHERE key = '{CHECKED}') AS checked)
 WHERE last < checked AND {OURS}
 """  # noqa: S608 - texts of ours
-"""SQL: range of the newest checked rows if they are gone: the first of them, and the last."""
+"""SQL: first and last id of the newest checked rows of the spool, if these rows are gone."""
 
 
 def _spool(database: sqlite3.Connection) -> Iterator[Missing]:

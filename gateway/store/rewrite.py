@@ -1,13 +1,13 @@
 """Rewriting of the write-ahead log before a start relies on it.
 
-In: an open store at the gateway's start. Out: a log that is on the disk, whatever happened before.
-If an fsync fails, Linux marks the pages as clean although the disk never got them. They can still
-be read, so after a restart SQLite treats the commits in them as complete. The gateway would
-acknowledge them, the next fsync would succeed, and a power cut would lose them. Rewriting makes the
-pages dirty again, and the next fsync reports the truth.
+In: an open store at the gateway's start. Out: a log that is on the disk, even after a failed fsync.
+If an fsync fails, Linux marks the pages as clean although the disk never got them. Programs can
+still read these pages, so after a restart SQLite treats their commits as complete. The gateway
+would acknowledge the commits, the next fsync would succeed, and a power cut would lose them.
+Rewriting makes the pages dirty again, and the next fsync reports the truth.
 
-A running gateway does not need this: a failed commit is tried again, which writes each of its pages
-again, and a failed checkpoint starts over.
+A running gateway need not rewrite its log: a failed commit is tried again, which writes each of its
+pages again, and a failed checkpoint starts over.
 """
 
 import os

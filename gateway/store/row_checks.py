@@ -5,14 +5,14 @@ In: rows as the broker hands them to the writer. Out: CRC-32s over all cells of 
 whether a row that was read still has the cells that were written. SQLite checks no value that it
 reads: without these checks, a bit that flips on the card becomes a signed reading.
 
-The spool. The CRCs of up to CHUNK rows make one row of `spool_check`, and these are written with a
-later commit: a page more at each commit would wear the card. So a row has its check EACH rows or
+The spool. The CRCs of up to CHUNK rows make one row of `spool_check`, which is written with a later
+commit: a page more at each commit would wear the card. So a row has its check EACH rows or
 EACH_S later; until then, and after a kill until the next start, SQLite's log holds the row, which
 has checksums of its own. `meta.spool.checked` is the last row with a check. A row up to there whose
 check is damaged or missing fails, since one fault of the card can damage both a row and the
-adjacent check. A row above it passes only in the place of a new row: among the last EACH of the
-table, in order. A row whose number has changed is detected there, because its neighbours do not
-have adjacent numbers.
+adjacent check. A row after the last row with a check passes only in the place of a new row: among
+the last EACH rows of the table, in order. A new row whose number has changed is detected, because
+its neighbours do not have adjacent numbers.
 
 Messages. The number of a row of `message` is the broker's number and BITS bits of a CRC over the
 other cells, which costs no page. A queue entry names its message by that number, so neither
@@ -25,10 +25,10 @@ line in the log.
 Marks of boards. A mark has 13 bits of a CRC in its column `kept`, on the page that is written
 anyway. A start leaves out a mark whose check differs: the board's readings are stored again.
 
-A version that does not know the checks leaves the tables alone, treats the numbers of messages as
-ordinary ones and continues from the highest. It also counts its start (`meta.boot`) without
-`meta.spool.boot`. So the two differ, rows of that version pass, and they get a check at the next
-start of this one.
+A version that does not know the checks leaves the tables alone, and continues from the highest
+number of a message. That version also counts its start (`meta.boot`) without `meta.spool.boot`. So
+the two numbers differ, rows of that version pass, and they get a check at the next start of this
+version.
 """
 
 import json
@@ -68,7 +68,7 @@ WRITER = "spool.boot"
 CHUNK = 128
 """Limit of spool rows in one row of `spool_check`: 0.5 kB."""
 EACH = 64
-"""Rows after which their checks are written."""
+"""Number of rows after which their checks are written."""
 EACH_S = 60.0
 """Longest time in seconds after which the check of a row is written."""
 _BOUNDS = struct.Struct("<qq")
@@ -94,8 +94,8 @@ Sum = tuple[int, int]
 
 
 def row_sum(row: Sequence[Any]) -> int:
-    """Return the check of a row of the spool. The time is mixed in by XOR, because a row of an
-    unknown time gets it later.
+    """Return the check of a row of the spool. The time is added by XOR, because a row without a
+    time gets its time later, and its check can be changed without the other cells.
     """
     cells = crc32(row[6], crc32(repr((*row[:6], *row[7:9])).encode(errors="replace")))
     return cells if row[9] is None else cells ^ crc32(b"%d" % row[9])
@@ -126,8 +126,9 @@ class SpoolChecks:
         clock: int | None = None,
         boot: int = 0,
     ) -> list[Sum]:
-        """Take the rows of a commit, inside its transaction. Return `pending` for after it. clock:
-        start of boot `boot` in µs since 1970, once known, from which earlier rows get their time.
+        """Add the rows of a commit, inside its transaction. Return the value of `pending` after the
+        commit. clock: start of boot `boot` in µs since 1970, once known, from which earlier rows
+        get their time.
         """
         rest = list(self.pending)
         for row in rows:
@@ -180,7 +181,7 @@ def _sealed(first: int, last: int, sums: Sequence[int]) -> bytes:
 
 
 def _opened(first: Any, last: Any, sealed: Any) -> list[int]:
-    """Return the checks of the rows from `first` to `last`; empty if their own check fails."""
+    """Return the checks of the rows from `first` to `last`; empty if the checks are damaged."""
     if not (isinstance(first, int) and isinstance(sealed, bytes) and len(sealed) % 4 == 0):
         return []
     found = list(struct.unpack(f"<{len(sealed) // 4}I", sealed))[:-1]
@@ -246,8 +247,8 @@ def _has_left(database: sqlite3.Connection, number: int) -> bool:
 
 
 def add_times(database: sqlite3.Connection, clock: int, boot: int) -> None:
-    """Set the time of the rows that were stored before it was known, and change their checks. Runs
-    inside a transaction. clock: start of this boot in µs since 1970.
+    """Set the time of the rows that were stored before the clock was known, and change their
+    checks. Runs inside a transaction. clock: start of this boot in µs since 1970.
     """
     unknown = "received IS NULL AND boot = ?"
     (first,) = database.execute(f"SELECT min(id) FROM spool WHERE {unknown}", (boot,)).fetchone()  # noqa: S608
@@ -467,8 +468,8 @@ def _seal(*cells: Any) -> bytes:
 
 
 def sealed(mark: MarkRow) -> MarkRow:
-    """Return the row of a mark with its check. Identifiers that an older version kept leave no
-    room for one.
+    """Return the row of a mark with its check. A row with identifiers that an older version kept
+    has no room for a check, and stays as it is.
     """
     *cells, kept = mark
     return (*mark[:5], kept if unsealed(kept) else _seal(*cells))
@@ -481,8 +482,8 @@ def unsealed(kept: bytes) -> bytes:
 
 
 def mark_fits(*row: Any) -> bool:
-    """Whether a row of `mark` has its check in the last column, or three packet identifiers of an
-    older version there. No identifier is 0, and two parts of a check are 0.
+    """Whether a row of `mark` has its check in the last column, or packet identifiers that an older
+    version wrote. The two are distinguishable: no identifier is 0, and two parts of a check are 0.
     """
     *cells, kept = row
     # SQLite may ask about any cell, of any type and length.

@@ -1,7 +1,7 @@
 """Salvage: a new store with all rows of a damaged store that can still be read.
 
-In: a data directory. Out: a new store with those rows, the old file beside it, and the losses in
-words.
+In: a data directory. Out: a new store with the readable rows, the old file beside the new store,
+and the losses in words.
 """
 
 import json
@@ -23,8 +23,8 @@ from gateway.system.sync import sync
 
 _FAR = 1_000_000_000
 _NEWER = {"place": 5, "given": 5, "given_part": 5, "journey": 7}
-"""Tables that older versions do not have, with the first schema version that has them. If they are
-missing, nothing is lost.
+"""Tables that older versions do not have, with the first schema version that has the table. An
+older store without the table has lost nothing.
 """
 _FIRST = ("meta", "spool", "batch", "batch_content")
 
@@ -46,7 +46,7 @@ def salvage(folder: Path) -> Salvaged:
     StoreError.
 
     An interrupted salvage can be run again. Until the new store is complete, the old store stays in
-    place. After that, files are only renamed; until that is done, `open_store` refuses.
+    place. Then the files are only renamed. Until every file is renamed, `open_store` refuses.
     """
     finish(folder)
     path = existing(folder)
@@ -194,9 +194,9 @@ def _copy(
 
 
 def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> list[str]:
-    """Return the missing numbers of spool rows, which are consecutive; rows are deleted from the
-    front. known: whether the last given number is known. ends: also check before the first row and
-    after the last one.
+    """Return texts about missing ids of the spool. Ids are consecutive, and rows are deleted from
+    the front. known: whether the last id ever given is known. ends: whether to check also before
+    the first row and after the last row.
     """
     query = (
         "SELECT (SELECT id FROM spool_last), (SELECT coalesce(max(last), 0) FROM batch WHERE landed"
@@ -231,8 +231,8 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
 
 
 def _end_what_is_not_whole(target: sqlite3.Connection) -> list[str]:
-    """Mark sessions that lost a row. The next start then ends them, and their clients see Session
-    Present 0.
+    """Mark sessions that lost a row. The next start ends these sessions, and their clients see
+    Session Present 0.
     """
     ended = [item for item in missing(target) if item.kind in ("session", "anew")]
     target.executemany(
@@ -248,8 +248,8 @@ def _note_holes(target: sqlite3.Connection) -> None:
 
 
 def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
-    """End sessions that lost their flow row: their packet identifiers would mean other messages.
-    Their clients see Session Present 0.
+    """End sessions that lost their flow row, because their packet identifiers would be given to
+    other messages. Their clients see Session Present 0.
     """
     ended = []
     for gap in gaps:

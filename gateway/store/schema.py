@@ -25,16 +25,16 @@ SCHEMA_VERSION = 7
 BUSY_TIMEOUT_S = 30.0
 PAGE_BYTES = 1024
 """Page size of a new store. A reading changes some tens of bytes on two pages, and each changed
-page is written whole, to the log and to the database: SQLite's default of 4,096 wears an SD card
-three times as much. With 512 a message of 1 MB costs twice the CPU.
+page is written whole, to the log and to the database. SQLite's default of 4,096 bytes wears an SD card
+three times as much. With 512 bytes, a message of 1 MB costs twice the CPU time.
 """
 WAL_BYTES = 4_096_000
-"""Bytes of the write-ahead log after which a checkpoint copies. A page that changed several times
-is copied once.
+"""Size of the write-ahead log, in bytes, at which a checkpoint begins. A page that changed several
+times is copied once.
 """
 WAL_LIMIT = 2 * WAL_BYTES
-"""Bound of the write-ahead log, plus one commit (`checkpoint.py`). A longer file is cut back to
-this size.
+"""Bound of the write-ahead log in bytes, beyond which it may grow by one commit (`checkpoint.py`).
+A longer file is cut back to this size.
 """
 
 ROW_SIZE = f"length(payload) + length(CAST(topic AS BLOB)) + {ROW_OVERHEAD}"
@@ -133,8 +133,8 @@ CREATE TABLE IF NOT EXISTS origin (
     kind TEXT, key TEXT, origin TEXT NOT NULL, size INTEGER NOT NULL,
     PRIMARY KEY (kind, key)) STRICT, WITHOUT ROWID;
 """
-"""The origins of sessions, retained messages and spooled bytes (`OriginRow`). This table has no
-schema version either.
+"""The origins of sessions, retained messages and spooled bytes (`OriginRow`). Like `aside`, this
+table has no schema version of its own.
 """
 
 _MARK_WHAT_WAS_KEPT = """
@@ -142,8 +142,8 @@ INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
     WHERE incarnation <> 0 AND length(received) > 0;
 """
-"""Identifiers of boards between PUBLISH and PUBREL: the board's next HELLO shows which sequences
-they mean.
+"""Keeps the packet identifiers of boards between PUBLISH and PUBREL. The board's next HELLO shows
+which sequences these identifiers belong to.
 """
 
 _SPOOL_LAST = """
@@ -169,8 +169,8 @@ _UPGRADES = {
     5: _VERSIONS,
     6: _JOURNEYS,
 }
-"""Statements by the version that they upgrade. An older store keeps its AUTOINCREMENT and its page
-size: a change would require a rewrite of the whole file.
+"""Statements by schema version: each upgrades a store of that version. An older store keeps its
+AUTOINCREMENT and its page size: a change would require a rewrite of the whole file.
 """
 
 
@@ -190,8 +190,8 @@ _MAY_BE_RIGHTS = (*(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE
 
 
 def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
-    """Return the error of an account that has no rights to a database file; None if the cause of
-    this error is another one.
+    """Return the error of an account that has no rights to a database file; None if `error` has
+    another cause.
     """
     rights = not os.path.exists(path) or (os.access(path, os.R_OK) and may_use(path.parent))
     if rights or getattr(error, "sqlite_errorcode", 0) & 0xFF not in _MAY_BE_RIGHTS:

@@ -1,5 +1,5 @@
-"""Space on the disk: how much of it messages may still take, and a reserve for all other writes
-when the disk is full.
+"""Space on the disk: the part that messages may still take, and a reserve for all other writes when
+the disk is full.
 
 In: the data directory, and the open store between two commits. Out: `room`, the bytes of messages
 that are still accepted; and `DATA/reserve`, a file that is deleted when the disk has no other
@@ -7,10 +7,10 @@ space, so that acknowledgements, sessions and deletes continue.
 
 When messages fill the disk, two amounts are compared with bounds. The first is the space outside
 the database: free, or in the reserve. The second adds the free pages inside the database, less the
-pages that the log has yet to copy there. A message takes space in the log, and again in the
-database when the log is copied. Deletes free pages inside the database, never outside. So the
-database may grow until two reserves are left in total, all outside, and the log until one is left
-outside: deleted rows always make room for new ones.
+pages of the log that are not yet copied to the database. A message takes space in the log, and
+again in the database when the log is copied. Deletes free pages inside the database, never outside.
+So the database may grow until the total is two reserves, all outside, and the log until one reserve
+is free outside: deleted rows always make room for new rows.
 
 When another program fills the disk at once, only the reserve is left. It must hold one commit that
 is written and one that was gathered meanwhile, each of at most one `backlog` (1/8); the part of the
@@ -40,8 +40,8 @@ pages.
 """
 
 _LOW, _HIGH = 0.25, 0.75
-"""Distance from those bounds, in reserves: below the first, messages are refused; above the second,
-they are accepted again.
+"""Distance from the two bounds, in reserves: below the first value, messages are refused; above the
+second, messages are accepted again.
 """
 
 _BACKLOG, _UNCOPIED = 1 / 8, 1 / 4
@@ -49,7 +49,8 @@ _MOST_BACKLOG = 16_000_000
 """Largest number of bytes of waiting messages in memory if the disk has plenty of space."""
 
 _PLENTY = 16
-"""With this many reserves free, no reserve is made and nothing is counted."""
+"""Number of reserves that fit into the free space, at which no reserve is made and no space is
+measured."""
 
 _SMALL_LOG = 1 / 16
 """Share of a reserve: a log smaller than this is not worth a checkpoint."""
@@ -106,7 +107,7 @@ class Space:
         return release(self._folder)
 
     def _above(self) -> int:
-        """Return the free bytes beyond the bound."""
+        """Return the number of free bytes above the nearer bound."""
         outside = self._free() + self._allocated()
         in_all = outside + self._page * self._ask("freelist_count") - self._uncopied()
         return min(outside - _OUTSIDE * self._size, in_all - _IN_ALL * self._size)

@@ -5,12 +5,12 @@ thread.
 from bisect import bisect_left
 
 BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""From a good SSD to an SD card that reorganises its memory."""
+"""Upper bounds of the histogram's buckets, in seconds, for a good SSD up to a slow SD card."""
 
 
 class Histogram:
-    """A histogram. counts: samples at or below each of `BOUNDS_S` and above the previous bound;
-    last, the samples above all bounds. total: sum of all samples in seconds.
+    """A histogram. counts: number of samples in each bucket, which ends at a bound of `BOUNDS_S`;
+    the last bucket has no upper bound. total: sum of all samples in seconds.
     """
 
     def __init__(self) -> None:

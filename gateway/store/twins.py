@@ -27,7 +27,7 @@ _COLUMNS = {
     "given": (("key",), ("member", "parts", "messages", "ends")),
     "batch": (("number",), ("first", "last", "rows", "bytes", "sha256", "cut", "landed")),
 }
-"""The columns of the key, and the other columns, by table."""
+"""The columns of the key, and the other copied columns, by table."""
 TABLES = tuple(_COLUMNS)
 _Bound = tuple[str, str] | None
 """A key of the table `twin`."""
@@ -98,8 +98,8 @@ def fill(database: sqlite3.Connection, tables: tuple[str, ...] = TABLES) -> None
 
 
 def accept(database: sqlite3.Connection, first: _Bound, after: _Bound) -> None:
-    """Copy the rows that have no copy between two keys of `twin`; None: no bound. Damage to the
-    copies alone makes no row suspect.
+    """Copy the rows whose copies are missing between two keys of `twin`, because a damaged part of
+    `twin` does not make its rows suspect. None: no bound.
     """
     bounds = [f"(kind, key) {sign} (?, ?)" for sign, key in ((">", first), ("<", after)) if key]
     within = " AND ".join(bounds) or "TRUE"
@@ -122,8 +122,8 @@ def drop(database: sqlite3.Connection) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A row that differs from its copy. key: its key, as `twin` has it. row: the first column
-    of its key. is_missing: whether the row is gone, except for its copy. cells: those of the copy.
+    """A row that differs from its copy. key: its key, as `twin` has it. row: the first column of
+    its key. is_missing: whether the row is gone, and only the copy exists. cells: the copied cells.
     """
 
     table: str
@@ -149,7 +149,7 @@ class Changed:
 
 
 def changed(database: sqlite3.Connection, table: str) -> list[Changed]:
-    """Return the rows of a table that differ from their copies, and those that are gone."""
+    """Return the rows of a table that differ from their copies, and the copies without a row."""
     if not (_has(database, "twin") and all(_has(database, name) for name in _triggers(table))):
         return []
     key, cells, first = _key(table, table), cells_of(table, table), _COLUMNS[table][0][0]

@@ -3,7 +3,7 @@
 In: two notes from the last run, and the current clocks. `meta.axis` is written now and then,
 `meta.uptime` once for each start. The clocks are the kernel's uptime, which outlives the gateway's
 process, and the time of day if known. Out: the present position of the axis. The uptime is exact,
-but useless after a reboot; `meta.axis` is as old as the last commit that contained it.
+but useless after a reboot of the machine; `meta.axis` is as old as the last commit that wrote it.
 """
 
 import logging
@@ -25,7 +25,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """The kernel's clock. machine: identifies the boot of the machine. seconds: since that boot."""
+    """The kernel's clock. machine: id of the machine's boot. seconds: time since that boot."""
 
     machine: str
     seconds: float
@@ -61,7 +61,8 @@ def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -
 
 
 def _tell_away(database: sqlite3.Connection, stood: int, away: float) -> None:
-    """Log the sessions that have expired while the gateway was off. stood: axis in ms then."""
+    """Log the sessions that have expired while the gateway was off. stood: position of the time
+    axis at the stop, in ms. away: seconds since then."""
     (count,) = database.execute(
         "SELECT count(*) FROM session WHERE expiry < 4294967295"
         " AND coalesce(left, ?1) + expiry * 1000 BETWEEN ?1 AND ?2",

@@ -139,7 +139,7 @@ def aside(
 
 def discard_aside(database: sqlite3.Connection, bridge: str, numbers: list[int]) -> int:
     """Delete messages that a bridge has set aside, while no gateway runs. Return the number of
-    deleted messages. numbers: empty for all.
+    deleted messages. numbers: the messages to delete; empty for all.
     """
     with database:
         if not numbers:
@@ -177,7 +177,7 @@ def sessions(folder: Path, utc: int | None) -> list[SessionView]:
 
 def places(folder: Path) -> tuple[set[str], dict[str, str]]:
     """Return the clients whose sessions are suspect, and the clients whose sessions were moved to
-    another gateway of the site, with its name (`gateway/site/wiring/sessions.py`).
+    another gateway of the site, with that gateway's name (`gateway/site/wiring/sessions.py`).
     """
     with _opened(folder) as database:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'given'").fetchone():

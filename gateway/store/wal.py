@@ -34,11 +34,11 @@ def orphaned(path: Path) -> str | None:
 
 
 def vanished(path: Path) -> str | None:
-    """Return what shows that the log is gone, or None. Call this before SQLite opens the database,
+    """Return the sign that the log is gone, or None. Call this before SQLite opens the database,
     after a run that was not stopped cleanly: SQLite would silently begin an empty log.
 
     The index outlives a killed process. The last program that closes the database cleanly copies
-    the log and deletes both files; an empty index was made behind it (`leave_log`).
+    the log and deletes both files. An empty index was made after such a close (`leave_log`).
     """
     log, index = path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
     size = log.stat().st_size if log.exists() else 0

@@ -94,8 +94,8 @@ class Writer:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds for which the writer has neither finished nor tried anything; 0 while it is idle.
-        Any thread may read it.
+        """Seconds since the writer last finished or tried a commit; 0 while the writer is idle. Any
+        thread may read it.
         """
         since = self._busy_since
         return 0.0 if since is None else monotonic() - since
@@ -131,8 +131,8 @@ class Writer:
         self._orders.put(read)
 
     def look_for_landed(self) -> None:
-        """Request the oldest row of the spool: the uplink deletes rows without telling this
-        process.
+        """Request the oldest row of the spool. The uplink deletes rows from another process, which
+        this process does not notice otherwise.
         """
         self._orders.put(self._look)
 

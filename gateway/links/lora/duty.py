@@ -19,7 +19,7 @@ class Ledger:
     """Transmissions of one radio in one sub-band within the last hour. duty: its limit, 0…1. hour:
     seconds; tests may shorten it. late: longest delay of the radio, in seconds, before it sends;
     each transmission counts as longer by that time. Times are kept in whole microseconds. Errors
-    are on the safe side: a block leaves the hour with its last transmission.
+    are on the safe side: a block counts until its last transmission is an hour old.
     """
 
     def __init__(self, duty: float, hour: float = 3600.0, margin: float = 0.0) -> None:
@@ -61,20 +61,22 @@ class Ledger:
         return max(start / 1e6 - now, 0.0)
 
     def add(self, airtime: float, start: float) -> None:
-        """Note a transmission of `airtime` seconds that begins at `start`. `start` must not be
-        before that of the previous one.
+        """Note a transmission of `airtime` seconds that begins at `start`, which must not be before
+        the previous transmission's start.
         """
         length = ceil(airtime * 1e6)
         begins = int(start * 1e6)
         self._put(begins, begins + length, length)
 
     def blocks(self, now: float) -> list[tuple[float, float]]:
-        """Return the counted blocks, oldest first: seconds since the end, and airtime."""
+        """Return the counted blocks, oldest first: seconds since the block's end, and its airtime.
+        """
         self._forget(int(now * 1e6) - self._hour)
         return [(now - end / 1e6, sent / 1e6) for _, end, sent in self._sent]
 
     def restore(self, blocks: list[tuple[float, float]], now: float) -> None:
-        """Restore the result of `blocks`, counted from `now`, which may be another clock's time."""
+        """Restore blocks as `blocks` returned them. now: the present time of this clock, which may
+        differ from the clock of that call."""
         for age, airtime in blocks:
             end, length = ceil((now - age) * 1e6), ceil(airtime * 1e6)
             self._put(end - length, end, length)

@@ -30,7 +30,8 @@ class Radio(StrEnum):
     """A modem whose firmware chooses the preamble that it sends."""
 
     RYLR998 = "rylr998"
-    """A modem that adds bytes of its own. Its peers must be such modems too."""
+    """A modem that adds bytes of its own to each frame. Its peers must be modems of the same kind.
+    """
 
 
 _RYLR998_BYTES = 8

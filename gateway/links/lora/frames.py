@@ -24,7 +24,7 @@ MTU = LONGEST - OVERHEAD
 
 LONGEST_NAME = 14
 """Largest number of characters of a board's name. The longest reading by radio has the name in its
-topic and in its payload. Beside the names it takes 67 of the 95 bytes that a packet may have
+topic and in its payload. Without the two names it takes 67 of the 95 bytes that a packet may have
 (firmware/examples/sensor, a first PUBLISH with `missed`).
 """
 
@@ -103,8 +103,8 @@ def _code(key: bytes, label: int, data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The greeting of a board. mtu: the longest content that it accepts. nonce: its challenge.
-    code: its proof.
+    """The greeting of a board. mtu: the longest content that it accepts, in bytes. nonce: its
+    challenge. code: its proof.
     """
 
     VERSION: ClassVar[int] = 1
@@ -170,7 +170,8 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway's offer of a session. nonce: its challenge. utc: since 1970, 0 if unknown."""
+    """The gateway's offer of a session. nonce: its challenge. utc: seconds since 1970, 0 if
+    unknown."""
 
     KIND: ClassVar[int] = 1
     SIZE: ClassVar[int] = HEADER_SIZE + _WELCOME_FIELDS.size + TAG_SIZE

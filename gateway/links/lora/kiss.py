@@ -27,8 +27,8 @@ OK, ERROR, TX_DONE, RX_META = 0xF0, 0xF1, 0xF8, 0xF9
 RADIO, VERSION, SIGNAL_REPORT = 0x8B, 0x91, 0x9A
 
 BUSY = 7
-"""Response BUSY. It does not say whether the current frame will be sent. The response TX_DONE does,
-and is never dropped.
+"""Response BUSY. It does not say whether the current frame will be sent. The response TX_DONE,
+which the modem never drops, says that it was sent.
 """
 
 ERRORS = {
@@ -114,8 +114,8 @@ class _Step:
 
 
 class KissModem:
-    """A modem as a `Radio`. frequency: Hz. modulation: that of the boards' frames. The modem's
-    firmware chooses the preamble of the modem's frames. power: dBm.
+    """A modem as a `Radio`. frequency: Hz. modulation: the modulation of the boards' frames; the
+    modem's firmware chooses the preamble of the modem's own frames. power: dBm.
     """
 
     longest = LONGEST

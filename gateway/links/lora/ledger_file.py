@@ -6,8 +6,8 @@ the caller writes them with `write`, off its event loop.
 To avoid a write for each frame, the file holds a **reservation**: airtime that may be sent without
 another write, a 64th of the limit. After a start, the whole reservation counts as sent just now.
 After a reboot of the machine the time in between is unknown and counts as zero. If the file is
-unreadable, the whole hour counts as used. The same holds for an older copy that was put back: each
-write has a number, and a second file (`….count`) holds the newest one.
+unreadable, or an older copy was put back, the whole hour counts as used. An older copy is detected
+by its number: each write has a number, and a second file (`….count`) has the newest number.
 """
 
 import json
@@ -25,9 +25,9 @@ LATE = 1.0
 """Longest time, in seconds, that a modem takes to send a frame; after that it counts as failed."""
 
 _LONG = 1e10
-"""Bound in seconds for the time that the machine runs without a reboot."""
+"""Upper bound, in seconds, for the time that the machine runs without a reboot."""
 _AHEAD = 16.0
-"""Bound in seconds for the length of a frame."""
+"""Upper bound, in seconds, for the airtime of a frame."""
 
 _log = logging.getLogger(__name__)
 
@@ -88,8 +88,8 @@ class Ledgers:
         self._ledgers[band].add(airtime, start)
 
     def ask(self, band: str, airtime: float, now: float) -> bytes:
-        """Return contents for the file that grant a transmission of `airtime` seconds, and some
-        more. Call `grant` when they are on disk.
+        """Return contents for the file that reserve `airtime` seconds, and some more. Call `grant`
+        when the contents are on disk.
         """
         more = max(airtime + self._part(band) - self._granted[band], 0.0)
         self._asked = band, more
@@ -160,8 +160,8 @@ def _seconds(value: Any) -> float:
 
 
 def _blocks(band: Any, away: float) -> list[tuple[float, float]]:
-    """Return age and airtime of each block; the reservation is the last one, of age 0. A
-    transmission in progress at the time of writing has its end in the future.
+    """Return age and airtime of each block, in seconds; the reservation is the last block, of age
+    0. A transmission in progress at the time of writing has a negative age.
     """
     if len(band["sent"]) > 2 * BLOCKS + 2:
         raise ValueError(f"{len(band['sent'])} blocks within an hour")

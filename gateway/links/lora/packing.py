@@ -48,8 +48,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The contents of an answer. utc: the time at the end of the frame. more: whether other packets
-    wait.
+    """The contents of an answer. utc: time at the end of the frame, in seconds since 1970. more:
+    whether the gateway has further packets for the board.
     """
 
     packets: tuple[bytes, ...]
@@ -58,7 +58,8 @@ class Answer:
 
 
 def split(data: bytes) -> tuple[list[bytes], bytes]:
-    """Cut a stream into complete packets and the rest. Raises FrameError if it is not MQTT."""
+    """Cut a stream into complete packets and the remaining bytes. Raises FrameError if the stream
+    is not MQTT."""
     packets, at = [], 0
     while (size := _size(data, at)) and at + size <= len(data):
         packets.append(data[at : at + size])
@@ -219,7 +220,8 @@ def read_answer(content: bytes, turn: Turn) -> Answer:
 
 _CONNECT, _CONNACK, _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 1, 2, 8, 9, 10, 11
 _ANSWERED_BY = {_SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK, 5: 6, 6: 7, 12: 13}
-"""Packet types whose answer has the same identifier: PUBREC, PUBREL; and PINGREQ, which has none.
+"""Answer by packet type, where the answer has the packet's identifier, or is to PINGREQ, which has
+no identifier. 5, 6: PUBREC, PUBREL; 12: PINGREQ.
 """
 
 

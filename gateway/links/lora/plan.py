@@ -8,8 +8,8 @@ The model is pure ALOHA (Abramson 1970), which is pessimistic: each overlap of t
 both, though radios do capture the stronger one and may listen before they talk.
 
 - A board's frame arrives if no other board's frame begins within its airtime before or after its
-  beginning, and if the gateway is not answering then: a sending radio receives nothing.
-- The answer arrives if no board's frame begins in that time.
+  beginning, and if the gateway is not sending an answer: a sending radio receives nothing.
+- The answer arrives if no board's frame begins while the answer is sent.
 - A loss in either direction costs the whole exchange again, and more load.
 """
 
@@ -23,7 +23,7 @@ from gateway.system.regions import EU868, Region, SubBand
 
 MOST_TRIES = 3.0
 """Average attempts per reading above which a channel counts as full. Above this value, a few more
-boards, or a neighbour's, can overload the channel.
+boards, of this site or of a neighbour, can overload the channel.
 """
 
 _ROUNDS = 200
@@ -44,7 +44,7 @@ class Site:
 
     sensors: int
     every: float
-    """Seconds between two readings of a sensor."""
+    """Seconds from one reading of a sensor to the next."""
 
     factor: int
     """Spreading factor, 7…12."""
@@ -150,7 +150,7 @@ def plan(site: Site) -> Plan:
 
 def most_heard(factor: int, radio: Radio, payload: int = 20) -> float:
     """Return the share of the time in which a gateway hears boards' frames if the channel is just
-    below full (MOST_TRIES). A gateway can hardly receive more than that: further frames collide.
+    below full (MOST_TRIES). A gateway can hardly receive more, because further frames collide.
     """
     cost = exchange(payload, factor, radio)
     low, high = 0.0, 1 / cost.up

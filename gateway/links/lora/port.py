@@ -44,7 +44,7 @@ NUMBERS = range(1, 255)
 """Numbers of boards (FORMAT.md, Frame)."""
 
 NEAR, CALM = 0.8, 0.7
-"""Share of a limit from which on a warning is logged, and below which it may be logged again."""
+"""Share of a limit at which a warning is logged, and below which it may be logged again."""
 
 HOUR = 3600.0
 
@@ -293,8 +293,8 @@ class LoraListener:
         self._flush([])
 
     def _wake(self) -> None:
-        """Schedule the work that follows after the broker has written or reads again. It does not
-        run inside the broker's call.
+        """Schedule the work that follows after the broker has written or reads again. The work does
+        not run inside the broker's call.
         """
         if not self._awake:
             self._awake = True

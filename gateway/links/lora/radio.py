@@ -12,15 +12,16 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The radio is set up and listens. description: the modem's own."""
+    """The radio is set up and listens. description: the description that the modem gives of itself.
+    """
 
     description: str
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A received frame, of any station. at: time of its end. rssi: dBm. snr: dB. None if the radio
-    does not report them.
+    """A received frame, of any station. at: time of its end, in seconds. rssi: dBm. snr: dB. None
+    if the radio does not report the value.
     """
 
     frame: bytes
@@ -62,10 +63,10 @@ class Radio(Protocol):
         """Take bytes from the radio's port, split anywhere."""
 
     def tick(self, now: float) -> list[Event]:
-        """Act on the passing of time. Call this at `deadline`."""
+        """Handle deadlines that have passed. Call this at `deadline`."""
 
     def take(self) -> bytes:
-        """Return bytes to write to its port now."""
+        """Return bytes to write to the radio's port now."""
 
     def send(self, frame: bytes, now: float) -> None:
         """Send a frame; `Sent` will follow. Raises RuntimeError if not `idle`."""

@@ -1,14 +1,14 @@
 """A RYLR998: a LoRa modem on a UART that takes AT commands (Reyax, "LoRa AT command guide", 2023).
 
 In: bytes of its port, frames to send. Out: bytes for the port, events of `radio.py`. The modem adds
-eight bytes of its own to each frame. So only modems of this kind understand it, and the airtime
-includes these bytes. The modem's own network number is always 18, the only one with a choice of
-preamble; the configured `network` is in our frames.
+eight bytes of its own to each frame. Only modems of this kind understand such a frame, and the
+airtime includes these bytes. The modem's own network number is always 18, the only number with a
+choice of preamble; the configured `network` is in our frames.
 
-Data may contain any byte, CR LF included: `+RCV` is cut by its length. The modem may send `+ERR`
-without a command. It answers a frame with `+OK`, but the guide does not say when, so the modem also
-counts as sending until the frame's airtime is over. The settings are in flash memory: they are read
-first, and only different ones are written.
+Data may contain any byte, CR LF included, so the length in `+RCV` says where the data end. The
+modem may send `+ERR` without a command. It answers a frame with `+OK`, but the guide does not say
+when, so the modem also counts as sending until the frame's airtime is over. The settings are in
+flash memory: they are read first, and only different settings are written.
 """
 
 import re
@@ -51,7 +51,7 @@ ANSWER_WAIT = 1.0
 
 LOOK_EVERY = 30.0
 GAP = 0.5
-"""Seconds without a byte after which the rest of a line will not come."""
+"""Seconds without a byte, after which the gateway no longer waits for the rest of a line."""
 
 EVERYBODY, NETWORK, BANDWIDTH = 0, 18, 7
 _UART = 10 / 115_200
@@ -141,7 +141,8 @@ def _setting(name_text: str, name: bytes, value: str) -> _Step:
 
 
 class Rylr998:
-    """A modem as a `Radio`. frequency: Hz. modulation: that of all stations. power: dBm."""
+    """A modem as a `Radio`. frequency: Hz. modulation: the modulation of all stations. power: dBm.
+    """
 
     longest = LONGEST_FRAME
 

@@ -3,7 +3,7 @@
 In: bytes of the modem's port, MQTT for boards (through `link.write`), the time. Out: events of the
 link, bytes for the port, and the record of airtime, which must be on disk before more is sent
 (`record`, `recorded`). If the legal limit, the record or the modem delays a frame for longer than
-its board listens, the frame is not sent. It is counted, and the board asks again.
+its board listens, the frame is counted and not sent, and the board asks again.
 """
 
 from collections import Counter
@@ -44,8 +44,9 @@ Event = turns.Event | RadioReady | RadioFailed
 
 
 class Station:
-    """A radio at work. band: the sub-band of its channel, a name in `ledgers`. boards: airtime of a
-    board's frame by length. overhear: gets each received frame, of any station, with its result.
+    """A radio at work. band: the sub-band of its channel, a name in `ledgers`. boards: returns the
+    airtime, in seconds, of a board's frame by its length in bytes. overhear: called with each
+    received frame, of any station, and its result.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Station:
         self.counts: Counter[str] = Counter()
         """Number of frames for boards by outcome: sent, or the reason for not sending."""
         self.heard_s = self.sent_s = 0.0
-        """Airtime since the start: of received frames, and of the radio's own."""
+        """Airtime since the start, in seconds: of received frames, and of the radio's frames."""
         self.signals: dict[int, Signal] = {}
         """Signal by device number, also of foreign devices; at most 254."""
         self._channel = Ledger(1.0)
@@ -86,7 +87,7 @@ class Station:
         return self._on_events(self._modem.receive(data, now), now)
 
     def tick(self, now: float) -> list[Event]:
-        """Act on the passing of time. Call this at `deadline`, and after `link.write` and
+        """Handle deadlines that have passed. Call this at `deadline`, and after `link.write` and
         `recorded`.
         """
         return self._on_events(self._modem.tick(now), now)

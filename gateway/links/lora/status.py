@@ -34,11 +34,12 @@ class Overheard:
 @dataclass(frozen=True, slots=True)
 class RadioStatus:
     """The status of a radio, for users. told: the modem's own description. problem: the last log
-    line, while it applies. rule: rule of the sub-band. used, limit: seconds of the hour. counts:
-    frames by outcome. frequency: Hz. factor: spreading factor. numbers: numbers of all admitted
-    boards. heard_s, sent_s: airtime since the gateway's start, of received frames and of its own.
-    load, workable: seconds of received frames within an hour, and the largest number of seconds at
-    which the channel still works. warnings: limits that are near now.
+    line, until its cause is gone. rule: rule of the sub-band. used, limit: airtime in the last hour
+    and its legal limit, in seconds. counts: number of frames for boards by outcome. frequency: Hz.
+    factor: spreading factor. numbers: numbers of all admitted boards. heard_s, sent_s: airtime
+    since the gateway's start, of received frames and of the radio's own frames. load, workable:
+    seconds of received frames within an hour, and the largest number of seconds at which the
+    channel still works. warnings: limits that are near now.
     """
 
     path: str

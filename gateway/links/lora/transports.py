@@ -88,8 +88,8 @@ class TurnTransport:
             self.receiver.lost(reason)
 
     def deliver(self, data: bytes) -> None:
-        """Hand bytes to the broker, now or as soon as the broker reads again. An error there ends
-        only this session.
+        """Hand bytes to the broker, now or as soon as the broker reads again. An exception in the
+        broker's code ends only this session.
         """
         self._waiting.append(data)
         self.go_on()
@@ -112,8 +112,8 @@ class TurnTransport:
 
 class Transports:
     """The sessions of all boards of one radio. listener, path: for logs and access. name: returns
-    the name of a board by its number. wake: callback for when `Station.tick` and `go_on` have work.
-    It runs inside the broker's call, so it must not call them itself.
+    the name of a board by its number. wake: called when `Station.tick` and `go_on` have work. It
+    runs inside the broker's call, so it must schedule these two and not call them.
     """
 
     def __init__(
@@ -178,8 +178,8 @@ class Transports:
             self._end(session, reason)
 
     def _check_name(self, name: str) -> None:
-        """Warn once about a name that `device add` would refuse. It may come from an older version,
-        a backup or `[[lora]]`.
+        """Warn once about a name that `device add` would refuse. Such a name may come from an older
+        version, a backup or `[[lora]]`.
         """
         if len(name) > LONGEST_NAME and name not in self._too_long:
             self._too_long.add(name)

@@ -4,8 +4,8 @@ In: frames from the radio (`receive`), MQTT for a board (`write`), the time. Out
 for the radio, each with the latest time of its beginning (`take`). `now` is a monotonic clock in
 seconds.
 
-A session ends if its board begins another one, or the broker closes it. The link has no timeout:
-the broker's Keep Alive takes its place.
+A session ends if its board begins another session, or the broker closes it. The link has no
+timeout: the broker's Keep Alive takes its place.
 """
 
 from collections import Counter
@@ -44,8 +44,8 @@ wait.
 """
 
 STALE = 8
-"""Number of WELCOMEs, sent without a wait, to HELLOs that may be recordings; further ones are sent
-once a minute.
+"""Number of WELCOMEs, sent without a wait, to HELLOs that may be recordings. Further WELCOMEs are
+sent once a minute.
 """
 
 A_MINUTE = 1 / 60
@@ -73,9 +73,9 @@ class Bucket:
 
 
 class Others(NamedTuple):
-    """Other gateways of the site, which receive the same boards. gateways: their number, including
-    this one. rank: position of this one among them, from 0. holds: returns whether this gateway has
-    the MQTT session of a board, by the board's number.
+    """Other gateways of the site, which receive the same boards. gateways: number of gateways, this
+    gateway included. rank: position of this gateway among them, from 0. holds: returns whether this
+    gateway has the MQTT session of a board, by the board's number.
     """
 
     gateways: int
@@ -228,7 +228,8 @@ class TurnLink:
         self._events: list[Event] = []
 
     def receive(self, frame: bytes, now: float) -> list[Event]:
-        """Handle a frame that ended now. Its contents are not trusted."""
+        """Handle a frame that ended at `now`. Any station may have sent it, so its contents are
+        checked."""
         try:
             self.result = self._on_frame(Header.from_frame(frame), frame, now)
         except FrameError:
@@ -328,7 +329,7 @@ class TurnLink:
         return "greetings"
 
     def _has_it(self, device: _Device, number: int) -> bool:
-        """Whether the board's last session was at this gateway, as far as it knows."""
+        """Whether the board's last session was at this gateway, as far as this gateway knows."""
         if self._others is None:
             return True
         session = device.session
@@ -336,8 +337,8 @@ class TurnLink:
         return not device.elsewhere and (open_here or self._others.holds(number))
 
     def _steps_in(self, hello: Hello, unanswered: bool) -> bool:
-        """Whether this gateway answers a board whose session is at another gateway: it has received
-        an earlier HELLO that no gateway answered. Of the gateways that received it, one answers
+        """Whether this gateway answers a board whose session is at another gateway, because no
+        gateway has answered an earlier HELLO. Of the gateways that received that HELLO, one answers
         each attempt.
         """
         others = self._others
