@@ -41,7 +41,7 @@ class UsageError(OncewayError):
 
 
 class NotAllowed(OncewayError):
-    """An action that this account may not do, but another one may."""
+    """An action that this account may not do, but another account may."""
 
     exit_code = 6
 

@@ -44,7 +44,7 @@ class Passwords:
         self._hook_remember_s = section.hook_remember_s
 
     def changed(self, later: "Passwords") -> set[str]:
-        """Return users of the file that are removed in `later`, or have another password there."""
+        """Return users of the file that are removed in `later`, or have another password in it."""
         others = later._users.hashes
         return {name for name, item in self._users.hashes.items() if others.get(name) != item}
 
@@ -75,7 +75,7 @@ class Passwords:
 
     @property
     def asked_for(self) -> bool:
-        """Whether passwords are used at all: there are users, or a hook."""
+        """Whether passwords are used at all, because the file has users or a hook is configured."""
         return bool(self._users.hashes) or self._hook is not None
 
     def asks_hook(self, name: str) -> bool:
@@ -140,7 +140,7 @@ class ListenerAccess(ByAcl):
     @property
     def takes_anonymous(self) -> bool:
         """Whether clients without a user name are let in. By default, only programs of this machine
-        are, and only while there are no users.
+        are let in without a name, and only while there are no users.
         """
         wanted = self.section.anonymous
         return self.section.is_local and not self.passwords.asked_for if wanted is None else wanted

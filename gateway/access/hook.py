@@ -1,9 +1,9 @@
-"""Users that an external service knows: a command or an HTTP URL is asked.
+"""Users that an external service knows: a command or an HTTP URL decides about a login.
 
 In: a user name and a password, with client identifier, address and listener. Out: yes or no. A
-timeout counts as no, and so does an answer that is cut off (`hook_answer.py`). All calls run on a
-thread of `logins.py`, never on the event loop. The password goes only to the hook's standard input
-or into the body of the request.
+timeout counts as no, as does an incomplete answer (`hook_answer.py`). All calls run on a thread of
+`logins.py`, never on the event loop. The password goes only to the hook's standard input or into
+the body of the request.
 """
 
 import http.client
@@ -62,7 +62,8 @@ class AuthHook:
         return None if allowed else WRONG
 
     def _run(self, body: bytes) -> bool:
-        """Run the command. Its output is not logged, because it may contain the password."""
+        """Run the command, and return its answer. Its output is not logged, because the output may
+        contain the password."""
         code = run(self._section.command, body, self._section.hook_timeout_s)
         if code not in (0, 1):
             raise OddAnswer(f"exit code {code}, where 0 is yes and 1 is no")

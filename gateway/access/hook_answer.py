@@ -1,9 +1,9 @@
-"""The answer of an HTTP hook: whole, or none at all (RFC 9112, sections 6 and 8).
+"""The answer of an HTTP hook: only a complete answer counts (RFC 9112, sections 6 and 8).
 
 In: the bytes of a connection. Out: the status of the first final answer. An answer that ends within
-its status line, its header or its body raises `CutOff`: a proxy or a dying server may send 200
-before the result is known. Without Content-Length and chunks, the end of the connection ends the
-body.
+its status line, its header or its body raises `CutOff`, because a proxy or a dying server may send
+200 before the result is known. Without Content-Length and chunks, the end of the connection ends
+the body.
 """
 
 import re

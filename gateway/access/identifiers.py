@@ -1,8 +1,8 @@
 """Client identifiers: the rule which user may use which identifier.
 
 In: a user name, and the identifier in a CONNECT. Out: the valid identifier, or a reason to refuse.
-The rule is in `[access]`. A name in the device registry belongs to a board, or to a user of the
-same name.
+The section `[access]` sets the rule. A name in the device registry belongs to a board, or to the
+user with the same name.
 """
 
 import secrets

@@ -4,20 +4,20 @@ In: orders of the broker, each a CONNECT whose login is to be checked. Out: the 
 handed to `answered` on the event loop. Questions for a hook (`hook.py`) have a separate queue with
 up to MOST_AT_ONCE at a time, so a hook that hangs does not block users of the file.
 
-A comparison takes a fifth of a second on a small machine and 32 MiB, so there is one at a time,
-and:
+A comparison takes a fifth of a second on a small machine, and 32 MiB of memory. So one comparison
+runs at a time, and:
 
 - turns alternate between addresses, and an address has a bounded number of places, so a flood
   blocks no other address;
-- after a few wrong passwords, an address must wait before it may try the same user again, and after
-  some more, before it may try any user. Each wait is twice as long as the previous one, and until
-  its end the answer is 0x9F;
-- while an address waits because of many names, a user of the file who does not wait is compared
-  nevertheless: the address may be a proxy's, and the user another client's. For the same reason a
-  hook is still asked, about one name each half second. A wrong password then gets the same answer
-  at the same time as a name that does not exist, so the answer tells nothing;
-- an earlier login from an address frees this user from the waits of other names at that address,
-  and gives the user a separate queue. Pairs of address and user outlive a restart (`trusted.py`);
+- after a few wrong passwords, an address must wait before it may try the same user again. After
+  further wrong passwords, it must wait before it may try any user. Each wait is twice as long as
+  the previous one, and until its end the answer is 0x9F;
+- while an address waits because of many names, users of the file who do not wait are compared
+  nevertheless: the address may be that of a proxy with other clients. For the same reason a hook is
+  still asked, about one name each half second. A wrong password then gets the same answer at the
+  same time as an unknown name, so the answer reveals nothing;
+- after a correct login from an address, this user does not wait because of other names at that
+  address, and has a separate queue. Pairs of address and user outlive a restart (`trusted.py`);
 - a password that was correct a moment ago is not checked here (`authentication.py`).
 """
 
@@ -46,8 +46,7 @@ MOST_AT_ONCE = 8
 """Largest number of simultaneous calls of a hook, which may be slow."""
 
 ALIKE_S = 0.5
-"""Seconds until a client at an address that waits gets its answer: longer than a comparison takes.
-"""
+"""Seconds until a client at an address that must wait gets its answer. A comparison takes less."""
 
 _BUSY = ReasonCode.SERVER_BUSY, "too many passwords are being compared"
 _GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
@@ -85,8 +84,8 @@ class BackOff:
 
 
 class Pace:
-    """One attempt per key in ALIKE_S, while the key waits: a name that only a hook knows may be the
-    right one.
+    """Allows one attempt per key in ALIKE_S seconds while the key waits, because a name that only a
+    hook knows may be valid.
     """
 
     def __init__(self) -> None:
@@ -271,8 +270,8 @@ def _wait(address: str, wait: float) -> Refusal:
 
 
 def _failed(order: Ask) -> Refusal:
-    """Return the refusal after an internal error. The error affects only this client: the checks
-    after it continue.
+    """Return the refusal after an internal error. The error affects only this client, and the
+    checks of other clients continue.
     """
     log.exception(
         "%s: refused after an internal error",

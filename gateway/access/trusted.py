@@ -1,7 +1,8 @@
-"""Users who have logged in correctly, each with the address. A file keeps them over a restart.
+"""Users who have logged in correctly, each with the address of the login. A file keeps these pairs
+over a restart.
 
-In: correct logins. Out: whether this user has logged in from this address before. At that address,
-for example a proxy's, the user does not wait because of other users' failures.
+In: correct logins. Out: whether this user has logged in from this address before. If so, the user
+does not wait because of other users' failures at that address, for example a proxy's.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The content of a backup: a tar archive of `manifest.json` and the files that it names.
 
-In: a configuration, or an archive. Out: the archive, or its files in a folder. All files are
-checked before anything on this machine is changed.
+In: a configuration, or an archive. Out: the archive, or its files in a folder. All files of an
+archive are checked before a file of this machine is changed.
 """
 
 import grp
@@ -42,7 +42,7 @@ _MOST_MANIFEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file of the gateway."""
+    """A file of the gateway in a backup."""
 
     name: str
     """Name in the archive."""
@@ -59,12 +59,12 @@ class Manifest:
 
     format: int
     version: str
-    """Version of Onceway."""
+    """Version of Onceway that made the backup."""
     gateway: str
     made: str
-    """ISO 8601, UTC."""
+    """Time at which the backup was made, ISO 8601, UTC."""
     machine: str
-    """Host name of the machine."""
+    """Host name of the machine that made the backup."""
     files: list[Entry]
 
 

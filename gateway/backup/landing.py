@@ -3,8 +3,8 @@ name, and the newest `keep` backups.
 
 A backup is `GATEWAY/backups/TIME-EPOCH.owback`. TIME is in UTC; EPOCH differs between two
 generations of one store. A large backup is written in pieces, each from memory: the first piece
-under that name, the others as `TIME-EPOCH.owback.001` and so on beside it. The first piece is
-written last, so a backup that has a first piece is whole.
+under this name, the other pieces as `TIME-EPOCH.owback.001` and so on in the same folder. The first
+piece is written last, so a backup that has a first piece is complete.
 
 Older versions called a backup `N.owback`, by its day modulo `keep`. A backup with such a name
 counts as older than any backup with a time.
@@ -27,7 +27,8 @@ _NAME = re.compile(r"((?:\d{8}T\d{6}Z-[0-9a-f]{8}|\d+)\.owback)(?:\.\d{3,})?")
 
 
 def put(landing: Landing, gateway: str, epoch: str, file: Path, now: datetime) -> str:
-    """Write a backup. Return its URL. Raises OncewayError; then no backup was added or removed."""
+    """Write a backup and return its URL. If it raises OncewayError, no backup was added or removed.
+    """
     landing.tidy(f"{gateway}/{FOLDER}")
     names = _names(landing, gateway)
     for piece, first in names.items():
@@ -80,7 +81,7 @@ def remove_old(landing: Landing, gateway: str, keep: int, now: datetime) -> None
 
 
 class Pieces(io.RawIOBase):
-    """A backup as one stream: the named file, then its other pieces beside it."""
+    """A backup as one stream: the named file, then its other pieces in the same folder."""
 
     def __init__(self, first: Path) -> None:
         self._first, self._index = first, 0

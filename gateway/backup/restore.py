@@ -1,8 +1,8 @@
 """Restoring a gateway from the files of its backup.
 
 In: the files of a backup in a folder, and its manifest. Out: store, registry, configuration, users,
-certificates and signing key at their old paths. Files that existed there are kept under another
-name. Gateway and uplink must be stopped.
+certificates and signing key at their old paths. Existing files at these paths are kept under
+another name. Gateway and uplink must be stopped.
 """
 
 import os
@@ -42,8 +42,8 @@ def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list
 
 
 def make_data_folder(data: Path, manifest: Manifest) -> None:
-    """Create the data directory if it does not exist. It belongs to the account that owned the
-    store.
+    """Create the data directory if it does not exist. Its owner is the account that owned the store
+    when the backup was made.
     """
     if data.exists():
         return
@@ -113,7 +113,8 @@ def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
 
 
 def _take_over_revoked(restored: Path, present: Path) -> list[str]:
-    """Copy the revocations of the present registry into the restored one. Return the devices."""
+    """Copy the revocations of the present registry into the restored registry. Return notes about
+    the revoked devices."""
     with closing(sqlite3.connect(restored)) as database, database:
         database.execute("ATTACH ? AS here", (str(present),))
         names = [

@@ -1,5 +1,5 @@
-"""A stream of bytes, encrypted by a passphrase. In: any number of bytes. Out: the same, piece by
-piece; the reader detects bytes that were altered, left out or cut off.
+"""A stream of bytes, encrypted by a passphrase. In: any number of bytes. Out: the same bytes, piece
+by piece; the reader detects bytes that were altered, left out or cut off.
 
     file  = "OWBACK1" salt:16 prefix:7 check:16 piece*
     piece = AES-256-GCM of 65,536 bytes, the last one of 0 to 65,536; nonce = prefix count:4 last:1

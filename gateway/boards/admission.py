@@ -6,9 +6,9 @@ In: a name from a HELLO, and the registry as it changes. Out: yes or no, and the
 end of a connection whose device was revoked or has a new key; and `DATA/pending.json`, the
 unregistered boards that ask for admission now: `[{"name": …, "port": …}]`.
 
-The registry is `DATA/registry.db`, table `device` (`provisioning/registry.py`). It is checked every
-second beside the event loop, and read again after a change. So a change takes effect without a
-restart, and a slow disk or writer does not delay the gateway.
+The registry is `DATA/registry.db`, table `device` (`provisioning/registry.py`). Every second a
+thread beside the event loop checks the file, and reads it again after a change. So a change takes
+effect without a restart, and a slow disk or writer does not delay the gateway.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ LOOK_S = 1.0
 REGISTRY_S = 30.0
 """Longest time in seconds for which the registry may stay unread after a change."""
 _LOCKED_S = 5.0
-"""Longest wait for the lock of a registry writer, which takes milliseconds. Until the writer is
-done, the registry read before stays in force.
+"""Longest wait for the lock of a registry writer, in seconds; a write takes milliseconds. Until the
+writer is done, the registry as last read stays in force.
 """
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _COUNTER_AT, _COUNTER_SIZE = 24, 4
@@ -97,8 +97,8 @@ class Registry:
         return [self.reading, self.looking, *(file.job for file in saved)]
 
     def refresh(self) -> bool:
-        """Read the registry if it has changed; on any thread. Return whether there is news since
-        the last call.
+        """Read the registry if it has changed. Any thread may call it. Return whether the registry
+        has changed since the last call.
         """
         with self._reading:
             changed = self._reread(_LOCKED_S) or self._ahead
@@ -108,7 +108,7 @@ class Registry:
 
     def refresh_now(self) -> bool:
         """Read the registry if it has changed, before a board is refused. Runs on the event loop
-        and so waits for no writer. Return whether there is news.
+        and so waits for no writer. Return whether the registry has changed.
         """
         if not self._reading.acquire(blocking=False):
             return False
@@ -181,7 +181,8 @@ class Registry:
         return found is not None and found.number is not None
 
     def is_admitted_by_name(self, name: str) -> bool:
-        """Return whether a person has admitted this device by name, although it has no key here."""
+        """Return whether a person has admitted this device by name, although the registry has no
+        key for it."""
         found = (self._known or {}).get(name)
         return found is not None and found.status == "admitted" and found.key is None
 

@@ -1,4 +1,4 @@
-"""The sensor firmware bundled with this installation, to find boards with another one.
+"""The sensor firmware bundled with this installation, to find boards with other firmware.
 
 In: the board catalogue and HEX files beside this package (`provisioning/`), read as data: nothing
 of `provisioning` is imported here. Out: title and SHA-256 of the HEX file for each kind of board.

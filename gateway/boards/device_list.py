@@ -1,13 +1,14 @@
 """The list of devices for the centre: publications on the topic `onceway/devices`.
 
 In: the device registry. Out: one publication at QoS 1 after each change of the registry, and once a
-day. It is a JSON list of objects `name`, `board`, `port`, `firmware`, as in `onceway device list
---json`. The ingest fills board, firmware and link of its table of devices from it. With an
-`[uplink]` the topic is spooled whatever `[spool] topics` says; without one nothing is published.
+day. The payload is a JSON list of objects `name`, `board`, `port`, `firmware`, as in `onceway
+device list --json`. From this list, the ingest fills board, firmware and link of its table of
+devices. With an `[uplink]` the topic is spooled whatever `[spool] topics` says; without an
+`[uplink]` no list is published.
 
-DATA/device-list.json has the hash and the time of the newest list, and the number of its row, so
-that a restart does not publish the same list again. If the store has no such row, it was restored
-or newly created: the list is published again.
+DATA/device-list.json has the hash, the time and the spool row of the newest list, so that a restart
+does not publish the same list again. If the store has no such row, the store was restored or newly
+created, and the list is published again.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class DeviceList:
         return stored
 
     def _last(self) -> dict[str, Any]:
-        """Return the note about the newest list; empty if there is none, or if it is damaged."""
+        """Return the note about the newest list; empty if the note is missing or damaged."""
         try:
             found = json.loads(self._file.read_text())
         except (OSError, ValueError):

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 FILE = "expected.json"
 SAVE_S = 600.0
-"""Seconds between two writes of facts that change with each reading. A change of a state is written
-at once.
+"""Seconds between two writes of facts that change with each reading. A change of a board's state is
+written at once.
 """
 LEAST_S = 30.0
 """Seconds without a reading that are never a problem: replugging or flashing a board takes as long.
@@ -84,7 +84,7 @@ class Seen:
     refused: str | None = None
     """The port at which a board with this name is refused."""
     refusal: Refusal | None = None
-    """The reason; None counts as WRONG_KEY."""
+    """The reason why the board is refused; None counts as WRONG_KEY."""
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class BoardState:
     heard: float | None
     """Time of the last reading; None before the first one."""
     sentence: str = ""
-    """The problem as a sentence without a full stop. It stays the same while the problem lasts."""
+    """The problem as a sentence without a full stop, unchanged while the problem lasts."""
     todo: str = ""
     """Advice for a person on how to solve the problem."""
 
@@ -146,11 +146,11 @@ class BoardState:
 def judge(
     name: str, known: Memory, seen: Seen, now: float, quiet_from: float, gone_from: float | None
 ) -> BoardState:
-    """Return the state of a board. No other code decides about it.
+    """Return the state of a board. No other code decides about the state.
 
-    quiet_from: silence before this time does not count, except that of earlier runs: the gateway
-    could not hear the board. After a start, each board has an interval or an hour to speak.
-    gone_from: when its port was first seen to be gone; None while the port is there.
+    quiet_from: silence before this time does not count, because the gateway could not hear the
+    board; silence in earlier runs counts. After a start, each board has an interval or an hour to
+    send. gone_from: when its port was first found missing; None while the port exists.
     """
 
     def state(word: Word, text: str = "", todo: str = "") -> BoardState:
@@ -229,7 +229,7 @@ class Expected:
         self._known = _read(folder / FILE)
         self._started: float | None = None
         self._quiet: dict[str, float] = {}
-        """Time at which a command gave back a board's port, by board."""
+        """Time at which a command had finished with a board's port, by board."""
         self._missing_since: dict[str, float] = {}
         """Time at which a board's port was first found missing, by board."""
         self._new = False
@@ -329,7 +329,7 @@ class Expected:
         return self._known[name]
 
     def _set(self, name: str) -> None:
-        """Save the news about a board, and judge it again at once."""
+        """Save the changed facts about a board, and judge the board again at once."""
         self._new = True
         if name in self.states:
             self.states[name] = self._look_at(name, self._seen.get(name), self.clock())
@@ -390,7 +390,7 @@ class Expected:
         return json.dumps(rows)
 
     def write(self, text: str) -> None:
-        """Write the file; on any thread."""
+        """Write the file. Any thread may call it."""
         self.saved.write(text)
 
     def _look_at(self, name: str, seen: Seen | None, now: float) -> BoardState:
@@ -417,7 +417,7 @@ class Expected:
         return max(self._quiet.get(name, 0.0), now if self._started is None else self._started)
 
     def _silence(self, name: str, known: Memory, now: float) -> float:
-        """Return the seconds of silence of this run and the earlier ones."""
+        """Return the seconds of silence in this run and in earlier runs together."""
         last = known.since if known.heard is None else known.heard
         return known.silent + max(0.0, now - max(last, self._quiet_from(name, now)))
 

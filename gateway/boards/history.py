@@ -4,8 +4,8 @@ In: readings as they arrive. Out: the last reading of each name, and its last PO
 at one a minute). `DATA/history.json` is written at a clean stop only: a power cut loses this
 history, but no acknowledged reading. The table at the centre has all readings.
 
-While the clock is not synchronised, a reading has its place on the broker's time axis, and so an
-age. It gets its UTC when the clock is known.
+While the clock is not synchronised, a reading gets a time on the broker's time axis, and so has an
+age. The reading gets its UTC when the clock is known.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class History:
                 yield self._row(board, name, time, value, series.unit)
 
     def begins(self, device: str) -> int | None:
-        """Return the time from which all readings of these boards are kept, as `times` of a series;
-        None if there are none of a known age.
+        """Return the time from which on all readings of these boards are kept, as `times` of a
+        series; None if no reading has a known age. device: empty for all boards.
         """
         known = [
             max(
@@ -147,7 +147,7 @@ class History:
                 yield from [(board, name, series) for name, series in names.items()]
 
     def write(self) -> None:
-        """Write the file if there is news; on any thread."""
+        """Write the file if the history has changed. Any thread may call it."""
         if not self._new:
             return
         rows = {

@@ -20,8 +20,8 @@ LEAST_S = 1.0
 board measures more often, its interval counts as a little longer than this.
 """
 SURE = 3
-"""Number of gaps after which a commanded interval no longer counts, and after which a shorter one
-is known.
+"""Number of gaps after which a commanded interval no longer counts, and after which a shorter
+interval counts as known.
 """
 ALIKE = 1.5
 """Gaps are alike if the longest is at most this many times the shortest."""
@@ -39,11 +39,12 @@ class Gaps:
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     measured: float | None = None
-    """Start of the newest measurement by the board's clock."""
+    """Start of the newest measurement by the board's clock, in seconds."""
     received: float | None = None
-    """Time of arrival of the board's first reading."""
+    """Time of arrival of the last measurement's first reading, in seconds."""
     commanded: float | None = None
-    """The interval that the board was commanded, until gaps confirm it; 0: none."""
+    """The interval that the board was commanded, in seconds, until gaps confirm it. 0: no reading
+    is due."""
     gaps_since_command: int = 0
     """Number of gaps since the last command."""
     confirmed: bool = True

@@ -13,7 +13,7 @@ from gateway.runtime.engine import Engine
 from gateway.runtime.internal_client import Client
 
 PATIENCE_S = 10
-"""Longest silence of a board on a serial line, in seconds."""
+"""Longest time that a board on a serial line takes to answer, in seconds."""
 RADIO_PATIENCE_S = 3600
 """Longest time until a radio board gets a command, in seconds: longer than its interval."""
 ANSWER_S = 600

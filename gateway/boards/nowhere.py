@@ -6,8 +6,9 @@ session at no gateway. A single gateway of the site judges them, so that people 
 notification.
 
 For `SELDOM_S`, a silent gateway may have a board's session, because it may be restarting. After
-that it counts as dead, and only the replies of the others decide: a board whose session none of
-them has is judged. Until then, a board that is a problem stays one.
+`SELDOM_S` the silent gateway counts as dead, and only the replies of the others decide: a board
+whose session no other gateway has is judged. Until then, a board that is a problem remains a
+problem.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Holders = Callable[[], Awaitable[Mapping[str, set[str] | None]]]
 
 class Nowhere:
     """The search for boards without a session. holders: None without a site. is_ours: returns
-    whether this gateway does the search, and not another one.
+    whether this gateway does the search, and no other gateway of the site.
     """
 
     def __init__(self, holders: Holders | None, is_ours: Callable[[], bool] = lambda: True) -> None:
@@ -53,7 +54,7 @@ class Nowhere:
 
     def among(self, names: Collection[str], now: float, before: Collection[str] = ()) -> set[str]:
         """Return the names that have a session at no gateway, according to the last reply. before:
-        names that are a problem already. They are returned until the first reply, and while a
+        names that are a problem already; they are returned until the first reply, and while a
         gateway is silent.
         """
         if not self._is_ours():

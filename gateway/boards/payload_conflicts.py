@@ -30,8 +30,8 @@ RECALLED = 20_000
 
 @dataclass(slots=True)
 class PayloadConflicts:
-    """The payload conflicts of one board. sequence: that of the last conflict. last: its time, µs
-    of any origin.
+    """The payload conflicts of one board. sequence: sequence of the last conflict. last: time of
+    the last conflict, in µs of any origin.
     """
 
     count: int = 0
@@ -47,7 +47,7 @@ class _Board:
 
 
 class LastPublications:
-    """The last publications of each board. The board that sent longest ago is dropped first."""
+    """The last publications of each board. The least recently heard board is dropped first."""
 
     def __init__(self) -> None:
         self._boards: dict[str, _Board] = {}

@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 FILE = "boards.json"
 MOST_BOARDS = 10_000
 FORGET_US = 3 * 3_600_000_000
-"""Time after which a refusal is forgotten: a board retries a permanently refused publication about
-hourly (firmware/src/ow_flow.c).
+"""Time in µs after which a refusal is forgotten: a board retries a permanently refused publication
+about hourly (firmware/src/ow_flow.c).
 """
 MOST_FAULTS = 16
 """Largest number of sensor faults kept for one board."""
@@ -59,8 +59,8 @@ Status = dict[str, float]
 
 @dataclass(slots=True)
 class Refusal:
-    """The publications of one board that were refused for a lasting reason. topic: that of the last
-    one. last: its time, µs of any origin.
+    """The publications of one board that were refused for a lasting reason. topic: topic of the
+    last refused publication. last: its time, in µs of any origin.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class Refusal:
 @dataclass(slots=True)
 class Loss:
     """The publications that one board has lost to damaged memory since the gateway's start.
-    sequence: that of the last one. last: its time, µs of any origin.
+    sequence: sequence of the last lost publication. last: its time, in µs of any origin.
     """
 
     sequence: int
@@ -141,8 +141,8 @@ class Boards:
         return self._statuses.get(name, {}).get(KEYED) == 1
 
     def problems(self, monotonic: int) -> list[tuple[str, str]]:
-        """Return the refusals, losses and payload conflicts of boards: identifier, since the words
-        may change meanwhile, and words.
+        """Return the refusals, losses and payload conflicts of boards, each with an identifier,
+        which stays the same when the words change, and its words.
         """
         refused = [
             (

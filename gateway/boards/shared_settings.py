@@ -1,5 +1,5 @@
-"""A person's settings for a board, shared by all gateways of a site: a board may move to any of
-them, and each gateway judges the boards whose sessions it has.
+"""A person's settings for a board, shared by all gateways of a site: a board may move to any
+gateway, and each gateway judges the boards whose sessions it has.
 
 In: settings that were made here. Out: the same settings at each gateway, even if it was absent or
 starts later.
@@ -38,8 +38,8 @@ def topic_of(name: str, kind: Kind) -> str:
 
 
 def share(engine: Engine, name: str, kind: Kind, seconds: float | None) -> None:
-    """Tell all gateways of the site a setting of a board. seconds: None ends the setting. Raises
-    OncewayError if there is no room for the message.
+    """Publish a setting of a board to all gateways of the site. seconds: None ends the setting.
+    Raises OncewayError if there is no room for the message.
     """
     broker, topic = engine.broker, topic_of(name, kind)
     engine.begin()

@@ -1,5 +1,5 @@
-"""Shell completion of names. In: the text typed so far. Out: names that begin with it. The list is
-empty if the names are not known; errors are ignored.
+"""Shell completion of names. In: the text typed so far. Out: names that begin with this text. The
+list is empty if the names are not known; errors are ignored.
 """
 
 import sqlite3

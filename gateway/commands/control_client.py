@@ -1,7 +1,7 @@
 """The client side of the control socket: sends a request to a running gateway
 (`gateway/service/control.py` has the requests).
 
-In: a data directory and a request. Out: rows, or NotRunning if no gateway listens there.
+In: a data directory and a request. Out: rows, or NotRunning if no gateway uses the directory.
 """
 
 import json
@@ -22,7 +22,8 @@ TIMEOUT_S = 30.0
 """Longest wait for an answer, in seconds; for a long request, the longest wait for the next row."""
 
 LONGEST_ROW = 64 << 20
-"""In bytes. The longest row is the state of a gateway with thousands of boards."""
+"""Longest row accepted, in bytes. The longest row is the state of a gateway with thousands of
+boards."""
 
 LEND_S = 900.0
 """Longest time for which a port is lent, in seconds: a board can be written twice."""
@@ -32,7 +33,7 @@ INSTALLED = Path("/var/lib/onceway")
 
 RUN = Path("/run/onceway")
 """The folder of the control socket of the Debian package's gateway (`systemd/onceway.tmpfiles`).
-Files created there belong to the group ADMIN, by the folder's set-group-ID bit.
+Files created in this folder belong to the group ADMIN, by the folder's set-group-ID bit.
 """
 
 ADMIN = "onceway-admin"
@@ -119,7 +120,7 @@ def _foreign(where: str) -> OncewayError:
 
 def _lines(channel: socket.socket, where: str) -> Iterator[bytes]:
     """Yield the lines of the answer. Raises OncewayError if a line does not end, and TimeoutError
-    if none is complete in time.
+    if no line is complete in time.
     """
     begun = bytearray()
     end = time.monotonic() + TIMEOUT_S

@@ -1,5 +1,5 @@
 """Optional Python packages (extras of `pyproject.toml`). In: the name of an extra. Out: a sentence
-that says how to install the extra here.
+that says how to install the extra on this machine.
 """
 
 import json
@@ -13,7 +13,7 @@ DEBIAN = Path("/usr/lib/onceway")
 
 
 def how_to_get(extra: str) -> str:
-    """Return a hint. It depends on the kind of installation: clone, wheel or Debian package."""
+    """Return a hint for this kind of installation: clone, wheel or Debian package."""
     if Path(sys.prefix) == DEBIAN:
         return "The Debian package lacks this part: use a clone of the source with `make setup`"
     try:

@@ -1,8 +1,8 @@
 """Checks between the keys of one section while other keys of that section are wrong.
 
 In: the values of a file, and the places of its wrong values. Out: the mistakes between keys.
-pydantic runs the checks of a section after all its keys, and ends at the first one that fails. Here
-each check runs alone on the keys that are right. A check that reads a wrong key says nothing.
+pydantic runs the checks of a section after all its keys, and ends at the first failed check. This
+module runs each check alone on the keys that are right. A check that reads a wrong key is skipped.
 """
 
 from __future__ import annotations

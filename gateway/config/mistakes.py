@@ -72,7 +72,7 @@ class MayNotRead(ConfigError):
 
 
 def mistakes(values: dict[str, Any], error: ValidationError) -> list[Mistake]:
-    """Return the mistakes that pydantic found, and those between keys for which it did not look."""
+    """Return the mistakes that pydantic found, and mistakes between keys (`between.py`)."""
     found: list[Any] = error.errors()
     for place, failed in failed_checks(Config, values, [item["loc"] for item in found]):
         mine = {"type": "value_error", "loc": place, "input": {}, "msg": str(failed)}

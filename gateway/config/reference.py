@@ -36,8 +36,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One table. header: its line in the file. in_force: whether the table is in force if the file
-    lacks it.
+    """One table. header: its line in the file. in_force: whether the table is in force even if the
+    file does not contain it.
     """
 
     header: str

@@ -2,7 +2,7 @@
 
 In: a configuration, and the file in the site's folder. Out: the same configuration, with the
 members of the file in place of those of `[site.members]`. The signature was checked before the file
-was written (`gateway/site/pki/member_list.py`), and only the gateway's account may write there.
+was written (`gateway/site/pki/member_list.py`), and only the gateway's account may write the file.
 """
 
 import json
@@ -13,8 +13,8 @@ FILE = "members.json"
 
 
 def follow(config: Config) -> bool:
-    """Use the signed list, if there is one that names this gateway. Return whether the members have
-    changed.
+    """Use the signed list of members, if it exists and names this gateway. Return whether the
+    members have changed.
     """
     if config.site is None:
         return False

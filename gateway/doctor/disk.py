@@ -13,17 +13,17 @@ from gateway.doctor.finding import Finding, ok, unseen, warning, wrong
 from gateway.system.amounts import amount
 
 _NEEDED = 100_000_000
-"""Bytes: three times the store's reserve (`store/space.py`)."""
+"""Free bytes that the store needs: three times its reserve (`store/space.py`)."""
 
 _PART = "disk"
 _WORN = 9
-"""JEDEC eMMC 5.1, DEVICE_LIFE_TIME_EST: steps of 10 % of the expected life; 11 means that the life
-is exceeded.
+"""Wear of an eMMC at which a warning is given. JEDEC eMMC 5.1, DEVICE_LIFE_TIME_EST: steps of 10 %
+of the expected life; 11 means that the life is exceeded.
 """
 
 
 def room(data: Path, spool_bytes: int) -> Iterator[Finding]:
-    """Yield findings about free space. spool_bytes: the limit of the spool."""
+    """Yield findings about free space. spool_bytes: the limit of the spool in bytes."""
     disk = disk_usage(data)
     if os.statvfs(data).f_flag & os.ST_RDONLY:
         yield wrong(

@@ -17,7 +17,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A sentence about one part of the gateway."""
+    """A sentence about one part of the gateway, and its remedy."""
 
     part: str
     state: State

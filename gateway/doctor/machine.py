@@ -44,7 +44,7 @@ def clock(trusted: bool, data: Path | None = None) -> Iterator[Finding]:
 
 
 def _seen(data: Path) -> int | None:
-    """Return the newest time that the gateway has believed, None if the store does not say."""
+    """Return the newest time that the gateway has believed, in µs since 1970; None if unknown."""
     try:
         with closing(connect_to_read(data / FILE)) as database:
             return last_seen(database)

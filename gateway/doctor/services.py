@@ -1,7 +1,7 @@
 """The two services and the landing place.
 
-In: a configuration, and the state of the running programs. Out: findings. At the landing place,
-temporary files are written and removed.
+In: a configuration, and the state of the running programs. Out: findings. For the check of the
+landing place, temporary files are written to it and removed.
 """
 
 from collections.abc import Iterator

@@ -71,8 +71,8 @@ def tls(config: Config) -> Iterator[Finding]:
 def _pair(
     part: str, certificate: Path, key: Path, check: Callable[[], object]
 ) -> Iterator[Finding]:
-    """Yield findings about a certificate and its key. check: raises OncewayError if they can't be
-    used.
+    """Yield findings about a certificate and its key. check: raises OncewayError if certificate or
+    key can't be used.
     """
     try:
         check()

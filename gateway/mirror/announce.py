@@ -1,8 +1,8 @@
 """Messages of the gateway itself, on its own topics.
 
 In: a topic and a payload. Out: a message at QoS 0 to current subscribers, and the retained message
-of the topic for later ones. It exists in memory only: nothing goes to the disk or into the spool.
-The configuration decides who may publish there (`Config`).
+of the topic for later subscribers. It exists in memory only: nothing goes to the disk or into the
+spool. The configuration decides who may publish to these topics (`Config`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.broker.retained import Retained
 
 def announce(core: Core, name: str, payload: bytes) -> None:
     """Publish a payload. An empty payload removes the retained message. Beyond the bounds of
-    retained messages, only current subscribers get it.
+    retained messages, only current subscribers get the payload.
     """
     topic = core.router.routed(core.router.topic(name))
     topic.spooled = False

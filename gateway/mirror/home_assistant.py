@@ -113,7 +113,7 @@ class HomeAssistant:
         self._born = False
         """Whether Home Assistant has started and has not got all messages again."""
         self._wanted: set[str] = set()
-        """Boards whose update Home Assistant wants."""
+        """Names of the boards whose update Home Assistant has requested."""
         self._task: asyncio.Task[None] | None = None
         self.job = Job("home_assistant", "Home Assistant is not informed of boards", LOOP_S)
         mirror.on_gone.append(self._clear)
@@ -154,7 +154,7 @@ class HomeAssistant:
             self._born = True
 
     async def _install(self, device: str) -> None:
-        """Update a board, if the bundled firmware is another one."""
+        """Update a board, if the bundled firmware differs from the board's firmware."""
         listed = self._registry.registered().get(device, _UNKNOWN)
         if listed.firmware == self._newest(listed):
             why: str | None = (
@@ -176,8 +176,8 @@ class HomeAssistant:
         return (job.running, job.error) if job and job.device == device else (False, None)
 
     async def _repeat(self) -> None:
-        """Send all messages again, some in each turn. Any number of birth messages that come
-        meanwhile make one more round.
+        """Send all messages again, some in each turn. Further birth messages in that time, however
+        many, cause one more round.
         """
         self._born = False
         log.info("Home Assistant has started: all boards are announced again")

@@ -30,11 +30,11 @@ MOST_OF_ONE = 64
 POINTS = 240
 """Largest number of points of a plot."""
 MOST_TOPICS = 4
-"""Largest number of topics that are kept for one name."""
+"""Largest number of topics that are kept for one name of a reading."""
 LONGEST_TOPIC = 256
-"""Length of the longest topic that is kept."""
+"""Length of the longest topic that is kept, in characters."""
 UNKNOWN = ""
-"""In place of a topic that is not kept."""
+"""Placeholder for a topic that is not kept."""
 MOST_PLOTS = 1_000
 """Largest number of names with a plot of the last hours: 30 MB at most."""
 
@@ -47,7 +47,7 @@ class Series:
     points: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
     """(time in µs since 1970, value) of the last readings with a known time."""
     topics: tuple[str, ...] = ()
-    """The topics on which the board published it, or UNKNOWN."""
+    """The topics on which the board has published this name, or UNKNOWN."""
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=4))
     """Seconds between consecutive receipts, newest last."""
 
@@ -66,7 +66,7 @@ class LastReadings:
         self.axis: Callable[[], float] = lambda: 0.0
         """Returns the time on the broker's time axis, in seconds."""
         self._timeless = HourCounts()
-        """Readings without a UTC, by the time axis: the clock was not synchronised."""
+        """Counts of readings without a UTC, by the time axis: the clock was not synchronised."""
         self._counts = _counts(folder / COUNTS)
         counts, self._counts = self._counts, HourCounts()  # restored readings were counted before
         for name, known in _read(folder / FILE).items():

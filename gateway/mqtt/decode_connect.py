@@ -1,8 +1,8 @@
 """Decoding of CONNECT. CONNECT states the protocol version, and its form differs most between the
 three versions.
 
-Errors carry the protocol level, if it could be read, so that the server can answer with a CONNACK
-that the client understands. They never carry a password.
+An error has the protocol level, if it could be read, so that the server can answer with a CONNACK
+that the client understands. The text of an error never contains a password.
 """
 
 from gateway.mqtt.errors import MalformedPacket, MqttError, ProtocolError, quote

@@ -15,7 +15,7 @@ def quote(text: str) -> str:
 
 
 class MqttError(Exception):
-    """Base of the errors of a peer that broke the protocol: the Network Connection has to be closed
+    """Base of the errors of a peer that broke the protocol: the Network Connection must be closed
     [MQTT-4.13.1-1]. code: reason code for DISCONNECT, or for CONNACK if a CONNECT was at fault.
     version: protocol level of the faulty CONNECT, if it could be read; None for every other packet.
     """

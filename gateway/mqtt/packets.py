@@ -1,9 +1,9 @@
 """The control packets of MQTT as plain data, with the same classes for 5.0, 3.1.1 and 3.1 and for
 both directions.
 
-`decode` and `PacketStream` return them, and `encode` accepts them. Fields that a version lacks keep
-their defaults: `properties` is None, and a `reason` is the MQTT 5 code for the meaning of the older
-packet.
+`decode` and `PacketStream` return these packets, and `encode` accepts them. Fields that a version
+lacks keep their defaults: `properties` is None, and `reason` is the MQTT 5 code that means the same
+as the older packet.
 """
 
 from dataclasses import dataclass, field
@@ -75,7 +75,7 @@ class Connect:
     properties: Properties | None = field(default=None, repr=False)
     bridge: bool = False
     """Before MQTT 5: the client is a bridge of another broker. Its own messages are not sent back
-    to it, and it gets RETAIN as published. In MQTT 5 each subscription can ask for that."""
+    to it, and it gets RETAIN as published. In MQTT 5, options of a subscription do the same."""
 
 
 @dataclass(slots=True)

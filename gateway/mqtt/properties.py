@@ -86,8 +86,8 @@ _PAIR = _Type(_read_pair, _write_pair)
 
 
 class _Rule:
-    """A property's type and range. code: reason code for a value out of range. many: it may be
-    repeated.
+    """A property's type and range. code: reason code for a value out of range. many: whether the
+    property may be repeated.
     """
 
     __slots__ = ("code", "high", "identifier", "low", "many", "name", "number", "read", "write")

@@ -109,8 +109,8 @@ _CONNACK_REASONS = (
 
 
 def nearest(value: int) -> ReasonCode:
-    """Return a reason code for a byte from a peer that ignores the tables: an unknown failure
-    becomes an unspecified one, and an unknown success becomes success.
+    """Return a reason code for a byte from a peer that ignores the tables of the standard: an
+    unknown failure becomes UNSPECIFIED_ERROR, and an unknown success becomes SUCCESS.
     """
     try:
         return ReasonCode(value)

@@ -1,7 +1,7 @@
 """Runs: similar packets of one stream that arrived together and can be handled in one step.
 
 In: bytes from the receive buffer (`PacketStream.take`). Out: the packets' common values, and their
-packet identifiers and payloads by slices. Most runs hold one packet.
+packet identifiers and payloads by slices. Most runs contain one packet.
 """
 
 from struct import pack
@@ -93,8 +93,8 @@ class Acks:
 
 
 def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
-    """Return successful acknowledgements, joined. They are the same in all versions. kind: their
-    first byte.
+    """Return successful acknowledgements as joined packets, which are the same in all versions.
+    kind: first byte of each packet.
     """
     count = len(identifiers)
     if count == 1:

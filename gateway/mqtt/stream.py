@@ -1,7 +1,7 @@
 """Cutting a byte stream into control packets, however it is split.
 
-In: `feed(bytes)`, as they arrive from a link. Out: complete packets, one by one by iterating over
-the stream, or similar ones as a run from `take()`. MalformedPacket or ProtocolError is raised at
+In: `feed(bytes)`, as they arrive from a link. Out: complete packets: one by one by iterating over
+the stream, or similar packets as a run from `take()`. MalformedPacket or ProtocolError is raised at
 the packet at fault, after all packets before it. The stream cannot be used afterwards.
 
     stream = PacketStream(maximum=65536)
@@ -10,7 +10,7 @@ the packet at fault, after all packets before it. The stream cannot be used afte
         ...
 
 A packet whose announced length is beyond `maximum` is rejected by its fixed header alone (at most 5
-bytes), and nothing of it is kept. The loop below decodes a plain PUBLISH (known topic, no
+bytes), and none of its bytes are kept. The loop below decodes a plain PUBLISH (known topic, no
 properties) and plain acknowledgements (2-byte body) itself, with as few operations as possible. All
 other packets, and all unusual ones, go to `decode`, which knows all rules.
 """
@@ -89,7 +89,7 @@ class PacketStream:
         self._topics = topics
         self._make = make
         self.fresh = b""
-        """Input that is not yet parsed; empty when everything is."""
+        """Input with bytes that are not yet parsed; empty when all bytes are parsed."""
         self._at = 0
         """Offset of the first unparsed byte in `fresh`."""
         self._ahead = 0
@@ -113,8 +113,8 @@ class PacketStream:
         return len(self.fresh) + len(self._begun)
 
     def pings_ahead(self) -> int:
-        """Count the complete PINGREQ packets that are not yet parsed, each packet once. So a client
-        whose input waits gets its PINGRESP.
+        """Return the number of complete PINGREQ packets that are not yet parsed, and were not
+        counted before. So a client whose input waits gets its PINGRESP.
         """
         buffer, count = self.fresh, 0
         at = self._at + self._ahead
@@ -151,7 +151,7 @@ class PacketStream:
 
     def take(self, most: int = MAXIMUM) -> Packet | Publishes[Any] | Acks | None:
         """Return the next complete packet, or a run of similar plain packets: at most `most`
-        PUBLISH packets, or acknowledgements. None if there is none.
+        PUBLISH packets, or acknowledgements. None if no packet is complete.
         """
         buffer, start = self.fresh, self._at
         if self._begun:

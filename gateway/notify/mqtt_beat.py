@@ -37,8 +37,8 @@ _LONGEST_PACKET = 65_536
 
 
 async def keep(section: NotifySection, alive: Callable[[], None]) -> None:
-    """Connect and keep the connection alive until it ends. alive: called whenever the broker has
-    answered. Raises OncewayError, OSError or TimeoutError with the reason.
+    """Connect and keep the connection alive. alive: called whenever the broker has answered. At the
+    end of the connection, raises OncewayError, OSError or TimeoutError with the reason.
     """
     async with _connected(section) as line:
         topic = split_beat(section.heartbeat or "")[3]
@@ -65,7 +65,8 @@ class _Line:
         self.writer.write(encode(packet, Version.V3_1_1))
 
     async def ask(self, packet: Packet, answer: type[Packet]) -> Packet:
-        """Send a packet and return its answer. Raises OSError or TimeoutError."""
+        """Send a packet and return the answer, which must have the type `answer`. Raises OSError or
+        TimeoutError."""
         self.send(packet)
         async with asyncio.timeout(PATIENCE_S):
             while True:

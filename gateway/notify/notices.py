@@ -28,10 +28,11 @@ MOST = 1000
 SETTLE_S = 30.0
 """Seconds after a start before an older problem may end: the first checks do not see everything."""
 RELAPSE_S = 3600.0
-"""A problem that is back within this time after its end was reported comes and goes."""
+"""Seconds after the report of a problem's end. A problem that returns within them comes and goes.
+"""
 SLOWER = 4
-"""Each such return multiplies the time that the problem must be absent before its next end is
-reported. It is RELAPSE_S at most.
+"""Factor by which each return of a problem within RELAPSE_S multiplies the time that the problem
+must be absent before its next end is reported. The time is RELAPSE_S at most.
 """
 
 Event = Literal["begins", "ends", "goes on", "test"]
@@ -48,8 +49,8 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The identifier of the message: the same text at each attempt. After a crash, a channel
-        may get a message twice.
+        """The identifier of the message, the same at each attempt. After a crash, a channel may get
+        a message twice, and the receiver can recognise the duplicate.
         """
         text = json.dumps([self.event, self.problems, self.gateway, self.at])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -94,7 +95,7 @@ class _Known:
         self.away = None
 
     def is_away(self, now: float) -> float:
-        """Record that the problem is absent. Return for how many seconds it has been."""
+        """Record that the problem is absent. Return the seconds since it was last present."""
         self.away = now if self.away is None else min(self.away, now)
         return now - self.away
 
@@ -173,7 +174,8 @@ class Notices:
         return [Message(event, texts, self._gateway, now) for event, texts in due.items() if texts]
 
     def _ended(self, absent: list[str], now: float, quiet: bool) -> list[str]:
-        """Return the words of the absent problems whose end is due. Forget those without a use."""
+        """Return the words of the absent problems whose end is due. Forget problems that were not
+        reported, or whose end was reported long ago."""
         found = []
         for one in absent:
             known = self._known[one]

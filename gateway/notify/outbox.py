@@ -55,7 +55,7 @@ class Outbox:
         return waiting[0] if waiting else None
 
     def everything(self) -> Iterator[Message]:
-        """Yield the waiting messages of all channels, those of each channel in order."""
+        """Yield the waiting messages, channel by channel, each channel's messages in order."""
         for waiting in self._waiting.values():
             yield from waiting
 

@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 LONGEST_S = 120.0
-"""Longest time of one attempt: a mail server may delay each of its answers."""
+"""Longest time of one attempt, in seconds: a mail server may delay each of its answers."""
 AGAIN_S = (5.0, 30.0, 120.0, 600.0)
-"""Seconds before each new try of a message; the last value holds from then on."""
+"""Seconds before each new attempt to send a message; further attempts use the last value."""
 
 
 class Teller:
@@ -141,8 +141,8 @@ class Teller:
         return is_quiet(self._section.quiet, datetime.now().astimezone())
 
     async def _beat(self, url: str) -> None:
-        """Request the URL once per interval. The service behind the URL notices a gateway that is
-        gone.
+        """Request the URL once per interval, so that the service at the URL notices when this
+        gateway is gone.
         """
         patience = Patience()
         by_mqtt = url.startswith(("mqtt://", "mqtts://"))
@@ -183,7 +183,7 @@ class _Line:
         self._is_quiet = is_quiet
 
     async def deliver(self, message: Message, limit_s: float) -> None:
-        """Send a message. Raises what the channel raises, and TimeoutError if it hangs."""
+        """Send a message. Raises the channel's error, or TimeoutError if the channel hangs."""
         await self._patience.wait(partial(self._send, message), limit_s)
 
     async def run(self) -> None:

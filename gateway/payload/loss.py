@@ -3,5 +3,5 @@
 """
 
 LOST = b"lost"
-"""Payload of the report, on `logs/NAME`. The report has the identity of the lost publication.
-Another payload with that identity is not a conflict: it shows that nothing is lost."""
+"""Payload of the report, on `logs/NAME`. The report has the identity of the lost publication. If
+another payload with that identity exists, there is no conflict, and no publication is lost."""

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from gateway.payload.senml import NotSenml, Record, decode, time_errors
 
 Quality = Literal["synchronised", "reckoned", "unknown"]
-"""Certainty of a time. synchronised: the board sent UTC. reckoned: the board sent an age, counted
-back from the receipt. unknown: the board sent no time, so it is the time of receipt, or none at
-all."""
+"""Certainty of a time. synchronised: the board sent UTC. reckoned: the board sent an age, which is
+subtracted from the time of receipt. unknown: the board sent no time, so the time is that of the
+receipt, or is missing."""
 _NOT_IN_TOPICS = "/+#"
 _LONGEST_NAME = 128
 _LONGEST_UNIT = 32
@@ -67,8 +67,8 @@ def iso(us: int | None) -> str | None:
 
 
 def readings(device: str, topic: str, payload: bytes, received: int | None) -> list[Reading]:
-    """Return all values of a publication in order; none if it is not SenML. Records without a
-    value, or with a name that is too long, are skipped. received: µs since 1970.
+    """Return all values of a publication in order; an empty list if it is not SenML. Records
+    without a value, or with a name that is too long, are skipped. received: µs since 1970.
     """
     try:
         records = decode(payload)

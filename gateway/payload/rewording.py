@@ -1,9 +1,9 @@
 """Duplicates with a changed payload: whether the second payload means the same as the first.
 
 In: two payloads with one identity. Out: whether both state the same reading. A board builds a
-payload again from its journal each time it sends it. Meanwhile it may have learned or lost the
-time, and a status describes the board at the time of sending. The gateway and the centre both use
-this code, so they agree on payload conflicts.
+payload from its journal at each transmission. Between two transmissions the board may have learned
+or lost the time, and a status describes the board at the time of sending. The gateway and the
+centre both use this code, so they agree on payload conflicts.
 """
 
 from gateway.payload.loss import LOST
@@ -21,7 +21,7 @@ _STATUS = "boot"
 
 
 def says_the_same(first: bytes, second: bytes) -> bool:
-    """Whether both payloads state the same reading, or one of them reports the other's loss.
+    """Whether both payloads state the same reading, or one payload reports the other's loss.
     Payloads that are not SenML must have the same bytes. In SenML, names, units and values must be
     equal, and two stated times may differ by their possible errors.
     """

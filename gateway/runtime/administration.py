@@ -17,8 +17,8 @@ _MOST_NAMES = 5
 def dismiss(
     engine: Engine, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str
 ) -> None:
-    """End connections from the gateway's side. Their DISCONNECT is written at once, and one log
-    line says how many connections there are.
+    """End connections from the gateway's side. Each DISCONNECT is written at once, and one log line
+    has the number of connections.
     """
     engine.do(_dismiss, engine, chosen, reason, text)
 
@@ -35,8 +35,8 @@ def _dismiss(
 
 
 async def end_session(engine: Engine, client: str) -> bool:
-    """End a session and its connection for an administrator, and wait until that is on disk.
-    Return False if there is no such session.
+    """End a session and its connection for an administrator, and wait until the change is on disk.
+    Return False if the client has no session.
     """
     engine.begin()
     broker = engine.broker
@@ -53,8 +53,9 @@ async def end_session(engine: Engine, client: str) -> bool:
 
 
 async def forget_received(engine: Engine, client: str) -> None:
-    """Forget the identifiers that a session has received and its client has not released, and wait
-    until that is on disk. The client has started again and uses them for other messages.
+    """Forget the packet identifiers that a session has received and its client has not released,
+    and wait until the change is on disk. The client has started again and uses these identifiers
+    for other messages.
     """
     engine.begin()
     session = engine.broker.sessions.get(client)

@@ -1,9 +1,10 @@
-"""A connection between its transport and the broker: it decides when the client is read.
+"""A connection between its transport and the broker: it decides when the gateway reads from the
+client.
 
 In: bytes of a client, and the news that it has read its output. Out: the same to the broker, in
 turns. The link stops reading from a client that does not read its output or that has sent more than
-a turn has time for. A client whose user exceeds the quota is read once a second: its input waits,
-and its PINGREQ packets are answered.
+a turn has time for. If a client's user exceeds the quota, the link reads from the client once a
+second: the input waits, and PINGREQ packets are answered.
 
 Calls from transports and timers pass their exceptions to the engine (`Turns.serve`) and raise none.
 An error of one connection ends only that connection (`gateway/broker/README.md`).
@@ -24,8 +25,8 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.output import MANY, Output
 
 _FEW = 4_096
-"""Bytes that are read from a client even if they must wait. The client may send PINGREQ while it
-does not read its output, and each stop of reading takes a system call.
+"""Number of bytes that are read from a client even if they must wait. The client may send PINGREQ
+while it does not read its output, and each stop of reading takes a system call.
 """
 _LOOK_S = 1.0
 """Seconds between two reads from a client whose user exceeds the quota: the client may send
@@ -128,7 +129,7 @@ class ClientLink:
         self._looked = float("-inf")
         """Time at which the last bytes arrived."""
         self._lost_reason: str | None = None
-        """Reason for which the transport is gone. Set while input of its client still waits."""
+        """Reason why the transport is gone. Set while input of the client still waits."""
         self._pausing = False
         """Whether a timer runs until the client's pause is over."""
         self._paused = False
@@ -139,9 +140,9 @@ class ClientLink:
         self.unsent = 0
         """Unsent bytes of the transport at the last check; 0 if they are few."""
         self._waiting: deque[memoryview] = deque()
-        """Large payloads, and all output after them, which the transport gets when it can send
-        them. So the transport encrypts or frames little in advance, and receivers share one copy of
-        each payload.
+        """Large payloads, and all output after them. The transport gets this output when it can
+        send it, so it encrypts or frames little in advance, and receivers share one copy of each
+        payload.
         """
         self.waiting = 0
         """Bytes that wait for the transport."""
@@ -216,13 +217,13 @@ class ClientLink:
             self._free()
 
     def _free(self) -> None:
-        """Send more and read on, because nothing waits any more."""
+        """Send more and continue to read, because no output waits any more."""
         self._engine.output.note_unsent(self, self._transport.unsent)
         self.stuck = False
         self.resume()
 
     def resume(self) -> None:
-        """Send more and read on, because the output has been read."""
+        """Send more and continue to read, because the client has read its output."""
         self.connection.resume_sending()
         self._hear()
         self.throttle()
@@ -233,8 +234,8 @@ class ClientLink:
         return self.unsent
 
     def see_progress(self) -> None:
-        """Count a peer as alive if it has read any bytes sent to it: its PINGREQ may be in bytes
-        that the gateway has not read yet.
+        """Count a peer as alive if it has read any bytes sent to it. The peer's PINGREQ may be in
+        bytes that the gateway has not read yet.
         """
         if self.stuck:
             before, self._undelivered = (
@@ -283,7 +284,7 @@ class ClientLink:
     # -- bytes in
 
     def _hear(self) -> None:
-        """Note that the client is read again."""
+        """Note that the gateway reads from the client again."""
         self.connection.unread = False
         self.connection.seen = self._engine.broker.now
 
@@ -293,13 +294,13 @@ class ClientLink:
         self.throttle()
 
     def read_on(self) -> None:
-        """Read on, because the commit is on disk."""
+        """Continue to read, because the commit is on disk."""
         self._held_back = False
         self._hear()
         self.throttle()
 
     def wake(self) -> None:
-        """Read on, because the user may publish again."""
+        """Continue to read, because the user may publish again."""
         self._engine.begin()
         self._engine.serve(
             self.connection, "resuming its input after a pause for the quota", self._wake

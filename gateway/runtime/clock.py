@@ -1,8 +1,8 @@
 """Time for the broker: a time axis that never jumps, and UTC once it is known.
 
 In: the kernel's clocks. Out: seconds on the time axis, on which all deadlines are set, and UTC if
-it can be trusted. A Raspberry Pi has no battery clock: it starts in the past and jumps when it gets
-the time from the network. So no deadline uses UTC, and rows get their UTC once it is known.
+it can be trusted. A Raspberry Pi has no battery clock: its clock starts in the past and jumps when
+the time comes from the network. So no deadline uses UTC, and rows get their UTC once it is known.
 """
 
 import ctypes
@@ -48,12 +48,12 @@ class Clock:
         self._boot = boot
         self._known = False
         self._seen: int | None = None
-        """Lower bound of the time at the boot of the machine, in µs since 1970."""
+        """Lower bound of the time at the boot of the machine, in µs since 1970; None if unknown."""
         self._ahead: int | None = None
         """µs since 1970 at the boot of the machine, as last believed; None before the first time.
         """
         self.doubt: str | None = None
-        """Reason for which the system clock is not believed, as a sentence; None while it is."""
+        """Reason why the system clock is not believed, as a sentence; None while it is believed."""
         self._start = 0.0
         self.offset = 0.0
         """Seconds on the time axis when the event loop's clock shows 0."""

@@ -1,10 +1,10 @@
 """Tuning of Python's garbage collector for objects that refer to each other.
 
-By default the collector visits all objects whenever their number has grown by a quarter. This takes
-0.25 µs for each object: a tenth of a second for 400,000, several times during a start with many
-sessions. The gateway makes hardly any such objects (a test counts them). So the collector visits
-young objects as usual and all objects every ten minutes, but never objects that existed when the
-gateway began to serve.
+By default the collector visits all objects whenever their number has grown by a quarter. A visit
+takes 0.25 µs for each object: a tenth of a second for 400,000, several times during a start with
+many sessions. The gateway makes hardly any objects that refer to each other (a test counts them).
+So the collector visits young objects as usual and all objects every ten minutes, but never objects
+that existed when the gateway began to serve.
 """
 
 import asyncio

@@ -49,7 +49,7 @@ class _Access(ByAcl):
 
 def forget_members(broker: Broker, wanted: Collection[str] = ()) -> None:
     """End the sessions of former peer gateways (`gateway/site/wiring/forwarding.py`). wanted:
-    clients of current ones.
+    client identifiers of the present peer gateways.
     """
     for client, session in list(broker.sessions.items()):
         if client.startswith(MEMBER) and session.user == INSIDE and client not in wanted:
@@ -97,8 +97,7 @@ class Client:
         return self._receiver is None
 
     def send(self, packet: Packet) -> None:
-        """Send a packet soon. It is not sent at once, because the broker may be in the middle of
-        writing.
+        """Send a packet after the current call, because the broker may be in the middle of writing.
         """
         self._engine.call_later(0, lambda: self._receive(packet))
 

@@ -1,7 +1,7 @@
 """Output that waits in links, because clients read more slowly than others publish.
 
 In: links with much unsent output, and their large payloads. Out: turns in which a transport gets
-more of it; the end of the slowest links when all links together hold too much.
+more output; the end of the slowest links when too much output waits in all links together.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from gateway.broker.broker import Broker
 from gateway.broker.session import Attached
 
 MANY = 65_536
-"""A connection with more unsent bytes than this counts towards the total of unsent bytes."""
+"""Number of unsent bytes above which a connection counts towards the total of unsent bytes."""
 _FEED_S = 0.005
-"""Time for large payloads in a turn; the rest of the turn is for input."""
+"""Seconds for large payloads in a turn; the rest of the turn is for input."""
 
 
 class Link(Protocol):
@@ -57,7 +57,7 @@ class Output:
         self._engine = engine
         self._loop = loop
         self.bytes = 0
-        """Bytes that wait in links, each payload once."""
+        """Number of bytes that wait in links. A payload that several links share counts once."""
         self._slow: dict[Link, None] = {}
         self._hungry: dict[Link, None] = {}
         """Links whose transports get more of their waiting output."""
@@ -76,7 +76,7 @@ class Output:
             self._slow.pop(link, None)
 
     def feed_later(self, link: Link) -> None:
-        """Feed a link's transport, in turn with others: the system takes time to copy."""
+        """Give a link's transport more output, in turn with other links: copying takes time."""
         self._hungry[link] = None
         if not self._feeding:
             self._feeding = True
@@ -116,7 +116,7 @@ class Output:
             self._engine.serve(link.connection, "checking its progress", link.see_progress)
 
     def drop_slowest_links(self) -> None:
-        """Drop the links with the most unsent bytes, because the total of all is too large."""
+        """Drop the links with the most unsent bytes, until all links are within the bound."""
         most = self._engine.broker.limits.memory_bytes
         for link in list(self._slow):
             self._engine.serve(link.connection, "counting its unsent bytes", link.look)

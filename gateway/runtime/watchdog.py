@@ -2,8 +2,8 @@
 
 In: for each part, the seconds since its last progress. Out: `WATCHDOG=1` four times per watchdog
 interval, sent from the event loop, so that a hanging loop sends nothing. A part that hangs for half
-the interval stops the messages too. Then systemd ends the process (SIGABRT, which writes the stack
-of each thread to the log) and starts it again.
+the interval stops the messages too. Without messages, systemd ends the process (SIGABRT, which
+writes the stack of each thread to the log) and starts it again.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ take seconds.
 
 
 def interval_s() -> float | None:
-    """Return the interval in which systemd expects a message from this process, or None."""
+    """Return the seconds within which systemd expects a message from this process, or None."""
     try:
         if int(os.environ.get("WATCHDOG_PID", os.getpid())) != os.getpid():
             return None

@@ -17,7 +17,7 @@ CHANGEABLE = (
     "acl",
     "uplink",
 )
-"""Sections that take effect when they are reloaded. Of [uplink], only its presence matters: its
+"""Sections that take effect at a reload. Of [uplink], only its presence matters to the gateway: its
 keys are for the uplink, which reads them when it starts.
 """
 

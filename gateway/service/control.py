@@ -99,7 +99,7 @@ log = logging.getLogger(__name__)
 MOST_REQUESTS = 8
 MOST_LENT = 64
 LONGEST_REQUEST = 1_000_000
-"""Largest request, in bytes. A client identifier of 65,535 escaped characters fits."""
+"""Largest request, in bytes: enough for a client identifier of 65,535 escaped characters."""
 LISTEN_S = 5.0
 MOST_OVERHEARD = 1000
 """Largest number of frames that wait for a listening client; later frames are dropped."""
@@ -159,7 +159,7 @@ class Control:
         self._server: asyncio.Server | None = None
         self._busy: set[asyncio.Task[None] | None] = set()
         self._lent = 0
-        """Number of requests that lend a port."""
+        """Number of requests in progress that lend a port."""
         self.reload: Callable[[], Awaitable[tuple[OncewayError | None, list[str]]]] | None = None
         """Reloads the configuration files."""
         self._looks: set[asyncio.Future[None]] = set()
@@ -171,8 +171,8 @@ class Control:
         """Boards whose logs are being read now."""
 
     async def start(self) -> None:
-        """Listen. The caller holds the lock of the data directory, so a socket file that exists was
-        left by a gateway that died.
+        """Listen. The caller holds the lock of the data directory, so an existing socket file is
+        one that a killed gateway has left.
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         file = self._file
@@ -454,7 +454,7 @@ class Control:
             raise Unknown("there is no such board here", device, "See: onceway device list")
 
     async def _log(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
-        """Read the log of a board. Two readers at a time would each miss lines."""
+        """Read the log of a board, one reader at a time: of two readers, each would miss lines."""
         device, wait_s = request["client"], int(request["wait"] or PATIENCE_S)
         if device in self._read:
             raise OncewayError("another command reads the log of this board now", device)
@@ -502,7 +502,7 @@ class Control:
 
 
 async def _look(look: Callable[[], Awaitable[None]], running: set[asyncio.Future[None]]) -> None:
-    """Wait for a check of the boards. A longer check continues by itself, in `running`."""
+    """Wait for a check of the boards, PRESENT_S at most. A longer check continues in `running`."""
     task = asyncio.ensure_future(look())
     running.add(task)
     task.add_done_callback(running.discard)

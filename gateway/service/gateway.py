@@ -114,8 +114,8 @@ class Gateway:
         self._stop.set()
 
     async def reload(self) -> tuple[OncewayError | None, list[str]]:
-        """Load configuration, users and certificates again, and use them. If they have a mistake,
-        the old ones stay in force. Return the mistake, and the keys that take effect only at the
+        """Load configuration, users and certificates again, and use them. If there is a mistake,
+        the old files stay in force. Return the mistake, and the keys that take effect only at the
         next start.
         """
         async with self._reloading:
@@ -310,7 +310,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
 
 
 def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered], Neighbours]:
-    """Return the class of the broker's neighbours: those of a site if there is or was one."""
+    """Return the class of the broker's neighbours: a site's, if there is a site or was one."""
     if config.site is None and not had_site(state):
         return alone
     from gateway.site.moving.neighbours import SiteNeighbours

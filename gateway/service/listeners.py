@@ -1,7 +1,7 @@
 """The listeners, serial ports and radios of a configuration, and their change at a reload.
 
-In: a `Config` at the start, and another one at each reload. Out: connections, handed to the engine
-with the policy of their section.
+In: a `Config` at the start, and a new `Config` at each reload. Out: connections, handed to the
+engine with the policy of their section.
 
 Rules of a change: all mistakes are found before a running part is touched, and if an address can't
 be bound, the old listeners are opened again. A section that keeps its address and type keeps its
@@ -247,7 +247,7 @@ class Listeners:
 
     @property
     def ports(self) -> list[PortStatus]:
-        """Each serial port seen so far, with the counters of its link."""
+        """Each serial port seen since the start, with the counters of its link."""
         return [port for item in self._serial for port in item.listener.ports]
 
     @property
@@ -258,7 +258,7 @@ class Listeners:
 
     @property
     def waiting(self) -> list[str]:
-        """A sentence for each listener whose address this machine does not have yet."""
+        """Sentences, one for each listener whose address this machine does not have yet."""
         found = [item.listener.waits_for for item in self._network]
         return [text for text in found if text is not None]
 
@@ -274,7 +274,7 @@ class Listeners:
     async def change(self, config: Config, passwords: Passwords) -> None:
         """Apply the listeners of a configuration. If it raises OncewayError, the old listeners stay
         open. At the start, a listener waits for an address that the machine does not have yet. At a
-        reload, such an address is a mistake, because a person is there to correct it.
+        reload, such an address is a mistake, because a person can correct it at once.
         """
         names = Identifiers(config.access, passwords.has, self._registry.reserves)
         read = [certificates(section) for section in config.listener]
@@ -306,8 +306,8 @@ class Listeners:
                 )
 
     async def _replace(self, going: list[_Network], coming: list[_Network], *, waits: bool) -> None:
-        """Stop the old listeners and start the new ones. If one can't start, restore the old
-        ones.
+        """Stop the listeners in `going` and start those in `coming`. If a listener can't start,
+        open the old listeners again.
         """
         for item in going:
             item.listener.stop()
@@ -493,7 +493,7 @@ def certificates(section: ListenerSection) -> Tls | None:
 
 
 def _longest_message(section: ListenerSection, config: Config) -> int:
-    """Return the longest WebSocket message. A client may put a packet of the greatest size into one
-    message.
+    """Return the size in bytes of the longest WebSocket message that is accepted: a client may put
+    a packet of the greatest size into one message.
     """
     return (section.packet_bytes or config.limits.packet_bytes) + 5

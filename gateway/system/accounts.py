@@ -1,8 +1,8 @@
 """Owners and modes of the files in a data directory. The Debian package gives gateway and uplink
 separate accounts, so that neither reads the other's secrets. A shared directory has the
-set-group-ID bit (2750). The uplink, a member of its group, may write to files that are open to the
-group, and may not create, replace or delete files. Without the package, all files belong to one
-account.
+set-group-ID bit (2750). The uplink, a member of the directory's group, may write to files that are
+open to the group, and may not create, replace or delete files. Without the package, all files
+belong to one account.
 
 In: files in a data directory. Out: their owners and modes. Files that both accounts write are open
 to both. Files that only the uplink reads belong to the uplink, also if root creates them.
@@ -41,8 +41,8 @@ def leave(*files: Path) -> None:
 
 
 def leave_for_uplink(data: Path) -> None:
-    """Create the uplink's lock, and the folder of its batches. Root creates the key that signs
-    them, so that the gateway never has it.
+    """Create the uplink's lock, and the folder of its batches. Root creates the key that signs the
+    batches, so that the gateway never has the key.
     """
     leave(data / "uplink.lock")
     if is_shared(data):
@@ -79,5 +79,5 @@ def may_use(path: Path) -> bool:
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether gateway and uplink have separate accounts there."""
+    """Return whether gateway and uplink have separate accounts for the files of a folder."""
     return bool(folder.stat().st_mode & stat.S_ISGID)

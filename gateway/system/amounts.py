@@ -4,7 +4,7 @@ messages`.
 
 
 def amount(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun. many: the plural, unless it is the noun with an s."""
+    """Return a number with its noun. one: the noun. many: its plural, if it does not end with s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 

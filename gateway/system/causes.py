@@ -1,4 +1,4 @@
-"""Causes for which a disk or a database accepts no data: a table from the cause to its sentence.
+"""Causes why a disk or a database accepts no data, each with its sentence and its remedy.
 
 In: an error of SQLite or of the operating system. Out: the cause in words, as a clause without a
 full stop, and what to do. All texts of the product that name such a cause take it from this module.
@@ -109,7 +109,7 @@ def cause(error: BaseException, *folders: Path) -> Cause:
 
 def of_machine(error: BaseException | None) -> Cause | None:
     """Return the cause of an error if disk, memory or files of the machine are the cause, or None.
-    For an error without a cause of its own, the error that it was raised from is looked up.
+    For an error that the table lacks, the error that it was raised from decides.
     """
     known = set[int]()
     while error is not None and id(error) not in known:  # an error can be its own cause
@@ -129,7 +129,7 @@ def advised(error: OncewayError) -> OncewayError:
 
 
 def _of_folder(folder: Path) -> Cause | None:
-    """Return the cause for which no file can be created in a folder, or None if one can."""
+    """Return the cause why no file can be created in a folder, or None if a file can be created."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(os.urandom(4096))

@@ -1,7 +1,7 @@
 """TCP connections to a name, by Happy Eyeballs (RFC 8305).
 
 In: host, port and a deadline. Out: a connected socket. A name may have several addresses, and some
-of them may be silent. So the next address is tried after DELAY_S while the earlier attempts
+addresses may be silent. So the next address is tried after DELAY_S while the earlier attempts
 continue, and the first connection wins. IPv6 and IPv4 addresses alternate. An address that refuses
 is logged with its reason; a silent address is logged only if no other address connects.
 
@@ -27,7 +27,7 @@ from gateway.system.log_throttle import LogThrottle
 log = logging.getLogger(__name__)
 
 DELAY_S = 0.25
-"""Seconds until the next address is tried, too: RFC 8305, Connection Attempt Delay."""
+"""Seconds until the next address is tried in parallel (RFC 8305, Connection Attempt Delay)."""
 _LAST_S = 3.0
 """Seconds until an address is tried that the caller wants to be tried last."""
 _throttle = LogThrottle(time.monotonic)

@@ -1,4 +1,4 @@
-"""Clients that fight for one client identifier: each takes the session from the other.
+"""Clients that fight for one client identifier: each takes the session over from the other.
 
 In: each takeover, with both addresses. Out: one log line a minute for each identifier, and the
 fights of the last minute. A client that reconnects takes over its own session, too, so only more
@@ -24,8 +24,8 @@ takeover is forgotten.
 
 @dataclass(slots=True)
 class _Takeovers:
-    """The takeovers of one identifier since `since`. was: number of takeovers in the last
-    minute.
+    """The takeovers of one identifier since `since`. was: number of takeovers in the minute before
+    `since`.
     """
 
     since: float
@@ -34,7 +34,7 @@ class _Takeovers:
     addresses: tuple[str, str] = ("", "")
 
     def turn(self, now: float) -> None:
-        """Begin a new minute if this one is over."""
+        """Begin a new minute if the current minute is over."""
         if now - self.since >= MINUTE_S:
             self.was = self.count if now - self.since < 2 * MINUTE_S else 0
             self.since, self.count = now, 0
@@ -54,7 +54,8 @@ class Fights:
         self._logged_at: dict[str, float] = {}
 
     def take_over(self, client: str, former: str, address: str) -> None:
-        """Note that a connection has taken the place of a former one of the same client."""
+        """Note that a connection from `address` has taken over the session of a connection from
+        `former`."""
         now = self._now()
         found = self._known.pop(client, None) or _Takeovers(now)
         found.turn(now)

@@ -1,9 +1,9 @@
 """The rule for names of gateways: one rule for the configuration, for `onceway ingest trust`, and
 for the centre.
 
-A gateway's name is a folder at the landing place, a part of the names of markers there, and a
-column of the table. Names that begin with `_` or `.` belong to the landing place itself (`_newest`,
-`.incoming`).
+A gateway's name is a folder at the landing place, a part of the names of markers at the landing
+place, and a column of the table. Names that begin with `_` or `.` belong to the landing place
+itself (`_newest`, `.incoming`).
 """
 
 import unicodedata

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 FILE_S = 60.0
 """Longest time in seconds for which a file may stay unwritten."""
 FORGET_S = 3600.0
-"""Seconds for which an internal error in the background is a problem."""
+"""Seconds for which an internal error in the background is shown as a problem."""
 LOOP_S = 60.0
 """Longest time in seconds between two rounds of a loop that has a round each second."""
 
@@ -77,7 +77,7 @@ class Job:
             self._due = self._clock()
 
     def succeed(self) -> None:
-        """Note a success: nothing is left to do."""
+        """Note a success: no work is outstanding."""
         self._due, self._succeeded = None, self._clock()
         if self.error is not None:
             self.error, self.todo = None, ""
@@ -105,8 +105,8 @@ class Job:
 
 
 class InternalErrors(Job):
-    """Errors of tasks and timers outside the other jobs: a problem for FORGET_S after the
-    last one. clock: monotonic, in seconds.
+    """Errors of tasks and timers outside the other jobs, shown as a problem for FORGET_S after the
+    last error. clock: monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:

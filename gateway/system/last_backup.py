@@ -25,7 +25,7 @@ LATE_S = 8 * 86_400
 since some timers run once a week.
 """
 AHEAD_US = 60_000_000
-"""Longest time, in µs, by which a backup may lie in the future: clocks are corrected a little."""
+"""Longest time, in µs, by which a backup may be newer than the clock, which may be corrected."""
 _OF_SYSTEMD = "INVOCATION_ID"
 """The environment variable that systemd sets in each of its services (systemd.exec(5))."""
 
@@ -102,7 +102,7 @@ class LastBackup:
 
 
 def last_backup(data: Path) -> LastBackup | None:
-    """Return the note of a data directory, or None if there is none that can be read."""
+    """Return the note of a data directory, or None if it does not exist or cannot be read."""
     with suppress(OSError):
         return _read(data / FILE, (data / FILE).stat().st_mtime_ns)
     return None
@@ -110,7 +110,8 @@ def last_backup(data: Path) -> LastBackup | None:
 
 @lru_cache(maxsize=4)
 def _read(file: Path, _changed_ns: int) -> LastBackup | None:
-    """Read a note once for each change of the file: the gateway asks each second."""
+    """Read a note. The result is cached until the file changes, because the gateway reads it each
+    second."""
     try:
         return TypeAdapter(LastBackup).validate_json(file.read_bytes())
     except ValidationError:

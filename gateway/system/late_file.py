@@ -26,7 +26,7 @@ class LateFile:
         self._closed = False
 
     def changed(self) -> None:
-        """Note a change. The write that is due takes over further changes."""
+        """Note a change. One write saves all changes until then."""
         self._write_in(self._wait_s)
 
     def close(self) -> None:

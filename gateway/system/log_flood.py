@@ -1,8 +1,8 @@
 """A limit for the number of log lines from each place in the code, in all packages.
 
 In: log records. Out: whether to write them. `LogThrottle` selects lines that are worth reading.
-This filter comes after it and covers the loggers of libraries, too: whatever strangers send, the
-log grows by a bounded number of lines.
+This filter follows and covers the loggers of libraries, too: whatever unknown clients send, the log
+grows by a bounded number of lines.
 """
 
 import logging
@@ -12,7 +12,7 @@ from threading import Lock
 
 AT_ONCE = 200
 EVERY_S = 2.0
-"""Seconds per line, after the first AT_ONCE lines of one place in the code."""
+"""Seconds between two lines of one place in the code, after its first AT_ONCE lines."""
 
 
 class LogFlood:

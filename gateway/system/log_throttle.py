@@ -12,13 +12,13 @@ log = logging.getLogger(__name__)
 QUIET_S = 60.0
 MOST_AT_ONCE = 30
 _EVERY_S = 2.0
-"""Seconds per line after the first MOST_AT_ONCE lines."""
+"""Seconds between two lines, after the first MOST_AT_ONCE lines."""
 _KEYS = 1024
 
 
 class LogThrottle:
-    """The limit. A key is allowed again after QUIET_S without a request for it. now: a clock in
-    seconds, of any origin.
+    """The limit. A key is allowed again after QUIET_S without a request for this key. now: a clock
+    in seconds, of any origin.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -18,8 +18,8 @@ class Patience:
 
     async def wait(self, call: Callable[[], object], limit_s: float) -> None:
         """Make a call, and wait until it returns. Raises the error of the call, and TimeoutError
-        after `limit_s` seconds. The call then continues in its thread, and the next call begins
-        only after it has returned: otherwise, two calls might send the same message.
+        after `limit_s` seconds. After a TimeoutError the call continues in its thread. The next
+        call begins only after this call has returned, so that no message is sent by two calls.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + limit_s

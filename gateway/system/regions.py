@@ -17,7 +17,7 @@ from gateway.errors import OncewayError
 
 @dataclass(frozen=True, slots=True)
 class SubBand:
-    """A frequency range with its own rules. low, high: its edges in Hz."""
+    """A frequency range with its own legal rules. low, high: its edges in Hz."""
 
     name: str
     low: int
@@ -39,7 +39,7 @@ class SubBand:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A set of rules."""
+    """The legal rules of a region: its sub-bands, and the window of the duty cycle."""
 
     name: str
     bands: tuple[SubBand, ...]

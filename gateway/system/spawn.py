@@ -40,7 +40,7 @@ def run(command: list[str], stdin: bytes, timeout_s: float) -> int:
 
 
 def _ends(pid: int, timeout_s: float) -> bool:
-    """Return whether a child ends in time."""
+    """Return whether a child process ends within `timeout_s` seconds."""
     watched = os.pidfd_open(pid)
     try:
         poll = select.poll()

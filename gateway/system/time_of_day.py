@@ -15,9 +15,10 @@ BEGIN = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 END = BEGIN + 10 * 365 * DAY
 """Latest time, as long as the gateway has never believed a time."""
 MOST_AWAY = 400 * DAY
-"""Longest time for which a gateway can have been off without a doubt about the clock."""
+"""Longest plausible time for which a gateway was off, in µs; beyond it, the clock is doubted."""
 STEP = DAY
-"""Largest step of the clock that is believed while the gateway runs, and largest step back."""
+"""Largest step of the clock, in µs, that is believed while the gateway runs, and largest step back.
+"""
 
 _RTC = Path("/sys/class/rtc/rtc0/since_epoch")
 

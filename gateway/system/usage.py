@@ -19,7 +19,7 @@ _BURST_S = 1.0
 """Size of a tolerated burst, in seconds of the rate."""
 
 _RUN_S = 0.1
-"""Largest run of messages that is published at once in addition to that burst, in seconds of the
+"""Largest run of messages that is published at once in addition to the burst, in seconds of the
 rate.
 """
 
@@ -42,7 +42,7 @@ def origin(address: str) -> str:
 
 
 def within(used: int, limit: int) -> bool:
-    """Whether one origin may use this much of a bound."""
+    """Whether one origin may use this amount of a bound, which excludes the reserve."""
     return used <= limit - limit // _RESERVE
 
 
@@ -83,7 +83,7 @@ class Shared:
         self._of: dict[Origin, int] = {}
 
     def add(self, owner: Origin | None, amount: int) -> None:
-        """Count an amount for an origin; None for a board or an own client of the gateway."""
+        """Count an amount for an origin; None for a board or an internal client of the gateway."""
         self.total += amount
         if owner is not None:
             self._of[owner] = self._of.get(owner, 0) + amount
@@ -91,13 +91,13 @@ class Shared:
                 del self._of[owner]
 
     def fits(self, owner: Origin | None, amount: int, limit: int) -> bool:
-        """Whether an origin may use this much more."""
+        """Whether an origin may use `amount` more of the bound `limit`."""
         return self.total + amount <= limit and (
             owner is None or within(self._of.get(owner, 0) + amount, limit)
         )
 
     def greedy(self, limit: int) -> Origin | None:
-        """Return the origin that has taken a part of the reserve, or None."""
+        """Return the origin that uses a part of the reserve, or None."""
         return next((owner for owner, used in self._of.items() if not within(used, limit)), None)
 
 
@@ -191,7 +191,7 @@ class Accounts:
         self._all: dict[str, Account] = {}
 
     def of(self, user: str | None) -> Account:
-        """Return the account of a user. It stays until `sweep` finds it idle."""
+        """Return the account of a user, which stays until `sweep` finds it idle."""
         name = user or ""
         account = self._all.get(name)
         if account is None:
@@ -214,7 +214,7 @@ class Accounts:
 
 
 Notes = dict[tuple[str, str], tuple[str, int] | None]
-"""News for the table `origin`: origin and bytes by kind and key; None deletes a row."""
+"""Changes of the table `origin`: origin and bytes by kind and key; None deletes a row."""
 
 
 class Shares:
@@ -234,7 +234,8 @@ class Shares:
         self._sizes[owner] = self._sizes.get(owner, 0) + size
 
     def notes(self, least: int) -> Notes:
-        """Return news about origins of which more than `least` bytes are unknown to the store."""
+        """Return the changes of origins of which more than `least` bytes are not in the store yet.
+        """
         found: Notes = {}
         for owner, size in self._sizes.items():
             if isinstance(owner, Origin) and size - self._noted.get(owner, 0) > least:
@@ -253,8 +254,8 @@ Item = TypeVar("Item")
 
 
 class Spare(Generic[Item]):
-    """Items that may be removed to make room for others. all_items: returns all items in this
-    order, spare or not. now: a clock in seconds.
+    """Items that may be removed to make room for others. all_items: returns all items in order of
+    preference, spare or not. now: a clock in seconds.
     """
 
     LOOKED_AT = 10_000

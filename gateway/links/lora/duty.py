@@ -61,8 +61,8 @@ class Ledger:
         return max(start / 1e6 - now, 0.0)
 
     def add(self, airtime: float, start: float) -> None:
-        """Note a transmission of `airtime` seconds that begins at `start`, which must not be before
-        the previous transmission's start.
+        """Note a transmission of `airtime` seconds that begins at `start`. `start` must not be
+        before the previous transmission's start.
         """
         length = ceil(airtime * 1e6)
         begins = int(start * 1e6)

@@ -337,8 +337,8 @@ class TurnLink:
         return not device.elsewhere and (open_here or self._others.holds(number))
 
     def _steps_in(self, hello: Hello, unanswered: bool) -> bool:
-        """Whether this gateway answers a board whose session is at another gateway, because no
-        gateway has answered an earlier HELLO. Of the gateways that received that HELLO, one answers
+        """Whether this gateway answers a board whose session is at another gateway: it has received
+        an earlier HELLO that no gateway answered. Of the gateways with that HELLO, one answers
         each attempt.
         """
         others = self._others

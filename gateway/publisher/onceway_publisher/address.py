@@ -53,8 +53,8 @@ class Address:
 def address(
     url: str, user: str | None, password: str | None, tls: ssl.SSLContext | str | None
 ) -> Address:
-    """Return the address in a URL. user, password: instead of those in the URL. tls: a context, or
-    the path of a CA file. Raises Unreadable.
+    """Return the address in a URL. user, password: replace those in the URL. tls: a context, or the
+    path of a CA file. Raises Unreadable.
     """
     parts, port = urlsplit(url), 0
     with suppress(ValueError):

@@ -30,8 +30,8 @@ class Refused(PublisherError):
 
 
 class NoIdentity(Refused):
-    """The gateway ignores the identity of this client's messages, so that a repeated message would
-    be in the table twice.
+    """The gateway ignores the identity of this client's messages, so a message that is sent again
+    would be in the table twice.
     """
 
 

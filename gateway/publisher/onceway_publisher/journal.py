@@ -9,8 +9,8 @@ older state needs a new incarnation. At each start the journal and the small fil
 (`.place`) get the same random token, and the journal notes its machine and inode. If one of the
 three differs, the journal was copied or restored, and new messages get a new incarnation. Waiting
 messages keep their own: each is in the table once, even if two machines send it. While a start is
-not on disk, `.place` has the tokens of this start and of the last one. So a power cut is not
-mistaken for a copy.
+not on disk, `.place` has the tokens of this start and of the last start, so that a power cut does
+not count as a copy.
 """
 
 import os
@@ -46,8 +46,8 @@ MIGRATIONS: tuple[Callable[["Database"], None], ...] = (_first,)
 
 
 class Journal:
-    """An open journal. waiting: the messages that the gateway does not have yet, in order, read
-    from the file when it was opened. copied: whether it was copied or restored after its last use.
+    """An open journal. waiting: the messages that the gateway did not have when the file was
+    opened, in order. copied: whether the file was copied or restored after its last use.
     """
 
     waiting: list[Message]
@@ -135,8 +135,8 @@ class Journal:
     def write(
         self, new: Iterable[tuple[str, bytes, bool]], accepted: Iterable[tuple[int, int]]
     ) -> list[Message]:
-        """Add messages, and forget those that the gateway has; return the new ones, with their
-        numbers. All is on disk on return, or nothing has changed. Raises JournalError.
+        """Add messages, and forget messages that the gateway has. Return the added messages, with
+        their numbers. On return all changes are on disk. If it raises JournalError, none is.
         """
         run = self._connection.execute
         with self._lock:
@@ -199,8 +199,8 @@ def _any_incarnation() -> int:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Replace a file, on disk on return. A failure does not affect this start: without this file,
-    the next start takes a new incarnation.
+    """Replace a file, which is on disk on return. A failure does not affect this start: without the
+    file, the next start uses a new incarnation.
     """
     new = path.with_name(f"{path.name}.new")
     with suppress(OSError):

@@ -49,11 +49,12 @@ IDENTITY = "onceway-identity"
 """
 
 SESSION_S = 86_400
-"""Time for which the gateway keeps the session of a lost connection."""
+"""Time in seconds for which the gateway keeps the session of a lost connection."""
 KEEP_ALIVE_S = 30
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
-"""Longest wait between two connections. A connection that lasted as long counts as good."""
+"""Longest wait between two connections, in seconds. A connection that lasts as long counts as good.
+"""
 FORGET_AFTER_S = 0.2
 """Seconds after which a message that the gateway has is removed from the journal, unless another
 commit does that earlier.
@@ -79,7 +80,7 @@ class Publisher:
 
     url: mqtts://HOST or mqtt://HOST, with user, password and port where needed. device: the client
     identifier, and the device in the table. journal: a file that only this program uses.
-    max_messages, max_bytes: bounds of the journal. wait_s: how long `publish` waits for room there.
+    max_messages, max_bytes: bounds of the journal. wait_s: how long `publish` waits for room in it.
     start_s: how long the start waits for the gateway's first answer. stop_s: how long the end waits
     until the gateway has all messages. The others stay in the journal for the next start. tls: an
     SSL context, or the path of a CA file. incarnation: that of a new journal; random if None.
@@ -269,8 +270,8 @@ class Publisher:
     # The journal
 
     async def _write(self) -> None:
-        """Write new messages and forget those that the gateway has: one commit for all that came
-        while the last one ran.
+        """Write new messages, and forget messages that the gateway has. One commit has all messages
+        that arrived while the previous commit ran.
         """
         while self._open:
             if not self._new and self._accepted_keys:
