@@ -267,7 +267,7 @@ def _welcome(known: dict[str, _Known], name: str, stranger: bool) -> bool:
 
 class DeviceAccess(ByAcl):
     """The access rules of a serial port. stranger: whether a board that is not registered may
-    connect; may change.
+    connect. A reload may change `stranger`.
     """
 
     def __init__(self, registry: Registry, stranger: bool) -> None:
@@ -319,8 +319,8 @@ class DeviceAccess(ByAcl):
             _note(self._registry, device, topic, payload, utc)
 
     def holds(self, caller: Caller) -> bool:
-        """Return whether an admitted connection would be admitted again; yes while the registry
-        cannot be read.
+        """Return whether an admitted connection would be admitted again. Always True while the
+        registry cannot be read.
         """
         device = caller.peer.device
         names = {caller.client} | ({device.name} if device is not None else set())
@@ -448,7 +448,7 @@ class Watch:
 
     def _look_at_boards(self) -> None:
         """Judge which boards of the registry are a problem. In a site, each gateway judges the
-        boards whose sessions it has; one gateway judges the boards without a session anywhere.
+        boards whose sessions it has; one gateway judges the boards that have no session at all.
         """
         registry, broker = self._registry, self._engine.broker
         if not registry.readable:
@@ -537,7 +537,7 @@ def _unknown_key(port: PortStatus) -> dict[str, str]:
 
 def pending(folder: Path) -> list[dict[str, str]] | None:
     """Return the unregistered boards that ask the gateway of this data directory for admission,
-    with `name` and `port`; None if no gateway runs there.
+    with `name` and `port`; None if no gateway uses the directory.
     """
     if holder(folder / "gateway.lock") is None:
         return None

@@ -1,4 +1,4 @@
-"""The packets of one connection of a bridge, between our broker and the other one.
+"""The packets of one connection of a bridge, between our broker and the other broker.
 
 In: packets of both sides. Out: each packet on the other side, and reports of messages that cannot
 be sent: a message that does not fit, that the other broker refuses for good, or that is guilty of
@@ -291,7 +291,8 @@ class Exchange:
         self._go_on(far)
 
     def _answered(self, far: FarConnection, packet: Ack) -> list[bytes]:
-        """Return our broker's acknowledgement for the other one, unless the message waits here."""
+        """Return our broker's acknowledgement for the other broker, in a list. The list is empty if
+        the message waits in `refused_for_now`."""
         if isinstance(packet, Puback | Pubrec):
             self._crossings.answered(packet)
             if self._is_held(packet):

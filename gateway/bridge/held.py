@@ -4,11 +4,11 @@ In: messages of the other broker, the answers of our broker, the time. Out: mess
 broker now, and expired ones. The other broker gets no answer while a message waits, so it keeps the
 message, too: a broken connection loses nothing.
 
-A message at QoS 1 or 2 waits behind earlier ones of its topic, which keeps their order
-[MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics are not delayed. All waiting messages
-are offered again after FIRST_S, then after twice as long each time, up to LONGEST_S. At most
-Receive Maximum messages wait. Beyond MOST_BYTES the connection must end, and only the other broker
-keeps the waiting messages.
+A message at QoS 1 or 2 waits until earlier messages of its topic are accepted, so they stay in
+order [MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics are not delayed. All waiting
+messages are offered again after FIRST_S, then after twice as long each time, up to LONGEST_S. At
+most Receive Maximum messages wait. Beyond MOST_BYTES the connection must end, and only the other
+broker keeps the waiting messages.
 """
 
 from collections.abc import Callable
@@ -34,8 +34,8 @@ class Held:
         self._asked: dict[int, tuple[Publish, float]] = {}
         """Messages that our broker has not answered, with their arrival, by packet identifier."""
         self._waiting: dict[int, tuple[Publish, float]] = {}
-        """Messages that our broker has refused, or that wait behind a refused message of the same
-        topic. The oldest is first.
+        """Messages that our broker has refused, and later messages of the same topics. The oldest
+        is first.
         """
         self.wait_s = 0.0
         """Seconds from the last refusal to the next attempt."""

@@ -76,7 +76,7 @@ class Broker(Core):
         self.partial_nameless = 0
         """Bytes of incomplete packets from clients without an accepted CONNECT."""
         self.names = 0
-        """Bytes of the names behind topic aliases."""
+        """Bytes of topic names that have an alias."""
         self.feeding: dict[Session, None] = {}
         """Sessions that may have room for retained messages."""
         self._axis_noted = state.now
@@ -308,8 +308,8 @@ class Broker(Core):
         return run, reason
 
     def end_session(self, session: Session) -> None:
-        """End a session and delete all its state now. Do not call this while iterating over
-        sessions or routes: note the end in `effects` there.
+        """End a session and delete all its state now. While iterating over sessions or routes, do
+        not call this: note the end in `effects`.
         """
         self.effects.end(session)
         self.settle(session.client)
@@ -418,7 +418,7 @@ class Broker(Core):
             self.neighbours.on_disk(number)
         if self.waits.copied:
             clients += self._release_copied()
-        if self.effects.waiting:  # connections that ended behind acknowledgements
+        if self.effects.waiting:  # connections that ended after their last acknowledgements
             self.settle()
         for call in self.waits.calls.pop(number, ()):
             call()

@@ -365,7 +365,7 @@ def _refuse(
         connection.refuse_and_close(lack, run.topic.name, f"PUBLISH refused, {text}")
         return
     make = Puback if run.qos == 1 else Pubrec
-    # bound the refusals that queue up behind acknowledgements that wait for a second disk
+    # bound the refusals that queue up after acknowledgements that wait for a second disk
     count = len(identifiers) if connection.copied else 0
     session.receive_flow.unacknowledged += count
     connection.acknowledge(

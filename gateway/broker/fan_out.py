@@ -435,7 +435,7 @@ def deliver(
     if not qos and connection is None and not session.queueing.qos_0:
         return
     if not qos and send_flow.tail and not session.queueing.qos_0:
-        core.statistics.dropped += count  # QoS 0 cannot wait behind the tail on disk
+        core.statistics.dropped += count  # QoS 0 cannot wait for the tail on disk
         return
     while count and not session.ended:
         part = count

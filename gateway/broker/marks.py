@@ -14,8 +14,8 @@ window may be outdated or lost without harm.
 
 A sequence below the window counts as unknown, and its publication is accepted. A board's journal
 has 60 places, and a larger journal drops older entries (`firmware/src/ow_journal.h`). So a sequence
-that far behind was never accepted here, or comes from a board whose EEPROM was restored. To treat
-it as a duplicate might lose it.
+that old was never accepted here, or comes from a board whose EEPROM was restored. If it counted as
+a duplicate, its publication might be lost.
 """
 
 from __future__ import annotations

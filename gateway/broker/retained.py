@@ -4,9 +4,9 @@ Rules: a retained PUBLISH replaces the message of its topic [MQTT-3.3.1-5]; an e
 it [MQTT-3.3.1-6]. A new subscription gets the messages that match its filter, with RETAIN set. An
 expired message is removed.
 
-If several gateways share the messages, each message has a version. A removed message leaves a
-deletion behind, a `Retained` without payload, so that a gateway that missed the removal cannot
-bring it back.
+If several gateways share the messages, each message has a version. A removed message is replaced by
+a deletion, a `Retained` without payload, so that a gateway that missed the removal cannot bring the
+message back.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class RoundTrip:
     """Smoothed round-trip time and the retransmission timeout that follows from it, in seconds."""
 
     def __init__(self, byte_time: float) -> None:
-        # An acknowledgement may wait behind the longest frame of the other direction, so a slow
-        # line raises the floor.
+        # An acknowledgement may wait for the longest frame of the other direction, so a slow line
+        # raises the shortest timeout.
         self._floor = min(max(TIMEOUT_MIN, 2 * (MTU + FRAME_OVERHEAD) * byte_time), TIMEOUT_MAX)
         self._variation = 0.0
         self.smoothed: float | None = None

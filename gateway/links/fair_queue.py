@@ -48,7 +48,7 @@ class FairQueue(Generic[T]):
         if address is None:
             return None
         item = self._first(address)
-        if address in self._waiting:  # move the address behind all others
+        if address in self._waiting:  # the address has its next turn after all others
             self._waiting[address] = self._waiting.pop(address)
         return item
 

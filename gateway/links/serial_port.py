@@ -351,7 +351,7 @@ class SerialPort:
                         self._on_ended(reason)
                         self._transport.lose(reason)
                 case Refused(name, reason) if self.link.session is not None:
-                    # The connected device continues, so this is not its problem.
+                    # The connected device continues, so the refusal is not its problem.
                     problem = self._problem
                     self._warn(_why_refused(name, reason, self.path))
                     self._problem = problem

@@ -34,7 +34,7 @@ class Reader:
         self.data = data
         self.name = name
         self.lenient = lenient
-        """Whether a packet may carry a reason code that the standard does not allow there."""
+        """Whether a packet may carry a reason code that the standard does not allow in it."""
         self.at = at
         self.end = len(data) if end is None else end
 

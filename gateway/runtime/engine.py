@@ -102,7 +102,7 @@ class Engine:
         self._put_off: deque[ClientLink] = deque()
         self._catching_up = False
         self.awaited = 0
-        """Number of clients that are likely to send soon: the turn lasts until they have."""
+        """Number of clients that are likely to send soon. The turn lasts until they have sent."""
         self.gathering: asyncio.TimerHandle | None = None
         """Timer for the end of the wait for `awaited` clients; None while there is no wait."""
         self.output = Output(self, self._loop)
@@ -254,7 +254,7 @@ class Engine:
 
     def put_off(self, link: ClientLink) -> None:
         """Postpone input of a client that has sent more than a turn has time for. The input is
-        handled after that of all other clients.
+        handled after the input of all other clients.
         """
         self._put_off.append(link)
         if not self._catching_up:
@@ -275,8 +275,8 @@ class Engine:
     def gather(self, clients: int) -> None:
         """Extend the turn after a commit has released acknowledgements of this many clients.
 
-        If there are many, each is likely to send at once. A turn and a commit cost about the same
-        for one message as for a hundred, so a short wait pays.
+        If the clients are many, each is likely to send at once. A turn and a commit cost about the
+        same for one message as for a hundred, so a short wait saves turns and commits.
         """
         if clients < _MANY_CLIENTS or self.commits.stopped:
             self.commits.commit()
@@ -365,7 +365,7 @@ class Engine:
         self._read_from(connection)
 
     def _read_from(self, connection: Connection) -> None:
-        """Read on after a CONNECT is answered."""
+        """Continue to read from a client whose CONNECT was answered."""
         link = self._links.get(connection)
         if link is not None:
             self.serve(connection, "resuming its input", link.throttle)
@@ -398,7 +398,7 @@ class Engine:
         self.order()
 
     def hang_up(self, connections: Iterable[Attached], reason: ReasonCode, text: str) -> None:
-        """End connections from the gateway's side. Their DISCONNECT is written at once."""
+        """End connections from the gateway's side. Each DISCONNECT is written at once."""
         self.begin()
         for connection in connections:
             self.broker.hang_up(connection, reason, text)
@@ -422,7 +422,7 @@ class Commits:
         self._loop = loop
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self._held_back: list[ClientLink] = []
-        """Links that are not read until a commit is on disk."""
+        """Links from which the gateway does not read until a commit is on disk."""
         self.stopped = False
         self._writing = 0
         """Number of the commit that the writer has, 0 for none."""

@@ -183,7 +183,7 @@ def _twins(database: sqlite3.Connection) -> Iterator[Missing]:
     for item in twins.changed(database, "place"):
         yield Missing(str(item), "other" if item.is_missing else "refused")
     for item in twins.changed(database, "batch"):
-        # an earlier one has landed, and only people ask for it
+        # an earlier batch has landed, and only people ask for its content
         needed = item.number >= min(newest or 0, (landed or 0) + 1)
         yield Missing(str(item), "refused" if needed else "other")
 

@@ -290,7 +290,7 @@ def _keep_numbering(
         "INSERT OR REPLACE INTO meta VALUES ('spool.last', ?)",
         (str(last + (0 if known else _FAR)),),
     )
-    # rows that are lost here may be at another gateway of the site: its spool begins again for it
+    # rows that are lost here may be at another gateway of the site: a new line begins for it
     target.execute("DELETE FROM meta WHERE key IN ('copies.line', 'running')")
     # treat the other members as new and tell them that their sessions may be outdated: the record
     # of earlier messages may be lost

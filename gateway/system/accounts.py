@@ -28,8 +28,8 @@ def share(file: Path) -> None:
 
 
 def leave(*files: Path) -> None:
-    """Create empty files that the uplink needs in a shared directory, but may not create there.
-    Does nothing without the permission to do so.
+    """Create empty files in a shared directory that the uplink needs and may not create itself.
+    Does nothing without the permission to create files.
     """
     for file in files:
         if is_shared(file.parent):

@@ -1,8 +1,8 @@
 """The turn link's interface to a radio of any kind.
 
-In: frames to send, the time. Out: events. Sans-IO, like the links: a radio behind a port takes and
-returns bytes, and the owner of the port transfers them. The caller of `send` has checked the duty
-cycle.
+In: frames to send, the time. Out: events. Sans-IO, like the links: a radio at a port takes and
+returns bytes, and the owner of the port transfers the bytes. The caller of `send` has checked the
+duty cycle.
 """
 
 from collections import Counter
