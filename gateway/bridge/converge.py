@@ -1,6 +1,6 @@
 """Brings the retained messages of both brokers of a bridge into agreement.
 
-In: the retained messages here, and those of the other broker after each connect. Out: messages in
+In: our retained messages, and the other broker's after each connect. Out: messages in
 either direction until both sides have the same, by the rules of `agreement.py`. Equal messages are
 not sent.
 

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _ONLY_NEW = 1
 """Retain Handling: retained messages only for a new subscription."""
 _LAST_IDENTIFIER = 65_535
-"""Packet identifiers of requests count down from this number, away from those of messages."""
+"""Packet identifiers of requests count down from this number; those of messages count up from 1."""
 
 Request = tuple[bool, str]
 """Whether to subscribe or unsubscribe, and a filter at the other broker."""

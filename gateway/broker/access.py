@@ -12,7 +12,7 @@ a filter stand for the user name and the client identifier. Only the broker publ
 state of a mosquitto bridge, in its will too, is acknowledged and dropped.
 
 A board has no user. Only sections that name boards apply to it (`boards = true`, or the user "");
-if there are none, it may do everything.
+without such sections, a board may do everything.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ Refusal = tuple[ReasonCode, str]
 
 @dataclass(frozen=True, slots=True)
 class SlowCheck:
-    """A check of a CONNECT that takes time, such as a password against a memory-hard hash. It runs
-    off the event loop. user: user name of the client, once it is let in. answer: called once, on
-    any thread. holds: returns whether an answer that lets the client in is still valid; called on
-    the event loop. asks_others: whether the answer comes from another service, which may be slow.
-    listed: whether the gateway's own file has the user.
+    """A slow check of a CONNECT, such as a password against a memory-hard hash. The check runs off
+    the event loop. user: user name of the client, once the client is let in. answer: called once,
+    on any thread. holds: returns whether an answer that lets the client in is still valid; called
+    on the event loop. asks_others: whether the answer comes from another service, which may be
+    slow. listed: whether the gateway's own file has the user.
     """
 
     user: str

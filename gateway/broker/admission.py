@@ -6,9 +6,9 @@ a bound, too (0x97). CONNECTs from one address have a rate, with bursts of ten s
 (0x9F). A client that takes over its own session counts once. A board, on a serial line or by radio,
 is never refused by these bounds: it has no other way in.
 
-When all connections are taken, one connection of an origin that has more than its share is ended,
+When all connections are in use, one connection of an origin that has more than its share is ended,
 if the new client is of another origin. When there are too many sessions, in total or of one origin,
-one is ended to make room: the oldest that holds nothing and had no connection for an hour.
+the oldest empty session without a connection for an hour is ended to make room.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BURST_S = 10.0
 _FULL = "too many connections (limits.connections)"
 _ADDRESSES = 4096
 _IDLE_S = 3600.0
-"""Seconds after which a session that holds nothing may be ended to make room."""
+"""Seconds without a connection after which an empty session may be ended to make room."""
 
 
 class Admission:
@@ -75,8 +75,8 @@ class Admission:
     def lacks_connection(
         self, owner: Origin | None, end: Callable[[Attached, ReasonCode, str], None]
     ) -> str:
-        """Return the bound, in words, that one more connection of an origin would exceed, or "".
-        end: ends a connection to make room.
+        """Return the bound, in words, that a further connection of an origin would exceed, or "".
+        end: callback that ends a connection to make room.
         """
         core, most = self._core, self._core.limits.connections
         greedy = core.attached.greedy(most)
@@ -88,8 +88,8 @@ class Admission:
         return ""
 
     def lacks_session(self, owner: Origin | None, end: Callable[[Session], None]) -> str:
-        """Return the bound, in words, that one more session of an origin would exceed, or "". end:
-        ends a session to make room.
+        """Return the bound, in words, that a further session of an origin would exceed, or "". end:
+        callback that ends a session to make room.
         """
         core, most = self._core, self._core.limits.sessions
         if owner is not None and not within(owner.sessions + 1, most):
@@ -104,7 +104,7 @@ class Admission:
 
 
 def _holds_nothing(core: Core, session: Session) -> bool:
-    """Whether a client would lose nothing with a session but Session Present."""
+    """Whether a session is empty, so that its end costs its client only Session Present."""
     return (
         session.departed is not None
         and core.now - session.departed > _IDLE_S

@@ -13,7 +13,7 @@ from gateway.broker.topic import NOTICES
 
 PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
-"""Largest number of rows, and of bytes, that one read takes from a queue in the store."""
+"""Largest number of rows, and of bytes, that one read returns from a queue in the store."""
 MOST_PENDING = 4 * PAGE_ROWS
 """Largest number of messages, of `PAGE_BYTES` at most, that a connected session keeps in memory in
 addition to the messages in flight. The rest of its queue stays in the store. The value leaves room

@@ -1,17 +1,17 @@
 """Side effects of a run of messages, noted until the run is done.
 
 In: notes from inside loops over routes, subscribers or sessions. Out: the effects. When no
-iteration is in progress, `Broker.settle` carries them out in this order, and repeats that until
-none remains:
+iteration is in progress, `Broker.settle` carries them out in this order, again and again until no
+effect remains:
 
   1. A connection ends because a call for it has raised an exception.
   2. A session ends: its client is informed, then its subscriptions and its queue are deleted.
   3. Messages that an ended session leaves in a shared subscription go to the other subscribers;
-     those that are in the store follow in pages (`queue_pages.py`).
-  4. All queues together hold too much: the longest ones drop messages.
+     messages that are in the store follow in pages (`queue_pages.py`).
+  4. All queues together exceed their bound: the longest queues drop messages.
   5. A will is published. Thousands of wills may take several turns: the store holds them until
      then.
-  6. The state of a session that ended with its connection is deleted. This may take several turns,
+  6. The state of a session that ended with its connection is deleted. It may take several turns,
      too, because such a session is not in the store.
 
 The loop ends, because messages that are distributed again overflow no queue (`fan_out.py`).

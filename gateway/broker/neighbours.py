@@ -20,13 +20,13 @@ from gateway.mqtt.packets import Connect
 
 
 class Neighbours:
-    """The neighbours of a gateway that has none."""
+    """The neighbours of a gateway without a site: no peer gateway."""
 
     lookup: object | None = None
     """Lookup of sessions at peer gateways, and of identifiers. None: no peer gateway is queried."""
     second_disk: object | None = None
     """Tracker of the second disk that acknowledgements of publications for the spool wait for.
-    None: they wait for none."""
+    None: acknowledgements wait for no second disk."""
     has_news = False
     """Whether `tell` is due as soon as the open changes are on disk."""
 
@@ -42,8 +42,8 @@ class Neighbours:
         return False
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
-        """Query the peer gateways about identifiers of PUBRELs that are unknown here. Return True
-        if they are queried. In that case `exchanges.released` is called later for each.
+        """Query the peer gateways about PUBRELs with identifiers that this gateway does not know.
+        Return True if a query is sent; then `exchanges.released` is called later for each one.
         """
         return False
 
@@ -96,8 +96,8 @@ class Neighbours:
         """Add rows to the open changes, which are about to be sealed with rows of neighbours."""
 
     def sealed(self, commit: Commit) -> None:
-        """Note the commit that the open changes, still accessible, have become. It has rows of
-        neighbours, or rows that must reach a second disk.
+        """Note the commit that the open changes, still accessible, have become. The commit has rows
+        of neighbours, or rows that must be on a second disk.
         """
 
     def on_disk(self, number: int) -> None:

@@ -42,7 +42,7 @@ _GRACE = 8
 """Divisor: the fraction by which a bound may be exceeded while the store is read."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
-"""Divisor: the fraction of the bound of all queues that is freed at a time. It is large, because
+"""Divisor: the fraction of the bound of all queues that is freed at a time: not less, because
 finding the longest queues takes time.
 """
 

@@ -13,7 +13,7 @@
                              and in order, with DUP [MQTT-4.4.0-1], and released ones get PUBREL;
                              there is no other reason to send again
   the gateway dies         → up to `limits.inflight` messages may have been sent that are unsent in
-  the store. They get DUP, too, if the client was connected [MQTT-3.3.1-1]
+  the store. These messages get DUP, too, if the client was connected [MQTT-3.3.1-1]
 
 A QoS 2 PUBLISH is sent after the commit that contains it, and so is every message for a peer
 gateway: the number belongs to this message forever. The end of a delivery goes to disk with the

@@ -1,8 +1,8 @@
 """A session: the state that the broker keeps for a client (MQTT 5, section 4.1), connected or not.
 
 A session is durable if it outlives its connection (Session Expiry Interval > 0, or Clean Session
-0); only then is it stored. It stays durable until it ends, even if a later connection sets the
-expiry to 0.
+0). Only a durable session is stored. A session stays durable until it ends, even if a later
+connection sets the expiry to 0.
 """
 
 from __future__ import annotations

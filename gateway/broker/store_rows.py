@@ -1,5 +1,5 @@
-"""Rows that go to the store with a commit and come back from it at a start. This file only defines
-them.
+"""Rows that go to the store with a commit, and are read from it at a start. This file only defines
+the rows.
 
 In: `Changes.seal` fills a `Commit`. Out: `gateway/store/apply.py` writes it in one transaction, and
 `gateway/store/recovery.py` reads the rows as `Recovered`.
@@ -62,7 +62,7 @@ class Commit:
     """Position of the time axis (ms), and µs UTC at that time if the clock is known."""
     sessions: list[SessionRow] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)
-    """Ids of sessions to delete, with all rows but those of shared subscriptions (`trimmed`)."""
+    """Ids of sessions to delete, with all rows except shared subscriptions' rows (`trimmed`)."""
     trimmed: list[tuple[int, int]] = field(default_factory=list)
     """Deletions in queues of ended sessions: session and highest number deleted. Later rows from
     shared subscriptions stay for now."""

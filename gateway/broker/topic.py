@@ -139,10 +139,10 @@ class FilterMap(Generic[V]):
 
 
 _MANY = 1024
-"""Names whose routes one filter can make stale one by one; beyond it, all are stale."""
+"""Largest number of names that one filter makes stale one by one; beyond it, all are stale."""
 
 _DEPTH = 4
-"""Levels of a name that the index distinguishes; deeper ones share an entry."""
+"""Number of levels of a name that the index distinguishes. Deeper levels share an entry."""
 
 
 T = TypeVar("T", bound="Topic")

@@ -19,7 +19,7 @@ class SessionView:
     client: str
     connected: bool
     address: str | None
-    """Address of the connection; None without a connection. The same holds for the version."""
+    """Address of the connection; None without a connection, as is the version."""
     version: str | None
     user: str | None
     device: bool

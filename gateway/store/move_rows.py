@@ -48,8 +48,8 @@ done (`session_move.py`). In the row of a session, the last four are None, None,
 
 @dataclass(slots=True)
 class SessionExport:
-    """Order to export a session for another gateway of the site. Its rows at the end of the commit
-    become parts (`gateway/store/move_out.py`), and are deleted.
+    """Order to export a session for another gateway of the site. The session's rows at the end of
+    the commit become parts (`gateway/store/move_out.py`), and are deleted.
     """
 
     session: int
@@ -135,7 +135,7 @@ class Moved(NeighbourRows):
 
 @lru_cache(maxsize=4096)
 def key_of(client: str, user: str | None, incarnation: int) -> str:
-    """Return the key of a session. incarnation: that of the board, 0 for other clients."""
+    """Return the key of a session. incarnation: the board's incarnation, 0 for other clients."""
     if incarnation:
         return f"{client}\0{_OF_A_DEVICE}"
     if user is None:

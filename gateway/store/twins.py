@@ -34,7 +34,7 @@ _Bound = tuple[str, str] | None
 
 
 def columns(table: str) -> tuple[str, ...]:
-    """Return the columns of a table that have a copy, those of the key first."""
+    """Return the columns of a table that have a copy, the columns of the key first."""
     return tuple(name for names in _COLUMNS[table] for name in names)
 
 

@@ -90,9 +90,9 @@ def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
 
     longest: seconds of the board's longest frame. duty: its limit, 0…1. hour: seconds.
 
-    If frames are much shorter than an hour, the silence is nearly 1/duty − 1. That value is a
-    little too short: the worst hour begins with one frame and ends with another, and so contains
-    almost one frame too many. The formula leaves room for that last frame.
+    If frames are much shorter than an hour, the silence is nearly 1/duty − 1. A silence of exactly
+    1/duty − 1 would be a little too short: the worst hour begins with one frame and ends with
+    another, and so contains almost one frame too many. The formula leaves room for the last frame.
 
     Raises ValueError if one such frame alone is above the limit.
     """

@@ -12,7 +12,7 @@ FRAME = 3 + 4
 """Bytes of header and tag around a frame's content."""
 
 PUBLISH = 1 + 2
-"""Bytes before the payload of a packed PUBLISH, including those of a PUBREL before it: type and
+"""Bytes before the payload of a packed PUBLISH, a PUBREL before it included: type and
 packet identifier.
 """
 

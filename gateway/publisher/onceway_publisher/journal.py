@@ -54,8 +54,8 @@ class Journal:
     copied: bool
 
     def __init__(self, path: Path, device: str, incarnation: int | None = None) -> None:
-        """Open or create a journal. incarnation: that of a new file; random if None. Raises
-        JournalError.
+        """Open or create a journal. incarnation: incarnation of a new file; None for a random
+        number. Raises JournalError.
         """
         self._path = path
         self._lock = threading.Lock()

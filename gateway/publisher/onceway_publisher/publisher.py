@@ -83,7 +83,7 @@ class Publisher:
     max_messages, max_bytes: bounds of the journal. wait_s: how long `publish` waits for room in it.
     start_s: how long the start waits for the gateway's first answer. stop_s: how long the end waits
     until the gateway has all messages. The others stay in the journal for the next start. tls: an
-    SSL context, or the path of a CA file. incarnation: that of a new journal; random if None.
+    SSL context, or the path of a CA file. incarnation: for a new journal; None: a random number.
 
     Entering raises NoIdentity where the gateway ignores the identity of this client's messages,
     Refused where it does not let the client in, JournalError, or Unreadable. While the gateway
