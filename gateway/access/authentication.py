@@ -147,7 +147,7 @@ class ListenerAccess(ByAcl):
 
     @property
     def accepts_no_client(self) -> bool:
-        """Whether no client can log in."""
+        """Whether no client can log in: no user, hook or certificate, and no anonymous clients."""
         return not (
             self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates
         )

@@ -172,7 +172,7 @@ class Logins:
         return self._trusted.jobs
 
     def stop(self) -> None:
-        """Stop all checks."""
+        """Save the correct logins, and stop all checks."""
         self._trusted.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 

@@ -39,7 +39,7 @@ class Trusted:
         return pair in self._pairs
 
     def add(self, address: str, user: str) -> None:
-        """Note a correct password."""
+        """Note a correct password. If there are too many pairs, the least recent one is dropped."""
         if len(user) > LONGEST_USER:
             return
         known = (address, user) in self._pairs

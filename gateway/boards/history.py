@@ -84,7 +84,7 @@ class History:
             self._new = True
 
     def forget(self, wanted: Iterable[str]) -> None:
-        """Drop all boards except these."""
+        """Drop the readings of all boards except the boards in `wanted`."""
         for name in self._boards.keys() - set(wanted):
             del self._boards[name]
             self._new = True

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KEPT = 8
-"""Largest number of gaps kept."""
+"""Largest number of gaps between readings that are kept for one board."""
 LEAST_S = 1.0
 """Seconds from the first reading of a measurement within which further readings belong to it. If a
 board measures more often, its interval counts as a little longer than this.

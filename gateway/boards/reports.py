@@ -200,7 +200,7 @@ class Boards:
         return json.dumps(self._statuses)
 
     def write(self, text: str) -> None:
-        """Write the file; on any thread."""
+        """Write the text of `news` to the file. Any thread may call it."""
         self.saved.write(text)
 
     def _hear_loss(self, name: str, sequence: int, monotonic: int) -> None:

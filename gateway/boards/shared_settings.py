@@ -90,7 +90,7 @@ class SharedSettings:
                 self._set(name, kind, None)
 
     def _set(self, name: str, kind: str, message: Retained | None) -> None:
-        """Apply a message, or its end."""
+        """Apply a setting of a board. message: None if the message was removed or has expired."""
         if kind == "paused":
             end = message.expires if message is not None else None
             self._expected.pause_until(name, end)

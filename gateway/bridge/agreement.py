@@ -137,7 +137,7 @@ class Agreement:
 
     @property
     def has_fresh(self) -> bool:
-        """Whether a new mark is needed."""
+        """Whether agreements exist that no mark covers yet, so that a new mark is needed."""
         return bool(self._last)
 
     def doubt(self, topics: Iterable[str], *, sent: bool) -> list[str]:

@@ -43,7 +43,7 @@ Way = tuple[bool, int] | None
 
 
 class _Crossing(NamedTuple):
-    """The last message of a topic."""
+    """The last known message of a topic. way: None after messages on several ways. at: seconds."""
 
     way: Way
     state: Digest
@@ -102,7 +102,7 @@ class Collisions:
             del self._last[next(iter(self._last))]
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Note that topics are in doubt."""
+        """Note that topics are in doubt. The first topic sets the time of the next reading."""
         before = len(self.topics)
         for topic in topics:
             if len(self.topics) < _MOST:

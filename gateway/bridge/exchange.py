@@ -228,7 +228,7 @@ class Exchange:
         near.take(list(fresh))
 
     def _completed(self, packet: Pubcomp) -> None:
-        """Handle the answer to a PUBREL."""
+        """Handle the answer to a PUBREL: the other broker has fully acknowledged the message."""
         tries_suspects = self._suspects.tries_suspects
         self._releasing.discard(packet.packet_id)
         self._suspects.answered(Release(packet.packet_id))

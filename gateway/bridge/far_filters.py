@@ -113,7 +113,7 @@ class FarFilters:
         return packet
 
     def subscribed(self, packet: Suback | Unsuback) -> None:
-        """Handle the answer to a request."""
+        """Handle the answer to a SUBSCRIBE or UNSUBSCRIBE, and log a QoS or filter not granted."""
         request = self._asked.pop(packet.packet_id, None)
         if request is None:
             return

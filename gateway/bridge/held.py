@@ -45,7 +45,7 @@ class Held:
 
     @property
     def size(self) -> int:
-        """Bytes of the waiting messages."""
+        """Number of payload bytes of the waiting messages."""
         return sum(len(packet.payload) for packet, _ in self._waiting.values())
 
     def may_go(self, packet: Publish) -> bool:

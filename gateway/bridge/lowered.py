@@ -31,7 +31,7 @@ class Lowered:
         return replace(packet, qos=0, packet_id=0, dup=False)
 
     def sent(self, packet: Publish) -> None:
-        """Note that a message was sent."""
+        """Note that a message was sent. At a Maximum QoS of 0, prepare our broker's answer."""
         if packet.qos and not self.most:
             answer = Puback if packet.qos == 1 else Pubrec
             self._unanswered.append(answer(packet.packet_id))

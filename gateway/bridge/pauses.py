@@ -21,7 +21,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self._tries = 0
-        """Number of consecutive failures."""
+        """Number of consecutive failures, by which the pause doubles."""
         self._progress = False
         self._has_reason = False
 

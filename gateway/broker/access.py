@@ -36,7 +36,7 @@ _FOUND = 65_536
 """Largest number of filters that are cached with client names filled in."""
 
 Refusal = tuple[ReasonCode, str]
-"""Reason and text."""
+"""Reason code for the client, and text for the log and the Reason String."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,11 @@ class Broker(Core):
         self.admission = Admission(self)
         self.system = SystemTopics(self)
         self.dirty: list[Attached] = []
-        """Connections to write to."""
+        """Connections with bytes to write, or to be closed. The caller empties the list."""
         self.questions: list[Ask] = []
         """CONNECTs whose check runs off the event loop (`dispatch.answered`)."""
         self.partial = 0
-        """Bytes of incomplete packets."""
+        """Bytes of incomplete packets of all connections, bounded by `limits.memory_bytes`."""
         self.partial_nameless = 0
         """Bytes of incomplete packets from clients without an accepted CONNECT."""
         self.names = 0

@@ -476,7 +476,7 @@ class Connection:
             self.out.append(packet)
 
     def lost(self, reason: str) -> None:
-        """Handle the loss of the link."""
+        """Handle the loss of the link: end the connection, publish the will, drop all output."""
         if self.state is not State.CLOSED:
             self.end(reason, will=True)
             self.broker.settle()
@@ -505,7 +505,7 @@ class Connection:
 
     @property
     def about(self) -> dict[str, str | None]:
-        """Fields for structured logs."""
+        """Fields that name the client in structured logs; None for fields without a value."""
         device = self.peer.device.name if self.peer.device else None
         return {
             "client": self.client or None,

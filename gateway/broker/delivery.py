@@ -230,7 +230,7 @@ class Receiver(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes that wait for the client."""
+        """Number of bytes that wait in the connection, for the link or for a commit."""
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None: ...
 
@@ -245,7 +245,7 @@ class Receiver(Protocol):
 
 
 class Outgoing:
-    """Packets that are sent together."""
+    """Packets for one connection that are collected and sent together."""
 
     __slots__ = ("_commit", "_most", "_packets", "_size", "connection")
 

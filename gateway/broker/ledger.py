@@ -154,7 +154,7 @@ class Ledger:
         """Steps on state that all connections share."""
         self.statistics = Statistics()
         self.queued = 0
-        """Bytes in all queues."""
+        """Bytes of the messages in all queues, as counted against `limits.memory_bytes`."""
         self.to_drop = 0
         """Bytes in `queued` of messages that are dropped as soon as the store returns them."""
         self.received = 0

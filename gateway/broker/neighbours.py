@@ -104,7 +104,7 @@ class Neighbours:
         """Note that commit `number` is on disk, if there is a second disk."""
 
     def tell(self) -> None:
-        """Report the news (`has_news`), after all that waited for a commit has been released."""
+        """Report the changes of `has_news`. Called when the packets of a commit are released."""
 
     def reconfigure(self) -> None:
         """Apply a changed configuration."""

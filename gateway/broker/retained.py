@@ -28,7 +28,7 @@ _DELETION = 200
 class Retained:
     topic: str
     client: str
-    """The publisher."""
+    """Client identifier of the publisher."""
     qos: int
     payload: bytes
     properties: bytes = b""

@@ -72,7 +72,7 @@ class Spool:
         """Bytes of the existing rows."""
 
     def limit_to(self, limit: int, devices_share: float) -> None:
-        """Apply other bounds from now on."""
+        """Apply other bounds. limit: bytes. devices_share: share of them for boards alone, 0…1."""
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
 
     def restore_shares(self, shares: Iterable[tuple[int, Account | Origin | None, int]]) -> None:

@@ -22,7 +22,7 @@ from gateway.links.frames import (
 from gateway.links.keys import MAC_SIZE, NONCE_SIZE, mac, proves, session_key
 
 PLAIN, KEYED = 1, 2
-"""Versions of the handshake."""
+"""Versions of the handshake: 1 without keys, 2 with proofs of the device's key."""
 
 MAX_WINDOW = 4
 MAX_NAME = 23

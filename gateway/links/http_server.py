@@ -177,7 +177,7 @@ class Exchanges:
         _drop(self._open.get(request.protocol))
 
     async def close(self, timeout_s: float) -> None:
-        """End all connections."""
+        """End all connections. timeout_s: seconds for requests that are being answered."""
         await self._server.shutdown(timeout_s)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
