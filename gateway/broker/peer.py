@@ -1,5 +1,5 @@
-"""The far end of a connection, and the connection's state. In: facts from the link. Out: data for
-logs, access rules and publication identity.
+"""The far end of a connection, and the connection's state. In: data from the link. Out: data for
+logs, access rules and the identity of publications.
 """
 
 from dataclasses import dataclass

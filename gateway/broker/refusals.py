@@ -35,7 +35,7 @@ def refused(
 
 
 def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None:
-    """Log a client's problem, once per burst. Before the client is let in, bursts are counted per
+    """Log a client's problem, once per burst. Before the client is let in, a burst is one of its
     address, since a client identifier can be invented.
     """
     key = connection.client if connection.session is not None else origin(connection.peer.address)
@@ -50,7 +50,7 @@ def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None
 
 
 def words(reason: ReasonCode) -> str:
-    """Return a reason code in words."""
+    """Return a reason code in words, such as `quota exceeded`."""
     return reason.name.lower().replace("_", " ")
 
 

@@ -1,9 +1,9 @@
 """SUBSCRIBE and UNSUBSCRIBE.
 
 Rules: the answer has the granted QoS of each filter, in order [MQTT-3.8.4-6]. If the session is
-durable, the answer leaves after the commit. Retained messages follow as there is room for them
-(`retained_feed.py`). Retain Handling 0 sends them always, 1 for a new subscription only, 2 never; a
-shared subscription gets none.
+durable, the answer leaves after the commit. Retained messages follow as the session has room
+(`retained_feed.py`). With Retain Handling 0 they are sent always, with 1 for a new subscription
+only, with 2 never. A shared subscription gets none.
 
 A filter that occurs several times in one packet is one subscription, with the options of its last
 entry, and its retained messages are sent once. One packet may contain as many different filters as

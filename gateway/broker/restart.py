@@ -27,7 +27,7 @@ from gateway.system.usage import Account, Origin
 
 
 def take_over(core: Core, state: Recovered) -> None:
-    """Take over the state of the store."""
+    """Fill the broker with the state of the store. Called once, before a client connects."""
     by_id: dict[int, Session] = {}
     connected = set()
     origins = {(kind, key): name for kind, key, name, _ in state.origins}

@@ -8,7 +8,7 @@ Rules for gateways that share messages, the same at all of them:
   publication (µs UTC) by the clock of the publishing gateway, and always higher than the version
   that it replaces. While the time is not known, the version is one more than the version that it
   replaces. Equal versions are decided in the same way everywhere (`retained_entry.py`).
-- Entries from the time before the gateway had neighbours are older than all others: version 1.
+- Entries that were made before the gateway had neighbours are older than all others: version 1.
 - A deletion is remembered for DELETION_S, or until there are too many.
 - Each gateway deletes an expired message by itself, with the same version: one more than the
   message's own.
@@ -21,7 +21,7 @@ from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
 
 BEFORE = 1
-"""The version of entries from the time before the gateway had neighbours."""
+"""The version of entries that were made before the gateway had neighbours."""
 MOST_VERSION = (1 << 62) - 1
 DELETION_S = 30 * 86_400.0
 DELETIONS_SHARE = 16
@@ -29,7 +29,7 @@ DELETIONS_SHARE = 16
 
 
 def next_version(core: Core, topic: str) -> int:
-    """Return the version of a message that is published here now."""
+    """Return the version of a message that is published at this gateway now."""
     if not core.retained.shared:
         return 0
     known = core.retained.latest(topic)

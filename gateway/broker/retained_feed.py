@@ -1,8 +1,8 @@
 """Retained messages on their way to a session that has subscribed (MQTT 5, section 3.3.1.3).
 
-In: filters that are subscribed to. Out: the retained messages that are next, with their filters, as
-far as the session has room. A feed holds names and its position, never messages: the message that
-is retained at the time of sending is sent. Each topic is compared once with all filters of the same
+In: filters that are subscribed to. Out: the next retained messages, with their filters, as far as
+the session has room. A feed contains names and its position, never messages: the message that is
+retained at the time of sending is sent. Each topic is compared once with all filters of the same
 prefix.
 
 Rules: if a filter is subscribed to again before its messages were sent, the filter counts once. A

@@ -39,9 +39,9 @@ class Share:
     """The subscribers of one `$share/name/filter`, in the order of their turns (MQTT 5, section
     4.8.2): each message goes to one of them. Connected subscribers come before others. If none is
     connected, a durable session keeps the message. Each subscriber gets messages at its own granted
-    QoS [MQTT-4.8.2-3]. A subscriber that may not read the topic is skipped; so is one whose queue
-    is full while another has room. A peer gateway with subscribers takes part while no subscriber
-    here is connected.
+    QoS [MQTT-4.8.2-3]. A subscriber that may not read the topic is skipped, as is a subscriber with
+    a full queue while another one has room. A peer gateway with subscribers takes part while no
+    subscriber of this gateway is connected.
     """
 
     __slots__ = ("members", "name", "turn")
@@ -59,8 +59,8 @@ class Share:
     def in_turn(
         self, eligible: Callable[[Session], bool], *, connected: bool
     ) -> list[tuple[Session, Subscription]]:
-        """Return the eligible subscribers, starting with the next in turn. connected: only
-        connected ones; otherwise only durable sessions that are not connected.
+        """Return the eligible subscribers, starting with the next in turn. connected: return only
+        connected subscribers; otherwise only durable sessions that are not connected.
         """
         found = [
             pair
@@ -164,7 +164,7 @@ def memory(topic_filter: str) -> int:
 
 
 def deep_levels(topic_filter: str) -> int:
-    """Return how many levels of a filter are deep and after a `+`: such filters match often."""
+    """Return the number of levels of a filter after a `+` and deeper than _FREE_LEVELS."""
     levels = topic_filter.split("/")
     if len(levels) <= _FREE_LEVELS or "+" not in levels:
         return 0
@@ -312,7 +312,7 @@ class Router:
         return level in self._root.children
 
     def share(self, topic_filter: str) -> Share | None:
-        """Return a shared subscription, or None."""
+        """Return the shared subscription of a `$share/…` filter; None without a subscriber."""
         name, inner = split_shared(topic_filter)
         node = self._find(inner)
         return node.shares.get(name) if node and name else None
@@ -324,7 +324,7 @@ class Router:
         return node
 
     def wanted(self, topic_filter: str, counts: Callable[[Session], bool]) -> int | None:
-        """Return the highest QoS granted for this filter to a session that `counts`, or None."""
+        """Return the highest QoS granted for a filter to sessions that `counts` selects, or None."""
         share, inner = split_shared(topic_filter)
         node = self._find(inner)
         if node is None:

@@ -2,13 +2,13 @@
 DISCONNECT.
 
 Rules: a will is published when the connection ends other than by DISCONNECT with reason 0
-[MQTT-3.1.2-8, MQTT-3.14.4-3]. A delay holds it back, at most until the session ends. A new
-connection of the client within the delay cancels it [MQTT-3.1.3-9].
+[MQTT-3.1.2-8, MQTT-3.14.4-3]. A delay postpones the will, at most until the session ends. A new
+connection of the client within the delay cancels the will [MQTT-3.1.3-9].
 
 A power cut of the gateway ends all connections: wills are in the store and are due at the next
-start. All wills together have a bound in bytes. If a will exceeds it, or the disk has no room, the
-CONNECT is refused with 0x97. A will that is refused when it is due stays as it is, and is tried
-again every second.
+start. All wills together have a bound in bytes. If a will exceeds the bound, or the disk has no
+room, the CONNECT is refused with 0x97. A will that is refused when it is due stays in the store,
+and is tried again every second.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ _SHARE = 16
 
 _OUTSIDE, _IN_ALL = 1, 2
 _COPIES = 3
-"""Number of times that a message takes its size: in the log, in the database, and as overhead of
-pages.
+"""Factor from the size of a message to the space that it takes: in the log, in the database, and as
+overhead of pages.
 """
 
 _LOW, _HIGH = 0.25, 0.75
@@ -49,8 +49,7 @@ _MOST_BACKLOG = 16_000_000
 """Largest number of bytes of waiting messages in memory if the disk has plenty of space."""
 
 _PLENTY = 16
-"""Number of reserves that fit into the free space, at which no reserve is made and no space is
-measured."""
+"""Free space, in reserves, above which no reserve is made and nothing else is measured."""
 
 _SMALL_LOG = 1 / 16
 """Share of a reserve: a log smaller than this is not worth a checkpoint."""
