@@ -65,7 +65,7 @@ def share(engine: Engine, name: str, kind: Kind, seconds: float | None) -> None:
 
 
 class SharedSettings:
-    """The settings of a site at one gateway."""
+    """The settings of a site's boards, applied at this gateway."""
 
     def __init__(self, engine: Engine, expected: Expected) -> None:
         self._retained = engine.broker.retained

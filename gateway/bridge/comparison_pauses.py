@@ -20,7 +20,7 @@ _MOST_DOUBLINGS = 16
 
 
 class ComparisonPauses:
-    """The pauses of one bridge."""
+    """The pauses of one bridge, over all its connections. Times are monotonic, in seconds."""
 
     def __init__(self) -> None:
         self._in_vain = 0

@@ -33,7 +33,7 @@ Request = tuple[bool, str]
 
 
 class FarFilters:
-    """The filters of one bridge."""
+    """The filters of one bridge at the other broker: wanted, requested, granted and refused."""
 
     def __init__(self, section: BridgeSection, pairing: Pairing, suspects: Suspects) -> None:
         self._section = section

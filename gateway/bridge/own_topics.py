@@ -19,7 +19,7 @@ from gateway.mqtt.packets import Publish
 
 
 class OwnTopics:
-    """The topics of one gateway."""
+    """The topics to which only this gateway publishes, by their prefixes in the configuration."""
 
     def __init__(self, config: Config) -> None:
         starts = [config.mirror.topic] if config.mirror else []

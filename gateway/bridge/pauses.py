@@ -17,7 +17,7 @@ SETTLED_S = 10.0
 
 
 class Pauses:
-    """The pauses of one bridge."""
+    """The pauses of one bridge between its attempts to connect."""
 
     def __init__(self) -> None:
         self._tries = 0

@@ -144,7 +144,7 @@ def _forget_routes(topic: RoutedTopic) -> None:
 
 
 class _Node(Node):
-    """The subscribers of the filter that ends at this node."""
+    """A level of the filters' tree, with the subscribers of the filter that ends at this level."""
 
     __slots__ = ("members", "shares")
 
@@ -324,7 +324,7 @@ class Router:
         return node
 
     def wanted(self, topic_filter: str, counts: Callable[[Session], bool]) -> int | None:
-        """Return the highest QoS granted for a filter to sessions that `counts` selects, or None."""
+        """Return the highest QoS of a filter among the sessions that `counts` selects, or None."""
         share, inner = split_shared(topic_filter)
         node = self._find(inner)
         if node is None:

@@ -91,7 +91,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Recovered:
-    """The contents of the store at a start."""
+    """The contents of the store at a start, except the tails of long queues (`tails`)."""
 
     boot: int = 1
     """Number of this start."""

@@ -70,7 +70,7 @@ V = TypeVar("V")
 
 
 class Node:
-    """A level of a filter."""
+    """A level of a filter, in a tree that filters with the same first levels share."""
 
     __slots__ = ("children",)
 

@@ -41,7 +41,7 @@ MOST_PLOTS = 1_000
 
 @dataclass(slots=True)
 class Series:
-    """The readings of one board under one name."""
+    """The readings of one board under one name: the last reading, and points for a plot."""
 
     last: Reading
     points: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=POINTS))

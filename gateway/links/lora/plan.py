@@ -90,7 +90,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The figures of a site."""
+    """The expected figures of a site with the parameters of `Site`."""
 
     site: Site
 

@@ -164,7 +164,7 @@ class _Offer:
 
 @dataclass(slots=True)
 class _Device:
-    """The state of one board."""
+    """The state of one board by radio: its key, its session and the offers to it."""
 
     key: bytes
     session: Session | None = None

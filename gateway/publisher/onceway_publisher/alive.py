@@ -6,10 +6,10 @@ to give up.
 from onceway_publisher.packets import PING
 
 ANSWER_S = 15.0
-"""Longest time for a connection, a CONNACK, a PINGRESP, or a write to the socket."""
+"""Longest time for a connection, a CONNACK, a PINGRESP, or a write to the socket, in seconds."""
 STALLED_S = 120.0
-"""Longest time without an acknowledgement while messages are in flight. Pauses of a gateway without
-room last half a minute."""
+"""Longest time without an acknowledgement while messages are in flight, in seconds. A gateway
+without room pauses a client for half a minute at most."""
 
 
 class Alive:

@@ -47,8 +47,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Connack:
-    """The answer to CONNECT. keep_alive: in seconds; None for the client's own. user: the user
-    properties.
+    """The answer to CONNECT. keep_alive: Server Keep Alive in seconds; None: the client's value
+    counts. user: the user properties.
     """
 
     session_present: bool
