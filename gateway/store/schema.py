@@ -24,9 +24,9 @@ START_GATEWAY = "Start `onceway gateway run` with this data directory first."
 SCHEMA_VERSION = 7
 BUSY_TIMEOUT_S = 30.0
 PAGE_BYTES = 1024
-"""Page size of a new store. A reading changes some tens of bytes on two pages, and each changed
-page is written whole, to the log and to the database. SQLite's default of 4,096 bytes wears an SD card
-three times as much. With 512 bytes, a message of 1 MB costs twice the CPU time.
+"""Page size of a new store in bytes. A reading changes some tens of bytes on two pages, and each
+changed page is written whole, to the log and to the database. SQLite's default of 4,096 wears an SD
+card three times as much. With 512, a message of 1 MB costs twice the CPU time.
 """
 WAL_BYTES = 4_096_000
 """Size of the write-ahead log, in bytes, at which a checkpoint begins. A page that changed several
