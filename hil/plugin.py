@@ -6,8 +6,8 @@ of the user.
         assert found.result.verdict == "holds"
         assert found.percentile(99) < 30
 
-In: names of the project's benches, or TOML files. Out: a passed test for each that holds, else the
-offenders and the folder.
+In: names of the project's benches, or TOML files. Out: for each bench a test, which passes with the
+verdict `holds`, else the offenders and the folder.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(
 
 
 class BenchDoesNotHoldError(Exception):
-    """A bench that does not hold. findings: the results of the run. folder: its folder."""
+    """A verdict other than `holds`. findings: the results of the run. folder: its folder."""
 
     def __init__(self, findings: "Findings", folder: Path) -> None:
         super().__init__(findings.result.summary())

@@ -82,8 +82,8 @@ def rekey(registry: Registry, name: str) -> Plan:
 
 
 def replace(registry: Registry, name: str, radio: RadioPlan | None = None) -> Plan:
-    """Plan that a new board takes over a name, with a key of its own. This also serves a revoked
-    device's board. radio: the new board's channel, if it has a radio.
+    """Plan that a new board takes over a name, with a new key. The name may be that of a revoked
+    device. radio: the new board's channel, if it has a radio.
     """
     known, begun = registry.get(name), registry.work(name)
     if begun is not None and begun.was is not None:

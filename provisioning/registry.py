@@ -245,9 +245,9 @@ class Registry:
                     self._table("work").insert(asdict(earlier))
 
     def finish(self, work: Work, firmware: str | None, greets: bool = True) -> Device:
-        """Enter a board that was written and read back. greets: whether the board has greeted. Its
-        status is then `ready`; if the board cannot greet, `written`. firmware: None if the board
-        keeps its firmware. Raises OncewayError if another command took the name in the meantime.
+        """Add a board that was written and read back to the registry. greets: whether the board has
+        greeted: its status is `ready` if so, else `written`. firmware: None if the board keeps its
+        firmware. Raises OncewayError if another command has changed the name in the meantime.
         """
         names, now = [work.name, work.was], _now()
         with self._write_transaction():
@@ -313,7 +313,7 @@ class Registry:
         return {table: list(self._table(table).rows) for table in ("device", "work")}
 
     def load(self, rows: Rows) -> list[str]:
-        """Enter the rows of `dump` over the rows of the same devices, all or nothing. Returns the
+        """Replace the rows of the same devices by the rows of `dump`, all or nothing. Returns the
         names that were left unchanged: devices that were revoked or admitted here, or got another
         key or number, after the time of the backup's row.
         """

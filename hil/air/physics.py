@@ -15,7 +15,7 @@ NOISE = -117.0
 """Noise in 125 kHz, in dBm: thermal noise, and 6 dB of the receiver."""
 
 CAPTURE = 6.0
-"""Number of dB by which a signal must be stronger than another one to be received despite it."""
+"""Number of dB by which a signal must exceed another signal to be received despite it."""
 
 LOWEST_SNR = {7: -7.5, 8: -10.0, 9: -12.5, 10: -15.0, 11: -17.5, 12: -20.0}
 """Lowest SNR in dB at which a frame can be received, by spreading factor."""

@@ -92,7 +92,7 @@ class Modem:
         self._say(b"+ERR=%d\r\n" % code)
 
     def _next(self) -> bytes | None:
-        """Return the next command, without CR LF; the data of AT+SEND are cut by their length."""
+        """Return the next command, without CR LF. Its length says where the data of AT+SEND end."""
         if head := _SEND.match(self._input):
             end = head.end() + int(head[2])
             if len(self._input) < end + 2:

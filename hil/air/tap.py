@@ -8,7 +8,7 @@ that no gateway has recorded.
 
 The tap sees all frames, also those that no radio hears: so a frame that does not fit is a fault of
 its sender. The content of a TURN counts once: when the gateway that has the session heard or
-answered the TURN, perhaps from a foreign radio. Its time is that at which the board sent it.
+answered the TURN, perhaps from a foreign radio. The time is when the board sent the TURN.
 """
 
 from collections.abc import Callable, Collection

@@ -64,9 +64,9 @@ class Bench(BaseModel):
     to the boards. subscriber: programs that subscribe at the gateway.
 
     config: settings of gateway and uplink that differ from the rig's own, by section of
-    gateway.toml. options: other values of some keys (`section.key`), of which the seed takes half;
-    seeds 0 to 5 have each pair of options with both, one and neither. nemesis: random faults, which
-    are added to those of `fault`.
+    gateway.toml. options: other values of some keys (`section.key`), of which the seed sets half;
+    seeds 0 to 5 try each pair of options with both, one and neither set. nemesis: random faults, in
+    addition to those of `fault`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -117,8 +117,8 @@ def bad_firmware(named: object) -> list[OncewayError]:
 
 
 def refuse_settings(bench: Bench) -> None:
-    """Raise OncewayError if the gateway would refuse settings of the bench, for example of one that
-    another version recorded.
+    """Raise OncewayError if the gateway would refuse settings of the bench, for example of a bench
+    that another version recorded.
     """
     if wrong := refused(bench.config, len(bench.gateway), ""):
         raise OncewayError(text_of(wrong), None, "Look at [config] of the bench")

@@ -23,12 +23,12 @@ class Strikes:
         self._waiting: dict[str, tuple[int, str]] = {}
         """Places and commands, by name, of faults that have not happened yet."""
         self._delays: dict[str, str] = {}
-        """Commands that came too late for a board, because the board before it had to die first."""
+        """Commands that came too late for a board, because the previous board had to die first."""
         self._under_way: str | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def listen(self, board: SimulatedBoard) -> None:
-        """Begin with a new board. The pending commands of the board before it are ordered again."""
+        """Begin with a new board. The pending commands of the previous board are ordered again."""
         ahead = await self.samples() if self._board else 0
         await self.stop()
         self._board, died_of = board, self._under_way

@@ -1,7 +1,7 @@
 """Programs that connect to the gateway over TCP, in addition to the boards: `[[client]]` and
 `[[subscriber]]` in a bench, each its own process. `publisher.py` publishes with paho, `strict.py`
 exactly by the standard; `subscriber.py` subscribes. `hil/devices/kept.py` is the project's own.
-`devices/client.py` and `devices/subscriber.py` start them and enter their reports in the history. A
+`devices/client.py` and `devices/subscriber.py` start and record these programs in the history. A
 client's publications are checked against its own journal, which names each publication before its
 first byte is sent.
 """

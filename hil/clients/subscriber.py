@@ -11,7 +11,7 @@ disconnects. Out: JSON Lines on standard output:
 again: the identifier of a QoS 2 message that has not been released, so a receiver treats the
 message as the one that it already has (4.3.3). under_way: number of QoS 1 and 2 messages that
 arrived on this connection and have not got their last answer, including those that arrived together
-with this one. The broker has at least as many in flight (4.9).
+with this message. The broker has at least as many in flight (4.9).
 """
 
 import time

@@ -1,7 +1,7 @@
 """One simulated board with a radio: an Uno with an SX1276, in the ether of the run. In: a name, a
 number in its network, a folder, a bench. Out: its ledger in the history, like that of any simulated
-board, and ways to move it from one gateway to the next. It has no wire; its frames are read in the
-ether (hil/programs/air.py).
+board, and ways to move it from one gateway to the next. The board has no wire; the rig reads its
+frames in the ether (hil/programs/air.py).
 """
 
 import asyncio
@@ -89,8 +89,8 @@ class DeviceByAir(SimulatedDevice):
         """Do nothing: the air needs no connection."""
 
     async def disconnect(self) -> None:
-        """Enter in the history how far the board's clock is behind: this excuses wrong times since
-        its last sample. The board stays in the air.
+        """Record how far the board's clock is behind: wrong times since its last sample are allowed
+        up to that amount. The board stays in the air.
         """
         cycle = (await self.board.stats()).cycle
         self._history.add("board", "clock", device=self.name, cycle=cycle)
@@ -115,9 +115,9 @@ class DeviceByAir(SimulatedDevice):
         await wait_until(lambda: self.sessions)
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Move the board to a place where only this gateway hears it, and, once it has a connection
-        there, to a place where the next one hears it, too. Returns whether its MQTT session was
-        there. Raises TimeoutError.
+        """Move the board to a place where only this gateway hears it. When they have a connection,
+        move it to a place where the next gateway hears it, too. Returns whether the new gateway had
+        the board's MQTT session. Raises TimeoutError.
         """
         sessions = len(self.sessions)
         await self._carry(self._places.beside(gateway, self._number))
@@ -142,9 +142,9 @@ class DeviceByAir(SimulatedDevice):
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications that the gateway has not acknowledged. One that waits
-        only for its PUBCOMP does not count: its PUBREL would be sent with the next reading, which
-        does not come (gateway/links/lora/FORMAT.md).
+        """Return the number of publications that the gateway has not acknowledged. A publication
+        that waits only for its PUBCOMP does not count: its PUBREL would be sent with the next
+        reading, and there is no next reading (gateway/links/lora/FORMAT.md).
         """
         states = map(self.ledger.state, self.ledger.waiting())
         return sum(not released for released, _ in states)

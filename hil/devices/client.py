@@ -61,7 +61,7 @@ class Client:
         self._moves[message] = asyncio.get_running_loop().create_future()
 
     async def moved(self, message: int) -> dict[str, Any]:
-        """Return gateway and session_present of that move, when the client is there."""
+        """Wait for the move ordered for this message. Return gateway and session_present."""
         return await self._moves[message]
 
     def move(self) -> None:
@@ -135,8 +135,8 @@ class Client:
         return argv
 
     async def follow(self) -> None:
-        """Enter the client's reports in the history, until it ends. Raises OncewayError if it ended
-        by itself before its last report.
+        """Record the client's reports in the history until the client ends. Raises OncewayError if
+        the client ended by itself before its last message was acknowledged.
         """
         number, line = 1, b""
         try:
@@ -162,7 +162,7 @@ class Client:
         await self._child.stop()
 
     def close(self) -> bool:
-        """Enter the messages that the client still holds. Return whether all reports were read."""
+        """Record the messages that the client still holds. Return whether all reports were read."""
         for sequence in sorted(self._open):
             self._enter("waiting", sequence)
         return self._heard

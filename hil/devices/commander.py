@@ -2,8 +2,8 @@
 gateway under test. In: a board's name and a text. Out: a message on `commands/NAME` that arrives
 once.
 
-paho, because it sends unacknowledged commands again after a reconnect. aiomqtt's `publish` raises
-an error instead, and a command published once more could arrive twice.
+The commander uses paho, because paho sends unacknowledged commands again after a reconnect.
+aiomqtt's `publish` raises an error instead, and a command published once more could arrive twice.
 """
 
 import paho.mqtt.client as mqtt

@@ -39,7 +39,7 @@ class Heard:
         self._released: set[int] = set()
         self._unanswered: dict[int, str] = {}  # open commands, by packet identifier
         self._at: int | None = None
-        """Time of the event on the wire, which the rig may read much later; None for now."""
+        """Time of the event on the wire, in ns. The rig may read it much later. None: use now."""
 
     @property
     def waiting(self) -> int:
@@ -84,8 +84,8 @@ class Heard:
                 self.obeyed.append(self._unanswered.pop(data["id"]))
 
     def close(self, next_sequence: int) -> None:
-        """Enter the publications that were journalled and never seen, and those that the board
-        holds. next_sequence: the board's value at the end.
+        """Record the publications that were journalled and never seen, and the publications that
+        the board still holds. next_sequence: the board's value at the end.
         """
         self._at = None
         self._greeted(self.incarnation, next_sequence, self.boot)

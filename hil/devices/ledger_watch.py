@@ -66,7 +66,7 @@ class LedgerWatch:
         self._bundled = bundled
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
-        """At the present interval: the life, its first sample's time, and the samples after it."""
+        """At the present interval: the life, the time of its first sample, number of later ones."""
         self._obeyed_at = self._read_to = -1
         """Board time of the last obeyed command, and up to which the EEPROM's log was read."""
         self._off_pace = False
@@ -88,7 +88,7 @@ class LedgerWatch:
 
     @property
     def commanded(self) -> bool:
-        """Whether a command is on its way to the board: it is sent again after a power cut."""
+        """Whether a command is on its way to the board. A power cut makes the gateway repeat it."""
         return self._accepted < self.obeyed or bool(self._last_record and self._last_record[1])
 
     @property
@@ -102,7 +102,7 @@ class LedgerWatch:
         return sum(senml.is_status(publication.source) for publication in self.produced)
 
     def look(self) -> int:
-        """Enter publications completed since the last call. Returns the number of readings."""
+        """Record publications completed since the last call. Returns the number of readings."""
         if self._board.eeprom_log.exists():
             with self._board.eeprom_log.open("rb") as log:
                 log.seek(self._offset)
@@ -123,10 +123,10 @@ class LedgerWatch:
         return len(self.produced) - self.reports
 
     def close(self, *, swapped: bool = False) -> None:
-        """Read the whole ledger once more, from log and image, and enter publications that are
+        """Read the whole ledger once more, from log and image, and record publications that are
         missing, contradictory or still held. A board that never met a gateway has incarnation 0.
-        swapped: whether another board has this board's name by now. If so, this board's held
-        publications do not arrive; they can be read from its EEPROM.
+        swapped: whether another board has this board's name by now. If so, the publications that
+        this board holds do not arrive; its EEPROM still has them.
         """
         self.look()
         self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image, self._before)
@@ -203,7 +203,7 @@ class LedgerWatch:
             self._accepted += 1
 
     def note_starts(self) -> int:
-        """Enter new starts. Return the number of all starts."""
+        """Record new starts in the history. Return the number of all starts."""
         self._adc.look()
         for start in self._adc.starts[self._starts :]:
             fields = {"device": self._device, "cause": start.cause, "cycle": start.cycle}

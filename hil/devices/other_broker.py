@@ -1,6 +1,6 @@
 """The other end of the gateway's bridge: mosquitto, and the programs that change retained messages
 at both ends (`hil/clients/states.py`). In: the table [bridge] of a bench, the port of the gateway's
-listener. Out: events of hop `states` in the history, and whether both ends hold the same.
+listener. Out: events of hop `states` in the history, and whether both ends have equal messages.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ max_inflight_messages 0
 
 
 class OtherBroker:
-    """mosquitto on a folder of its own, in which it saves its sessions when it is asked to end.
+    """mosquitto with its own folder. When asked to end, mosquitto saves its sessions in the folder.
     port: where it listens. running: programs of the run by name, to which mosquitto is added.
     changes: number of changes of retained messages so far.
     """
@@ -121,7 +121,7 @@ class OtherBroker:
             child.order(b"go")
 
     async def follow(self) -> None:
-        """Enter the programs' reports until they end. Raises OncewayError if one ends by itself."""
+        """Record the programs' reports until both end. Raises OncewayError if one ends early."""
         async with asyncio.TaskGroup() as tasks:
             for end, child in zip((HERE, THERE), self._programs, strict=True):
                 tasks.create_task(self._follow(end, child))

@@ -40,8 +40,8 @@ SETTLE_S = 1.0  # s after which a board without power has sent its last byte
 
 def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
     """Return the first HELLO from a port within `within` seconds, in the form of `hil.wire.tap`.
-    Asks the board for it, but does not answer it, so no session begins. Raises OncewayError if the
-    port cannot be opened.
+    Asks the board for a HELLO, but does not answer, so no session begins. Raises OncewayError if
+    the port cannot be opened.
     """
     heard: list[dict[str, Any]] = []
     tap = Tap(heard.append)
@@ -137,8 +137,8 @@ class RealBoard(WiredDevice):
         """Do nothing: the board stays as it is."""
 
     async def hold(self) -> None:
-        """Keep a board that has a switch without power. If its port disappears, the wire waits for
-        the port.
+        """Keep the power off if the board has a switch. If the port disappears with the power, the
+        wire waits for it.
         """
         if self._switch:
             await asyncio.to_thread(self._switch.turn, False)
@@ -149,7 +149,7 @@ class RealBoard(WiredDevice):
             await asyncio.to_thread(self._switch.turn, True)
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Return False: a real board accepts no orders. A fault waits until its place is seen."""
+        """Return False: a real board accepts no orders. The injector watches for the place."""
         return False
 
     async def provision(self) -> None:
@@ -199,8 +199,8 @@ class RealBoard(WiredDevice):
         await self._children.run(f"{command}-{self.name}", argv, COMMAND_WITHIN)
 
     async def _greeted(self) -> dict[str, Any]:
-        """Return the board's HELLO, at its own port. Raises OncewayError if there is none, or it is
-        another board's.
+        """Return the board's HELLO, at its own port. Raises OncewayError if no HELLO comes, or if
+        the HELLO is another board's.
         """
         hello = await asyncio.to_thread(
             hear_hello, self.port, self._board.link_baud, GREETING_WITHIN
@@ -218,7 +218,7 @@ class RealBoard(WiredDevice):
         self._next = int((await self._greeted())["next_sequence"])
 
     def close_ledgers(self) -> bool:
-        """Enter missing and held publications. Return whether the next sequence is known."""
+        """Record missing and held publications. Return whether the next sequence is known."""
         if self._next is None:
             return False
         self._sent.close(self._next)
@@ -246,8 +246,8 @@ class RealBoard(WiredDevice):
         return await self._started(before, lambda: True)
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Switch the board's power off for this time, in which it must send nothing. An interrupted
-        run does not leave it without power.
+        """Switch the board's power off for `seconds`. Meanwhile the board must send nothing. An
+        interrupted run switches the power on again.
         """
         assert self._switch is not None  # noqa: S101 - the bench was checked
         before = self._sent.boot

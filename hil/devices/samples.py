@@ -23,7 +23,7 @@ class ImpossibleContentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample. ns: time by the monotonic clock. cycle: board time. records: without a time."""
+    """A sample. ns: monotonic time. cycle: board time in CPU cycles. records: without times."""
 
     ns: int
     cycle: int
@@ -32,9 +32,9 @@ class Sample:
 
 
 class Samples:
-    """The samples of one board. Ask for them in the order of the journal. device: the name under
-    which it publishes. tells: whether it reports its starts, also the first. earlier: number of its
-    earlier starts, modulo 2^16.
+    """The samples of one board. Request samples in the order of the journal. device: the name under
+    which the board publishes. tells: whether the board reports its starts, also the first. earlier:
+    number of the board's starts before this run, modulo 2^16.
     """
 
     def __init__(self, device: str, log: AdcLog, *, tells: bool = False, earlier: int = 0) -> None:

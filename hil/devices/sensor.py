@@ -112,14 +112,14 @@ class SensorBoard(SketchedBoard):
         self._sent.contradict(text)
 
     async def says(self, number: int, after: int, within: float) -> int | None:
-        """Wait for a report of this fault after a publication. Returns its sequence, or None."""
+        """Wait for a report of fault `number` after publication `after`. Returns its sequence."""
         return await self._first(
             lambda: [one for one, code in self._faults.items() if one > after and code == number],
             within,
         )
 
     async def has_value(self, after: int, within: float) -> int | None:
-        """Wait for a value after a publication. Returns its sequence, or None."""
+        """Wait for a value after publication `after`. Returns its sequence, or None."""
         return await self._first(lambda: self.values_between(after, 1 << 32), within)
 
     async def _first(self, found: Any, within: float) -> int | None:

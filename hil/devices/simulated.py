@@ -38,8 +38,8 @@ uses.
 """
 SECOND_MS = 1000
 SECOND_EVERY = 2
-"""Every second command sets the interval of one second, because boards store seconds in another
-form than milliseconds.
+"""One command in SECOND_EVERY sets the interval SECOND_MS, because boards store whole seconds in
+another form than milliseconds.
 """
 PROVISION_TRIES = 10
 DRIFT_PPM = 5000
@@ -80,7 +80,7 @@ class Boards(WiredDevice):
 
     @property
     def contradictions(self) -> list[str]:
-        """Return the contradictions in the board's ledger. With any, it may never finish."""
+        """Return the contradictions in the ledger. A board with contradictions may never finish."""
         return self.ledger.contradictions
 
     @property
@@ -89,14 +89,14 @@ class Boards(WiredDevice):
         return self._boards[-1][1].obeyed
 
     def look(self) -> int:
-        """Enter publications completed since the last call. Returns the number of readings that all
-        boards with this name have taken.
+        """Record new completed publications in the history. Returns the number of readings so far
+        of all boards with this name.
         """
         return sum(watch.look() for _, watch in self._boards)
 
     def close_ledgers(self) -> bool:
-        """Read the whole ledgers once more, and enter missing, contradictory and held publications.
-        Returns whether everything is entered.
+        """Read the whole ledgers once more. Record missing, contradictory and held publications in
+        the history. Returns whether the history is complete.
         """
         for board, watch in self._boards:
             watch.close(swapped=board is not self.board)
@@ -189,7 +189,7 @@ class SimulatedDevice(Boards):
 
     async def _begin(self, board: SimulatedBoard, eeprom: bytes = ERASED) -> None:
         """Cut the power of a provisioned board, and reset its EEPROM: its life begins when it is
-        released. From now on faults can strike it.
+        released. From now on faults can be ordered for the board.
         """
         await board.power(False)
         with board.eeprom_image.open("r+b") as image:
@@ -253,7 +253,7 @@ class SimulatedDevice(Boards):
         self, command: Literal["provision", "replace"], board: SimulatedBoard
     ) -> None:
         """Write firmware and identity, with the user's command. On a busy machine the boot loader's
-        second may pass before the first byte, so it is tried again, as a user would.
+        second may pass before the first byte. The method then tries again, as a user would.
         """
         argv = [onceway(), "device", command, self.name, "--port", str(board.port)]
         argv += [
@@ -294,7 +294,7 @@ class SimulatedDevice(Boards):
         await wait_until(started)
 
     def next_interval(self) -> int:
-        """Return the interval of the next command, in ms: never that of the previous one."""
+        """Return the interval of the next command, in ms. It differs from the previous interval."""
         steps = STEPS_TOLD[self._commanded % len(STEPS_TOLD)]
         self._commanded += 1
         if self._commanded % SECOND_EVERY == 0:

@@ -70,7 +70,7 @@ class SketchedBoard(SimulatedDevice):
         return self._sent.readings
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Return False: a sketch counts no samples. A fault waits until its place is seen."""
+        """Return False: a sketch counts no samples. The injector watches for the fault's place."""
         return False
 
     async def reset(self, fault: str) -> Evidence | None:
@@ -107,7 +107,7 @@ class SketchedBoard(SimulatedDevice):
         self._off = True
 
     def close_ledgers(self) -> bool:
-        """Enter the publications that the board still holds; they can be read from the EEPROM."""
+        """Record the publications that the board still holds, read from its EEPROM."""
         watch = self._boards[-1][1]
         watch.close(swapped=True)
         self._sent.close(max((one.sequence for one in watch.ledger.publications), default=0) + 1)

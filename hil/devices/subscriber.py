@@ -29,7 +29,7 @@ class Subscriber:
         history: History,
         with_others: "Subscriber | None" = None,
     ) -> None:
-        """Create the subscriber. with_others: an earlier one in the same shared subscription."""
+        """Create the subscriber. with_others: an earlier subscriber of its shared subscription."""
         self.name = name
         self.far = table.there
         self.subscribed: int | None = None
@@ -64,7 +64,7 @@ class Subscriber:
         self._child: Child = await self._children.start(self.name, argv, pipe=True)
 
     async def follow(self) -> None:
-        """Enter the client's reports until it ends. Raises OncewayError if it ended by itself."""
+        """Record all reports of its client. Raises EndedError if the client ended by itself."""
         async for line in self._child.lines():
             report = json.loads(line)
             event, t = report.pop("event"), report.pop("t")
@@ -84,8 +84,8 @@ class Subscriber:
         await wait_until(lambda: self.subscribed is not None)
 
     def owed(self, clients: Iterable[Client], boards: Iterable[WiredDevice] = ()) -> int:
-        """Return the number of messages that the subscriber must still receive: the run waits for
-        them.
+        """Return the number of messages that the subscriber must still receive. The run waits until
+        the number is 0.
         """
         if self.subscribed is None or self._table.clean or not self._table.qos:
             return 0
@@ -107,6 +107,6 @@ class Subscriber:
         await self._child.stop()
 
     def close(self) -> None:
-        """If all reports of the subscriber are entered, note that in the history."""
+        """Record the event `complete` if all reports of the subscriber are in the history."""
         if self._heard:
             self._history.add("subscriber", "complete", subscriber=self.name)

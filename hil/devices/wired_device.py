@@ -33,7 +33,7 @@ class WiredDevice(ABC):
         self.harmed: Counter[str] = Counter()
         self.opened = 0
         self.sessions: list[bool] = []
-        """For each MQTT connection that a gateway accepted: whether it knew the session."""
+        """For each MQTT connection of the board: whether the gateway knew its session."""
         self.idle = False
         self.has_turns = True
         """Whether a session has had as many publications as the bench asks for (`[air]` turns)."""
@@ -120,7 +120,7 @@ class WiredDevice(ABC):
         await self._wire.stop()
 
     async def follow_wire(self) -> None:
-        """Enter the wire's reports in the history, until it ends."""
+        """Record the wire's reports in the history until the wire's process ends."""
         async for line in self._wire.lines():
             data = json.loads(line)
             event = data.pop("event")
@@ -131,8 +131,8 @@ class WiredDevice(ABC):
         self._wire.check()
 
     async def replug(self, fault: str, gateway: str, seconds: float, within: float) -> bool:
-        """Remove the board from its gateway, and after `seconds` plug it in at another one. Returns
-        whether its MQTT session was there. Raises TimeoutError.
+        """Remove the board from its gateway, and after `seconds` plug it in at `gateway`. Returns
+        whether the new gateway had the board's MQTT session. Raises TimeoutError.
         """
         opened, sessions = self.opened, len(self.sessions)
         port = self._folder.of(gateway).port(self.name)
@@ -149,7 +149,7 @@ class WiredDevice(ABC):
 
     @abstractmethod
     async def release(self) -> None:
-        """Release the board, because all faults and observers are ready."""
+        """Let the board begin to sample. The run calls this when faults and observers are ready."""
 
     async def arm_line(self, fault: str, orders: Sequence[dict[str, Any]], at: int) -> None:
         """Order a fault of the wire in advance, for the board's `at`th new PUBLISH. Returns when

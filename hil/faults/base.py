@@ -61,7 +61,7 @@ class Kind(BaseModel, ABC):
     """
 
     bounded: ClassVar[bool] = False
-    """Whether the fault ends by itself: the run waits for that even without progress."""
+    """Whether the fault ends by itself. The run then waits for its end, even without progress."""
     needs_traffic: ClassVar[bool] = False
     """Whether the fault needs traffic: boards sample until the fault has happened."""
     machine_of: ClassVar[str | None] = None

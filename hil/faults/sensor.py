@@ -67,7 +67,7 @@ class SensorOpen(SensorKind):
 
 
 class SensorShorted(SensorKind):
-    """The sensor's line is shorted: to ground, of an analogue sensor to 5 V."""
+    """A short circuit of the sensor's line: to ground, or to 5 V for an analogue sensor."""
 
     text: ClassVar[str] = "sensor shorted"
     states: ClassVar = {"ds18b20": ("shorted", 2), "dht22": ("shorted", 2), "tmp36": (5000, 4)}

@@ -4,7 +4,7 @@ no exchange is open, so that the Nth cut falls N steps into the next exchange.
 In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, distributed
 over the boards. They are faults of the boards, even if the gateway is killed: a board samples until
 all its faults have happened. The last fault counts only if there was no point beyond it, so a run
-that holds has been cut everywhere.
+with the verdict *holds* was cut at every point.
 """
 
 import asyncio
@@ -237,7 +237,7 @@ class GatewayKillAtEachStep(Kind):
             child.resume()  # of another exchange
 
     async def _begun(self, fault: Fault, system: SystemUnderTest) -> None:
-        """Count from the first step of an exchange, not from one that the gateway takes alone."""
+        """Wait until an exchange begins, and count from its first step, not from earlier steps."""
         machine, child = system.site.machine("gateway"), system.site.running["gateway"]
         made, points = _journalled(system), fault.detail["steps"]
         while True:

@@ -52,7 +52,7 @@ class LinksUnderTest(Protocol):
 
     async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
         """`cut`, `slow` (seconds) or `mend` all links of a member. Returns the number of bytes that
-        passed since the last order, and that were held.
+        passed since the last order, and the number of bytes that were held.
         """
         ...
 
@@ -98,8 +98,8 @@ class SiteUnderTest(Protocol):
 
     async def start_gateway(self) -> None: ...
     async def die(self, *, card_too: bool) -> Path:
-        """Kill gateway and uplink for good. card_too: its data are lost, too, except for the rig.
-        Returns the path of the data.
+        """Kill gateway and uplink for good. card_too: the gateway's data are lost, too; only the
+        rig still reads them. Returns the path of the data.
         """
         ...
 
@@ -116,7 +116,7 @@ class DeviceUnderTest(Protocol):
 
     name: str
     counted: bool
-    """Whether a fault can strike it at a counted place."""
+    """Whether a fault can be ordered for a counted place of the device."""
     harmed: Counter[str]
     """Harms done by the device's wire, by kind."""
     opened: int
@@ -153,7 +153,7 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def samples(self) -> int:
-        """Return the number of conversions so far, which are its places."""
+        """Return the number of ADC conversions so far. Places of faults are such numbers."""
         ...
 
     async def strike_next(self, fault: str, command: str, after: int) -> bool:
@@ -174,8 +174,8 @@ class DeviceUnderTest(Protocol):
 
     async def swap(self, fault: str, within: float) -> None: ...
     async def replug(self, fault: str, gateway: str, seconds: float, within: float) -> bool:
-        """Remove the board from its gateway, and after `seconds` plug it in at another one. Returns
-        whether its MQTT session was there. Raises TimeoutError.
+        """Remove the board from its gateway, and after `seconds` plug it in at `gateway`. Returns
+        whether the new gateway had the board's MQTT session. Raises TimeoutError.
         """
         ...
 
@@ -201,11 +201,11 @@ class SensorUnderTest(Protocol):
         ...
 
     async def says(self, number: int, after: int, within: float) -> int | None:
-        """Wait for a report of this fault after a publication. Returns its sequence, or None."""
+        """Wait for a report of fault `number` after publication `after`. Returns its sequence."""
         ...
 
     async def has_value(self, after: int, within: float) -> int | None:
-        """Wait for a value after a publication. Returns its sequence, or None."""
+        """Wait for a value after publication `after`. Returns its sequence, or None."""
         ...
 
     def values_between(self, after: int, before: int) -> list[int]:
@@ -213,7 +213,7 @@ class SensorUnderTest(Protocol):
         ...
 
     def contradict(self, text: str) -> None:
-        """Enter behaviour that no correct firmware shows."""
+        """Record behaviour that no correct firmware shows."""
         ...
 
 
@@ -225,9 +225,9 @@ class RoamerUnderTest(Protocol):
         ...
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Move the board to where only this gateway hears it, and after it has a connection there,
-        to where the next one hears it, too. Returns whether its MQTT session was there. Raises
-        TimeoutError.
+        """Move the board to a place where only this gateway hears it. When they have a connection,
+        move it to a place where the next gateway hears it, too. Returns whether the new gateway had
+        the board's MQTT session. Raises TimeoutError.
         """
         ...
 
@@ -318,7 +318,7 @@ class SystemUnderTest(Protocol):
         ...
 
     def look(self) -> int:
-        """Read all commits and batches until now. Returns the time of the read, in ns."""
+        """Read all commits and batches so far. Returns the monotonic time of the read, in ns."""
         ...
 
     def is_at(self, window: int) -> bool:

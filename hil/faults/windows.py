@@ -66,7 +66,7 @@ OF_UPLINK = {
 
 
 class WindowKind(Kind):
-    """A kind whose faults come in windows: in each in turn, from a drawn one on, or in one."""
+    """A kind whose faults happen in windows: all windows in turn, from a drawn one on, or one."""
 
     windows: ClassVar[Mapping[str, Window]]
     needs_traffic: ClassVar[bool] = True

@@ -1,8 +1,8 @@
 """Answers due on one Network Connection (MQTT Version 5.0, section 4.3). In: packets, in their
 order on the connection. Out: for each PUBACK, PUBREC and PUBCOMP whether the other end has asked
 for it. A PUBLISH asks for one PUBACK or PUBREC, a PUBREL for one PUBCOMP. An end that answers more
-often has accepted a message twice. (A PUBREL does not count as an answer: it is also sent first on
-a connection, for a PUBREC of the one before [MQTT-4.4.0-1].)
+often has accepted a message twice. (A PUBREL does not count as an answer: a connection may begin
+with a PUBREL, for a PUBREC of the previous connection [MQTT-4.4.0-1].)
 """
 
 from collections import Counter

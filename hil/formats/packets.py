@@ -199,8 +199,8 @@ class Cutter:
         self._partial = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Packet]:
-        """Yield the packets that `data` completes. Raises PacketError at a mistake, after the
-        packets before it; no packet can be read after that.
+        """Yield the packets that `data` completes. At a mistake, raise PacketError after the
+        packets before the mistake. No further packet can be read.
         """
         self._partial += data
         while (end := _end(self._partial)) is not None:

@@ -1,7 +1,7 @@
 """The script at the port: `python -m hil.glue.publish`. In: lines. Out: a QoS 2 message for each
 line that is JSON.
 
-The script uses paho, because it sends unacknowledged messages again after a reconnect. aiomqtt's
+The script uses paho, because paho sends unacknowledged messages again after a reconnect. aiomqtt's
 `publish` raises an error instead, and the script would have to repeat the message in another flow.
 """
 

@@ -345,7 +345,7 @@ class GlueRun:
         return read >= whole and int(offset["logOffset"]) >= max(logs)
 
     def _enter(self) -> None:
-        """Enter truth and claim in the history; the boot takes the place of the incarnation."""
+        """Record truth and claim in the history, with the boot number as incarnation."""
         for name in self._plan.readings:
             for line in self._ledger(name).read_text().splitlines():
                 fields = json.loads(line)

@@ -85,8 +85,8 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
 
 def _displaced_boards(events: Iterable[Event]) -> list[str]:
     """Return boards that lost a session to a foreign radio. (A board that has met the gateway sends
-    a new HELLO in the same start only if the gateway has started. No other fault of the board is an
-    excuse.)
+    a new HELLO in the same start only if the gateway has started. No other fault of the board
+    allows it.)
     """
     boots: dict[str, int] = {}
     met: set[str] = set()

@@ -59,7 +59,7 @@ def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
 
 
 def _alike(one: Sighting, other: Sighting) -> bool:
-    """Whether two payloads are one reading, apart from its time and the link."""
+    """Whether two payloads are one reading. Its time and the state of the link may differ."""
     return one.records is not None and _lasting(one) == _lasting(other)
 
 

@@ -42,8 +42,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 def _repeated(events: Sequence[Event]) -> Iterable[str]:
     """Yield acts of the gateway without a cause. A board that starts again does not know which of
-    its readings were under way, and repeats them all: so repetitions are excused until its second
-    start.
+    its readings were under way, and repeats them all: so repetitions before the board's second
+    start are no findings.
     """
     found: Counter[str] = Counter()
     connections: Counter[str] = Counter()

@@ -7,9 +7,9 @@ A board gets the time from the gateway's WELCOME, in whole seconds, and counts w
 own clock from then on. A reading before the first WELCOME after a start gets its time when it is
 sent, or no time if the board has started again by then.
 
-Each excuse has a limit. A shift of the clock counts only around the fault, and by exactly its size.
-A late line counts only around its fault, and for the time that it held a byte. Time that a
-simulated board lost on a busy machine counts only as measured by its simulator.
+A fault allows wrong times within limits. A shift of the clock counts only around the fault, and by
+exactly its size. A late line counts only around its fault, and for the time that it held a byte.
+Time that a simulated board lost on a busy machine counts only as measured by its simulator.
 """
 
 from bisect import bisect_left, bisect_right
@@ -109,7 +109,7 @@ class _Line:
 
 
 class Clocks:
-    """Clocks of a run. Call `take` with all events, in any order, before any question."""
+    """Clocks of a run. Call `take` with all events, in any order, then `sort`, then query."""
 
     def __init__(self) -> None:
         self._offsets: list[int] = []
@@ -153,7 +153,7 @@ class Clocks:
             self._holds[action] = max(int(held_s * S), self._holds.get(action, 0))
 
     def sort(self) -> None:
-        """Note that all events were taken."""
+        """Prepare for queries. Call this once, after `take` has had all events."""
         for event in self._struck:
             delay = self._holds.get(event.data["action"], 0)
             span = _Span(event.t - delay, event.t + delay, delay)
@@ -172,7 +172,7 @@ class Clocks:
 
     def time_fault(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
         """Return the mistake in a payload's time of a sample, in UTC seconds, or None. arrived:
-        when it was first seen after the board.
+        when the payload was first seen at a hop after the board.
         """
         line = self._lines[device]
         life = line.life(sampled)
@@ -224,7 +224,7 @@ class Clocks:
     def always_off(self, samples: Iterable[tuple[str, float, int]]) -> list[str]:
         """Return the boards whose times are all wrong in the same direction; single times may be
         wrong by some seconds. samples: board, UTC seconds, and the sample's time. A jump of the
-        gateway's clock excuses more.
+        gateway's clock allows larger errors.
         """
         if not self._offsets or self._jumps:
             return []
@@ -257,7 +257,7 @@ class Clocks:
 
     def received(self, us: int | None, sampled: int, seen: int) -> str | None:
         """Return the mistake in the gateway's time of receipt of a row, in µs UTC, or None.
-        sampled: earliest possible time. seen: when the row was there.
+        sampled: earliest possible time. seen: when the rig saw the row.
         """
         if not self._offsets:
             return "the time of the machine is unknown"
@@ -275,8 +275,8 @@ class Clocks:
         self, landed: int | None, ingested: int | None, sampled: int, seen: int
     ) -> str | None:
         """Return the mistake in the times at which a row's batch landed and was ingested, in µs
-        UTC, or None. They must be in order, between its sample and the moment when the row was
-        there. No fault changes these clocks.
+        UTC, or None. Both must be in order, between the row's sample and the moment when the rig
+        saw the row. No fault changes these clocks.
         """
         if not self._offsets:
             return "the time of the machine is unknown"

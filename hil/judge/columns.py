@@ -33,7 +33,7 @@ def wrong(
     nameless: bool = False,
 ) -> str | None:
     """Return the mistake in a row, or None. gateways: their names; empty if they have none.
-    nameless: whether its client gives no identity.
+    nameless: whether the row's client gives no identity.
     """
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:
@@ -63,8 +63,8 @@ def _sampled(board: Sighting) -> int:
 
 def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> list[str]:
     """Return starts of a gateway whose rows are not on one time axis: each row arrived between its
-    sample and the moment when it was seen, and `monotonic` counts from the start. So does
-    `received`, if the machine's clock was `steady`.
+    sample and the moment when it was seen, and `monotonic` counts from the start. `received`
+    follows the same axis if the machine's clock was `steady`.
     """
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     begun: dict[tuple[str, int], set[int]] = defaultdict(set)

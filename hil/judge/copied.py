@@ -1,12 +1,12 @@
-"""Finds rows that a gateway has landed for another one, from the copies of that gateway's spool
+"""Finds rows that a gateway has landed for another gateway, from copies of that gateway's spool
 (`copies = 2` in `[site]`).
 
 The other gateway may return and land them, too; the ingest adds each row once. After a gateway has
-moved copies into its own spool, another gateway keeps copies of these rows in turn, perhaps the one
-that made them.
+moved copies into its own spool, another gateway keeps copies of these rows in turn, perhaps the
+gateway that received them first.
 
-In: the way of each publication. Out: places of stores, origin and position, with such a copy: its
-receipt is that of another gateway's row, to the microsecond.
+In: the way of each publication. Out: places of stores, origin and position, with such a copy: the
+copy has the same time of receipt as the other gateway's row, to the microsecond.
 """
 
 from collections import defaultdict
@@ -32,7 +32,7 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
 
 def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
     """Return the copies among equal rows, in the order in which they were seen. The first one is
-    the original. Another one at the same gateway is a copy only if it entered the spool after
+    the original. A later row at the same gateway is a copy only if it entered the spool after
     another gateway had it. A row that a restored store lands again therefore keeps its kind. rows:
     each with whether it was seen in a spool.
     """

@@ -94,7 +94,7 @@ SWEEPS = (
 """Kinds that go through all of their windows; each must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""Names of the counts in a place. A fault that had to wait for another one happens at a later
+"""Names of the counts in a place. A fault that had to wait for another fault happens at a later
 count.
 """
 

@@ -5,7 +5,7 @@ In: a history. Out: mistakes in the sessions.
 The rig computes a session's seed from the handshake by itself, so it finds mistakes on which both
 ends agree: frames with a seed that does not follow from the handshake, and a seed used for two
 sessions, which would make a frame from before a restart count as new. It sees which frames arrive
-whole, so it finds an acknowledgement of a damaged one. It finds lost MQTT sessions of boards, which
+whole, so it finds acknowledgements of damaged frames. It finds lost MQTT sessions of boards, which
 no bench lets expire, and a forged HELLO that ends a board's session.
 """
 

@@ -26,7 +26,7 @@ class Nameless:
     """Rows of the gateway itself, which are numbered in the same series."""
 
     def keeps(self, hop: str, data: dict[str, Any], row: Sighting) -> bool:
-        """Take a row if its publisher gave no identity. Return whether that is so."""
+        """Add the row if its publisher gave no identity. Return whether the row was added."""
         device = data["device"]
         if device is None or str(device).startswith(MARK):
             self._rows.append((hop, data, row))
@@ -34,11 +34,11 @@ class Nameless:
         return False
 
     def count(self, hop: str, data: dict[str, Any], row: Sighting) -> None:
-        """Take a row of the gateway itself."""
+        """Add a row of the gateway itself."""
         self._others.append((hop, data, row))
 
     def give(self, ways: MutableMapping[Key, dict[str, list[Sighting]]]) -> None:
-        """Assign each row to its publication, after all rows were taken."""
+        """Assign each row to its publication. Call this after all rows were added."""
         publications = {
             (board.columns.get("topic"), board.payload): key
             for key, way in list(ways.items())

@@ -20,7 +20,7 @@ class Outcome(StrEnum):
     UNDELIVERED = "not delivered"
     """A publication at QoS 0 outside the gateway's store: QoS 0 promises no more."""
     DIED = "died with its card"
-    """A publication acknowledged by a gateway that was gone for good before the landing."""
+    """A publication acknowledged by a gateway that was gone for good before it landed the row."""
     UNKNOWN = "unknown"
     """Still on its way: the hop where it was seen last has it, and must still deliver it."""
 

@@ -32,12 +32,12 @@ MOST_FILES = 40
 MOST_ALIKE = 2
 """Largest number of files of a kind at the centre, except GROWING_FILES."""
 GROWING_FILES = {"/_delta_log/": 1_000_000, "/offsets/": 110, "/commits/": 110}
-"""Folders with more: logs of tables have a file for each commit, and Spark keeps the last 100."""
+"""Folders with higher limits: a table's log has a file for each commit, and Spark keeps 100."""
 LEAST_USED = 0.5
 """Smallest share of `spool.max_bytes` that a gateway uses before it refuses anything."""
 QUOTA_EXCEEDED = 0x97
 MOST_BYTES = 8_000_000
-"""Largest size of a file there, also of the log of the store, except STORE."""
+"""Largest size in bytes of a file of a gateway, also of the store's log, except STORE."""
 STORE = ("gateway.db",)
 BRIDGE = "onceway-bridge:there"
 """Client of the session of the gateway's bridge."""
@@ -51,9 +51,9 @@ OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of
 LEAK = 8_000_000
 """Largest growth of a program's memory, in bytes. It grows by less than 0.2 MB in benches."""
 BUSY = {"gateway": 0.4, "uplink": 0.15}
-"""Largest share of a core in a program's second half, without PUBLICATION_S per publication."""
+"""Largest share of a core in a program's second half, beyond PUBLICATION_S per publication."""
 PUBLICATION_S = 0.008
-"""Processor time for a publication. An uplink needed 2.3 ms each at 80 publications a second."""
+"""Processor time per publication, in s. An uplink needed 2.3 ms at 80 publications a second."""
 LEAST_LOOKS = 16
 """Smallest number of samples of a program for a comparison of the first half of its life with the
 last quarter.

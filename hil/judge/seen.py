@@ -142,7 +142,7 @@ class Seen:
     not released, land once more.
     """
     forgotten: list[tuple[int, Key]] = field(default_factory=list)
-    """Messages of a client that the gateway has lost, and the time of that."""
+    """Messages of a client that the gateway has lost, and when the client learned of it."""
     ended: bool = False
 
     def take(self, event: Event) -> None:
@@ -370,7 +370,7 @@ class Seen:
         )
 
     def received(self) -> Iterator[dict[str, list[Sighting]]]:
-        """Yield the way of each publication without the rows that a gateway has for another one."""
+        """Yield the way of each publication, without a gateway's copies of another's rows."""
         for way in self.ways.values():
             own = [row for row in way["spool"] if (row.origin, row.position) not in self.copies]
             yield {**way, "spool": own}

@@ -9,8 +9,8 @@ topic:
   was granted, both QoS are above 0, and the session outlives connections;
 - it *may* come otherwise: at QoS 0, or while it is not acknowledged;
 - it *must not* come at a QoS other than the lower one [MQTT-3.8.4-8], or with another payload.
-  It must not come on a topic that the filter does not match, or after a later one of its publisher
-  [MQTT-4.6.0-6]. If it was acknowledged before the session asked for anything, it must not come. It
+  It must not come on a topic that the filter does not match, or after a later message of the same
+  publisher [MQTT-4.6.0-6]. It must not come if it was acknowledged before the first SUBSCRIBE. It
   must come only once: at QoS 2 in a session, at QoS 1 on a connection, at QoS 0 at all;
 - it *must* come with DUP when it is sent again, and without when it cannot have been sent before
   [MQTT-3.3.1-1, -2]. It must come without RETAIN: no client here publishes with it [MQTT-3.3.1-12];
@@ -434,7 +434,7 @@ def _judged(model: _Model) -> Iterator[Fault]:
 
 def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     """Yield messages that no subscriber of a share received, or that several received. (At QoS 1
-    another one may get a message if a connection ends before its PUBACK [MQTT-4.8.2-5, -6].) A
+    another may get a message, too, if a connection ends before its PUBACK [MQTT-4.8.2-5, -6].) A
     subscriber whose session ends takes its messages with it.
     """
     in_session = Counter(key for model in members for key in model.ever)

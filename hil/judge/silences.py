@@ -1,11 +1,11 @@
-"""Times when a gateway of a site did not hear another one, so that its answers about sessions were
-suspect.
+"""Times when a gateway of a site did not hear another gateway, so that its answers about sessions
+were suspect.
 
 In: a history. Out: whether a session may have begun without the messages in flight.
 
-A gateway to which a client connects asks the others. If one is silent, it begins a new session, or
-drops the packet identifiers of its own session, so that it does not mistake new messages for known
-ones (gateway/site/README.md). The next gateway of the client may do the same, because the client
+A gateway to which a client connects asks the others. If one of them is silent, the asking gateway
+begins a new session, or drops the packet identifiers of its own session, so that new messages do
+not count as known (gateway/site/README.md). The client's next gateway may do so, because the client
 then has two sessions. A board that lost its power before the answer to its HELLO does not even know
 of the first session. A session without identifiers continues, so messages on their way to another
 gateway arrive twice. With one gateway, no session is suspect.

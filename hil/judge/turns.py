@@ -4,7 +4,7 @@ In: a history. Out: mistakes in the sessions.
 
 The rig computes the key of a session from the handshake by itself (hil/air/tap.py), so it sees
 mistakes on which both ends agree: a frame with a key that does not follow from the handshake, or a
-nonce used twice. It sees all frames of each board, so it finds the answer to a forged one. If
+nonce used twice. It sees all frames of each board, so it finds an answer to a forged frame. If
 several gateways hear a HELLO, only one may answer it.
 """
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 MOST_FILES = 12
-"""Number of newest files whose smallest and largest values are queried, in each column."""
+"""Number of newest files queried by each column's extremes, and of versions that are compared."""
 WRITTEN_S = 60.0
 """Tolerance of a file's time in the log, on a busy machine."""
 ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp)

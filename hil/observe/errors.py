@@ -12,7 +12,7 @@ _TRACEBACK = re.compile(r"^( *)Traceback \(most recent call last\):\n(?:\1 .*\n)
 
 
 def note_errors(history: History, program: str, log: Path) -> None:
-    """Enter the errors of a log. A program that has not run has none."""
+    """Record each Python exception in a program's log. Without a log file, record nothing."""
     if log.exists():
         lines = log.read_text(errors="replace")
         plain = lines.replace('"Traceback (', "\nTraceback (").replace("\\n", "\n")  # of JSON

@@ -69,13 +69,13 @@ class LandingHop:
             self._seen[manifest] = hashlib.sha256(data).hexdigest()
 
     def leave_out(self, origin: str, number: int, content: str) -> None:
-        """Do not enter the rows of a batch that a fault has landed as another gateway with that
-        name. content: the SHA-256 of its data, which must stay.
+        """Do not record the rows of a batch that a fault, not the gateway, has landed under this
+        number. content: the SHA-256 of the batch's data, which must not change.
         """
         self._seen[self._folder / origin / f"{number:012d}.json"] = content
 
     def look_again(self) -> None:
-        """At the end, enter the batches that have changed since they were first seen."""
+        """At the end, record the batches that have changed since they were first seen."""
         for manifest, seen in sorted(self._seen.items()):
             data = manifest.with_suffix(".parquet")
             if not (manifest.exists() and data.exists()):
@@ -88,7 +88,7 @@ class LandingHop:
             self._history.add("batch", "changed", batch=name, how=change)
 
     def note_waiting(self, ingested: Mapping[str, int]) -> None:
-        """Enter the batches that the ingest has not read yet. ingested: its last batch, by feed."""
+        """Record the rows of batches that the ingest has not read. ingested: last batch by feed."""
         for (origin, number), rows in self._rows.items():
             if number > ingested.get(origin, 0):
                 for key in rows:

@@ -18,9 +18,9 @@ OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
 
 
 def note_remains(history: History, program: str, folder: Folder, largest: int) -> None:
-    """Enter the remains of a gateway. program: the gateway's name in the history. largest: bytes
-    that were in its spool at once. A store that cannot be read leaves no event: the spool was not
-    read to its end then, either.
+    """Record the remains of a gateway. program: the gateway's name in the history. largest: most
+    bytes that were in its spool at once. If the store cannot be read, record nothing: the spool was
+    not read to its end then, either.
     """
     with suppress(sqlite3.DatabaseError):
         files = {
@@ -32,7 +32,7 @@ def note_remains(history: History, program: str, folder: Folder, largest: int) -
 
 
 def note_landed(history: History, landing: Path) -> None:
-    """Enter files at the landing place that belong to no batch and to no gateway."""
+    """Record files at the landing place that belong to no batch and to no gateway."""
     files = {path.relative_to(landing) for path in landing.rglob("*") if path.is_file()}
     whole = {
         path
@@ -47,7 +47,7 @@ def note_landed(history: History, landing: Path) -> None:
 
 
 def note_centre(history: History, place: Path) -> None:
-    """Enter the number of files of each kind in the folder of tables and checkpoints. A kind is a
+    """Record the number of files of each kind in the folder of tables and checkpoints. A kind is a
     path whose numbers and identifiers are left out. Data files of tables, which users read, and the
     checksums beside files are not counted.
     """

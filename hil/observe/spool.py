@@ -80,8 +80,8 @@ class SpoolHop:
         return self._last
 
     def bury(self, database: Path, *, lost: bool) -> int:
-        """Read the card of a gateway that is gone for good, for the last time. Enter rows that had
-        not landed as died, if they may be `lost` with it. Returns their number.
+        """Read the card of a gateway that is gone for good, for the last time. If rows may be
+        `lost` with the card, record each row that had not landed as `died`. Returns their number.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()
@@ -141,8 +141,8 @@ class SpoolHop:
                 self.landed = self.committed - waits
 
     def close(self) -> bool:
-        """Read for the last time, after the gateway has ended: enter the rows still in the spool,
-        which have yet to land. Return whether the spool could be read, and all rows were entered.
+        """Read for the last time, after the gateway has ended: record the rows still in the spool,
+        which have yet to land. Return whether the spool was readable, and all rows were recorded.
         """
         if self._is_dead:
             return True

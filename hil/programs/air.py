@@ -56,7 +56,7 @@ class AirOfRun:
         self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]
     ) -> AirTap:
         """Read the frames between a board with this key and the gateway. heard: called with each
-        event that is entered.
+        event that is recorded.
         """
 
         def enter(t: int, event: str, data: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ class AirOfRun:
         raise OncewayError(f"{name} did not start", str(child.log))
 
     async def follow(self) -> None:
-        """Enter the ether's reports in the history, until it ends."""
+        """Record the ether's reports in the history until the ether's process ends."""
         async for line in self._ether.lines():
             data = json.loads(line)
             self.take(data.pop("event"), data)
@@ -128,7 +128,7 @@ class AirOfRun:
         await self._ether.stop()
 
     def take(self, event: str, report: dict[str, Any]) -> None:
-        """Enter a report of the ether."""
+        """Record a report of the ether in the history."""
         match event:
             case "frame":
                 self.enter(report)
@@ -140,7 +140,7 @@ class AirOfRun:
                 self._history.add("air", event, **report)
 
     def enter(self, report: dict[str, Any]) -> None:
-        """Enter an ended frame of a board or of a gateway."""
+        """Record an ended frame of a board or of a gateway."""
         frame = bytes.fromhex(report["frame"])
         sender, *heard = (self._gateways.get(one, one) for one in (report["from"], *report["to"]))
         of_board = self._boards.get(int.from_bytes(frame[1:2]), NOBODY)
@@ -154,7 +154,7 @@ class AirOfRun:
             self._history.add("air", "strange", report["t"], line=line, **fields)
 
     def _replayed(self, report: dict[str, Any]) -> None:
-        """Enter the part of a recording that a link has used."""
+        """Record which part of a recording a link has used."""
         ends = report.pop("from"), report.pop("to")
         for line, direction in zip(ends, ("up", "down"), strict=True):
             if MODEM in ends and line in self._taps:

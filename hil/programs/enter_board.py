@@ -1,4 +1,4 @@
-"""Enter a simulated radio board into a gateway's device registry, as provisioning does, without
+"""Add a simulated radio board to a gateway's device registry, as provisioning does, without
 flashing it: `python -m hil.programs.enter_board REGISTRY NAME KEY BOARD PORT`. KEY: 16 bytes in
 hexadecimal. A process of its own, so that the rig itself loads no code of the registry.
 """

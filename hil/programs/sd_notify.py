@@ -14,8 +14,8 @@ LOOK_EVERY = 0.02  # s
 
 
 class Readiness:
-    """A NOTIFY_SOCKET for one start of one service; keep it while the service runs. It has no path,
-    and closes with this object.
+    """A NOTIFY_SOCKET for one start of one service. Keep the object while the service runs. The
+    socket has no path, and is closed with the object.
     """
 
     def __init__(self, name: str) -> None:

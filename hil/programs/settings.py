@@ -33,7 +33,7 @@ def write_config(
 ) -> None:
     """Write the configuration. port: listener for commands. members: all gateways of the site, with
     their addresses for this gateway. other: port of the broker at the end of the bridge.
-    `hil.bench.files` has checked that the gateway accepts them.
+    `hil.bench.files` has checked that the gateway accepts the bench's values.
     """
     data, landing = str(folder.data), f"file://{folder.mount}"
     sections = merged(bench.config, bench.readings, data, landing, bool(port))

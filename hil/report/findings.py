@@ -132,8 +132,8 @@ class Findings:
 
     def growth(self, name: str) -> float | None:
         """Return by how many bytes the median size of a service was larger in the last quarter of
-        its longest life than in the second. None for a short life. A leak continues to grow, a
-        cache that fills does not.
+        its longest life than in the second quarter. None for a short life. A leak continues to
+        grow, a cache that fills does not.
         """
         samples: defaultdict[int, list[Usage]] = defaultdict(list)
         for one in self.usage[name]:
@@ -230,12 +230,12 @@ class Findings:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the promise holds, within the limits."""
+        """Whether the verdict is `holds` and the run kept its limits."""
         return self.result.verdict is Verdict.HOLDS and not self.exceeded
 
     @property
     def headline(self) -> str:
-        """Return the verdict, with a note if the run holds but broke a limit."""
+        """Return the verdict, with a note if the verdict is `holds` but a limit was broken."""
         holds = self.result.verdict is Verdict.HOLDS
         return f"{self.result.verdict}{', but a limit was not kept' * (holds and not self.is_kept)}"
 
@@ -391,7 +391,7 @@ def _percentile(delays: list[float], share: int) -> float | None:
 
 
 def _broken(name: str, value: float | None, limit: float) -> str | None:
-    """Return the mistake in a limit; None if it was kept."""
+    """Return in words how a limit was broken; None if it was kept."""
     if value is None:
         return f"{name} is unknown; the limit is {limit:g}"
     if name in AT_LEAST:

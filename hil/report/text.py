@@ -88,8 +88,8 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def _promise_held(result: Result) -> str:
-    """Return the part of the sentence that holds for each publication, although some may be missing
-    or in the claim twice.
+    """Return the part of the sentence that is true of each publication that the claim has, although
+    other publications may be missing, and some may be in the claim twice.
     """
     due = " that had to arrive" if result.count(Outcome.OK) < len(result.publications) else ""
     often = "at least" if _twice(result) else "exactly"

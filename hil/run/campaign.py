@@ -1,8 +1,8 @@
 """Many runs: each in its own process, some in parallel, with a line for each and sums at the end.
 In: benches and seeds. Out: a folder with a report per run, `campaign.json` and `.md`, and
-`junit.xml`. A run that holds leaves only its report. A campaign that was interrupted, or in which a
-run did not start, continues with the missing runs when it is begun again in the same folder. An
-existing run counts if it had exactly the same bench, readings and recorded link.
+`junit.xml`. A run with the verdict `holds` leaves only its report. A campaign that was interrupted,
+or in which a run did not start, continues with the missing runs when it is begun again in the same
+folder. An existing run counts if it had exactly the same bench, readings and recorded link.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ def _label(parts: Sequence[str], depth: int) -> str:
 
 
 class Campaign:
-    """A campaign. keep: whether to keep all files of a run that holds."""
+    """A campaign. keep: whether to keep all files of a run with the verdict `holds`."""
 
     def __init__(self, items: Sequence[Item], folder: Path, keep: bool, console: Console) -> None:
         self._items = items
@@ -106,7 +106,7 @@ class Campaign:
         self.reports: dict[str, dict[str, Any]] = {}
 
     def run(self, jobs: int) -> bool:
-        """Return whether every run holds. On Ctrl-C, started runs write their reports; then
+        """Return whether every run has the verdict `holds`. On Ctrl-C, started runs report; then
         KeyboardInterrupt is raised.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -295,7 +295,7 @@ def _report(place: Path) -> dict[str, Any] | None:
 
 
 def _word(report: dict[str, Any]) -> str:
-    """Return the verdict, or `limit` for a run that holds and broke a limit."""
+    """Return the verdict, or `limit` if the verdict is *holds* but the run exceeded a limit."""
     holds = report["verdict"] == Verdict.HOLDS
     return "limit" if holds and report["exceeded"] else str(report["verdict"])
 

@@ -1,6 +1,6 @@
-"""Carries out the plan: each fault waits for its place, breaks its target, and enters the history
-with the evidence. In: a plan, kinds of faults, the run. Out: `happened` events. A fault without its
-event is reported by the checker.
+"""Carries out the plan: each fault waits for its place, breaks its target, and is recorded in the
+history with its evidence. In: a plan, kinds of faults, the run. Out: `happened` events. The checker
+reports a fault without this event.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Injector:
         return self._kinds[fault.kind, fault.table]
 
     def announce(self) -> None:
-        """Enter the whole plan in the history, so that the checker can find missing faults."""
+        """Record the whole plan in the history, so that the checker can find missing faults."""
         for fault in self._plan.faults:
             self._system.history.add(
                 "rig",

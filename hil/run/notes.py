@@ -22,7 +22,7 @@ class Notes:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Enter an error that ends the block in the history, and continue."""
+        """Record an error that ends the block in the history, and continue after the block."""
         try:
             yield
         except* Exception as group:

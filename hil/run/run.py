@@ -198,7 +198,7 @@ class Run:
         return kind(name, self._folder, self._bench, programs, self._history)
 
     def _note_clock(self) -> None:
-        """Enter the relation of the wall clock and the clock of the history."""
+        """Record the relation of the wall clock and the clock of the history, both in ns."""
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
@@ -348,7 +348,7 @@ class Run:
     async def _sample(self, device: Device, injector: Injector) -> None:
         """Let a device sample, with the faults of its board, until it has the planned number of
         readings and no coming fault needs more. A session must then be as long as the bench asks.
-        Also stops if it breaks the rules of its ledger: such a board may never finish.
+        Also stops if the board breaks the rules of its ledger: such a board may never finish.
         """
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]

@@ -108,7 +108,7 @@ class System:
         return {**self.devices, **self.clients}
 
     def look(self) -> int:
-        """Read all commits and batches until now. Returns the time of the read, in ns."""
+        """Read all commits and batches so far. Returns the monotonic time of the read, in ns."""
         for spool in self.spools.values():
             spool.look()
         self.landing.look()

@@ -94,7 +94,7 @@ class Watch:
             await asyncio.sleep(USAGE_EVERY)
 
     async def follow_table(self) -> None:
-        """Count the rows of the table in a loop, separately, because that takes long."""
+        """Count the rows of the table in a loop, separately, because each count takes long."""
         while True:
             self.counters.set("in the table", await asyncio.to_thread(self._table.rows))
             await asyncio.sleep(TABLE_EVERY)
@@ -143,8 +143,8 @@ class Watch:
 
     def empty(self) -> bool:
         """Whether every publication has left its board, every row has landed, no gateway keeps a
-        copy of one, and the ingest has taken every batch. Before it answers yes, the method reads
-        each hop again: a publication may have reached one since the last read.
+        copy of a row, and the ingest has read every batch. Before it answers yes, the method reads
+        each hop again: a publication may have reached a hop since the last read.
         """
         if not self._seems_empty():
             return False
@@ -171,8 +171,8 @@ class Watch:
         return [*self.devices, *self.clients]
 
     def _note_remaining_batches(self) -> None:
-        """Enter batches that stayed on a gateway's disk after landing: all but the last one, which
-        the uplink may have landed when it was stopped.
+        """Record a contradiction if batches stay on a gateway's disk after landing. One batch may
+        stay: the uplink may have landed it just before it was stopped.
         """
         for name, spool in self.spools.items():
             folder = self._folder.of(name)

@@ -1,8 +1,8 @@
 """Replays a recorded link: a frame is lost if the recording lost it.
 
 In: a trace, a pace, a seed, and the time of each frame. Out: whether it arrives; at the end, the
-part of the recording used. Frame by frame, each frame has the fate of the next recorded one. At a
-pace, it has the fate of the one recorded at that moment, and in an outage none arrives.
+part of the recording used. Frame by frame, each frame has the fate of the next recorded frame. At a
+pace, it has the fate of the frame recorded at that moment, and in an outage none arrives.
 
 Recordings have outages of hours and days, which no run can wait for: outages longer than
 `longest_outage` are shortened to it. The seed draws the start of a recording: over its frames, or

@@ -102,7 +102,7 @@ class Strike:
                 return hit
 
     def rubbish(self) -> bytes:
-        """Return the bytes of a flood, after its place."""
+        """Return the random bytes of a flood. The wire sends the bytes at the strike's place."""
         length, self._remaining = self._remaining, 0
         self.struck = length
         return self._random.randbytes(length)

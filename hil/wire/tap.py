@@ -2,7 +2,7 @@
 and their MQTT packets, with the rig's own readers (hil/formats), and which of them arrive whole.
 The tap does no I/O, and changes nothing.
 
-In: the bytes that each end sends, in pieces, and those that arrive at the other one. Out, for each
+In: the bytes that each end sends, in pieces, and those that arrive at the other end. Out, for each
 direction: counts of frames and PUBLISH packets, and of repeated ones. As events: packets and
 sessions of both ends; bytes that fit no session of the sender; unexpected answers; streams that can
 no longer be read; acknowledgements of a frame that never arrived whole.
@@ -134,7 +134,7 @@ class Tap:
                 self._welcomed(message)
 
     def _welcomed(self, welcome: Welcome) -> None:
-        """Take a WELCOME. A repeated HELLO gets the same WELCOME, and no session begins."""
+        """Handle a WELCOME. A repeated HELLO gets the same WELCOME, and no session begins."""
         hello = self.hello
         if hello and (hello.boot, hello.attempt) != (welcome.boot, welcome.attempt):
             hello = None  # the answer to an earlier one

@@ -7,7 +7,7 @@ In: two ports, two lines, orders as JSON Lines on standard input:
 - `{"do": "reset", "fault"}`: an edge of DTR at the board;
 - `{"do": "forge", "fault"}`: another program greets as the board (forger.py);
 - `{"do": "replug", "fault", "port", "seconds"}`: the gateway's port goes away, and after this time
-  there is one at another place;
+  appears at another place;
 - `{"do": "swap", "fault", "board", "flash"}`: another board's port and image; the gateway's port
   goes away for a moment.
 

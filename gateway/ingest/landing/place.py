@@ -69,8 +69,8 @@ FORBIDDEN = 403
 """HTTP's status code, as clients of object stores keep it in their errors."""
 
 UNREADABLE = "cannot be read now"
-"""Prefix of the quarantine reason for an unreadable batch. It needs no repair: the stream tries
-again by itself.
+"""Prefix of the quarantine reason of a batch that cannot be read now. The batch needs no repair:
+the stream reads it again by itself.
 """
 
 S3_PAGE = 100

@@ -87,8 +87,8 @@ class Sharing(ABC, Generic[Held]):
 
     @abstractmethod
     def _enter(self, link: Link[Held]) -> None:
-        """Enter the items that a link has brought (`Link.entering`); `changed` is to be called
-        afterwards. Raises SiteError if they cannot be entered.
+        """Store the items that a link has brought (`Link.entering`). Call `changed` afterwards.
+        Raises SiteError if the items cannot be stored.
         """
 
     @property

@@ -387,8 +387,8 @@ class _Port:
 
 
 def longest_packet(packet_bytes: int) -> int:
-    """Return the largest packet of another member: a client's largest publication with an address,
-    or notices.
+    """Return the size in bytes of the largest packet that another member may send: a client's
+    largest publication with an address, or a publication of notices.
     """
     return max(packet_bytes + ADDRESS_BYTES, NOTICE_BYTES)
 
