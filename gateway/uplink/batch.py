@@ -1,7 +1,7 @@
 """Batches: rows in, Parquet bytes out, and back. No disk, no network, no clock.
 
-With the same version of arro3, the same rows, origin and number give the same bytes. No code relies
-on that, because a batch is kept as a file once it is cut. (arro3 takes 33 MB on a gateway's card
+With the same version of arro3, the same rows, origin and number give the same bytes. No code needs
+that, because a batch is kept as a file once it is cut. (arro3 takes 33 MB on a gateway's card
 where pyarrow takes 170; readers may use either.)
 """
 

@@ -2,7 +2,7 @@
 part.
 
 In: the gateway's database. Out: rows, and reports about them
-(`gateway/site/replication/messages.py`). The line identifies the spool. A new one is drawn if ids
+(`gateway/site/replication/messages.py`). A *line* identifies the spool. A new line is drawn if ids
 may be reused, or rows may be lost: at the first start with copies, in a restored store, and if
 another member has rows that this disk lacks. From then on, rows without identity have another epoch
 in their key, so no new row has the key of a lost row.
@@ -131,8 +131,8 @@ def _between(
 
 
 def with_numbers(found: list[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
-    """Return the rows, with numbers for those without identity. number: that of the last row
-    without identity before them.
+    """Return the rows, with numbers for rows without identity. number: the number of the last row
+    without identity before these rows.
     """
     numbered_rows = []
     for row in found:

@@ -1,4 +1,4 @@
-"""Landing of one batch: put, verify, publish, verify, and only then out of the spool.
+"""Landing of one batch: put, verify, publish, verify, and only then remove from the spool.
 
 In: a cut batch. Out: its Parquet file and manifest at the landing place, verified, and its rows
 removed from the spool. A power cut is safe at each step; the next start repeats all of them and

@@ -132,15 +132,15 @@ def cleaned_name(gateway: str) -> str:
 
 
 def set_aside_name(name: str) -> str:
-    """Return the name of a file while it is replaced, at a place whose rename refuses a
-    taken name.
+    """Return the name of a file while it is replaced, at a place whose rename refuses an
+    existing name.
     """
     folder, _, stem = name.rpartition("/")
     return f"{folder}/{INCOMING}/{stem}{ASIDE}"
 
 
 def refused_name(gateway: str) -> str:
-    """Return the name of the note of a gateway that found its name taken."""
+    """Return the name of the note of a gateway whose name has another owner."""
     return f"{gateway}/refused.json"
 
 

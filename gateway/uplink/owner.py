@@ -3,9 +3,9 @@ and its progress.
 
 In: the store's owner number (drawn once, kept in `meta`) and the mark at the landing place. Out:
 permission, or an error that names the owner. A copy of a store (backup, cloned card) has the same
-owner number. The copy is detected if it is behind the mark, or if a batch number is taken. Then
-`gateway.uplink.epoch` gives it a new owner number, which excludes the other store. A refused
-gateway leaves a note, LANDING/GATEWAY/refused.json, so that the owner learns of it too.
+owner number. The copy is detected if its progress is behind the mark, or if its next batch number
+exists. Then `gateway.uplink.epoch` draws a new owner number, which excludes the other store. A
+refused gateway leaves a note, LANDING/GATEWAY/refused.json, so that the owner learns of it too.
 """
 
 import json

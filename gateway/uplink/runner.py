@@ -237,7 +237,7 @@ class Uplink:
         else:
             log.warning("%s", reason)
         with suppress(NumberLost):
-            # a clone may have taken the name in the meantime: then the number belongs to it
+            # a clone may have claimed the name in the meantime: then the number is the clone's
             owner.check(self._spool, landing)
         epoch.begin_after_conflict(self._spool, landing, number)
         self._cutter.tidy()

@@ -46,7 +46,7 @@ second.
 """
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
-WAY = "uplink.way"  # in `meta`: how the landing place refuses a taken name (`landing.Way`)
+WAY = "uplink.way"  # in `meta`: how the landing place refuses an existing name (`landing.Way`)
 RIVAL = "uplink.rival"  # in `meta`: another gateway of our name; JSON: seen (µs UTC), what, note
 _BATCHES, _MESSAGES, _BYTES, _FAILURES = (
     "uplink.batches",
@@ -171,7 +171,7 @@ class Spool(DamagedRows):
 
     def check_not_replaced(self) -> None:
         """Raise OncewayError if the database file was replaced: after a restore, rows arrive in the
-        new one.
+        new file.
         """
         if not self._path.is_file() or self._path.stat().st_ino != self._inode:
             raise OncewayError(
@@ -390,7 +390,7 @@ class Spool(DamagedRows):
         return None if row is None else Cut(*row)
 
     def batch_of(self, spool_id: int) -> int | None:
-        """Return the batch of a spool id, or None. Both grow together, so halving finds it."""
+        """Return the batch of a spool id, or None. Ids grow with batch numbers: bisection."""
         low, high = self.oldest_known_batch() or 1, self.last_cut()[0]
         while low <= high:
             middle = (low + high) // 2

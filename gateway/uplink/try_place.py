@@ -1,6 +1,6 @@
 """A try of the landing place for `onceway doctor` and `onceway gateway check-config --connect`.
 
-In: the settings of the uplink. Out: the way in which the place refuses a taken name, or an error.
+In: the settings of the uplink. Out: the way in which the place refuses a name in use, or an error.
 The try writes its own files below the gateway's folder, and removes them.
 """
 
@@ -12,7 +12,7 @@ from gateway.uplink.landing import Way, open_landing
 
 
 def try_place(settings: UplinkSection, gateway: str, landed: int = 0) -> Way:
-    """Reach the place, and prove that a taken name is refused there. landed: number of landed
+    """Reach the place, and prove that it refuses an existing name. landed: number of landed
     batches of this gateway, so that an empty folder is not mistaken for the place. Raises
     OncewayError.
     """

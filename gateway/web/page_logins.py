@@ -138,7 +138,7 @@ class PageLogins:
         return self._let_in(user, address, passwords)
 
     def _may_be_right(self, passwords: Passwords, user: str, address: str) -> bool:
-        """Whether a user of an address that waits is compared nevertheless."""
+        """Whether a user's password is checked although the address must wait."""
         now = asyncio.get_running_loop().time()
         return passwords.has(user) or (
             passwords.asks_hook(user) and self._pace.allows(address, now)
@@ -203,8 +203,8 @@ class PageLogins:
         return token
 
     def _least(self) -> bytes:
-        """Return the session that ends for a new one: the oldest of the viewer with the most, or
-        the oldest of all if only operators are logged in.
+        """Return the session that ends to make room: the oldest of the viewer with the most, or the
+        oldest of all if only operators are logged in.
         """
         count = Counter(one.user for one in self._sessions.values() if not one.operator)
         if not count:

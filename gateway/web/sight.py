@@ -1,15 +1,15 @@
 """The filter of the page: what each user may see, for all answers and streams.
 
 In: a user, and topics, rows, sessions and problems of the whole gateway. Out: those that this user
-may see. An operator sees everything. So does each user while `[page]` names neither operators nor
-viewers, and a viewer whose `[[acl]]` forbids nothing. Any other viewer sees only what the access
-rules let it read by MQTT:
+may see. An operator sees everything. Each user sees everything while `[page]` names neither
+operators nor viewers, as does a viewer whose `[[acl]]` forbids nothing. Any other viewer sees only
+what the access rules let it read by MQTT:
 
 - a value, if each topic on which its board published it may be read, or its topic of the mirror;
 - a board, if one of its values or its state in the mirror may be read; without any values, if
   `sensors/NAME/status` may be read;
 - a session of its own, or of such a board;
-- a problem of such a board, or of a part whose problems have no names. Others are counted.
+- a problem of such a board, or of a part whose problems have no names. Other problems are counted.
 """
 
 import secrets

@@ -1,5 +1,5 @@
 """A read-only view of a running gateway for page, metrics and status. In: the gateway's parts. Out:
-these, and figures that need several of them.
+these parts, and figures that are computed from several parts.
 """
 
 from collections.abc import Callable, Mapping, Sequence

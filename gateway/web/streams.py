@@ -1,6 +1,6 @@
 """The streams of the page, with a total bound that one user cannot use up.
 
-In: a stream that begins. Out: whether it may begin, and perhaps the end of another one in exchange.
+In: a stream that begins. Out: whether it may begin, and perhaps another stream that ends instead.
 Operators have priority: a viewer's stream ends to make room for an operator's.
 """
 
@@ -48,8 +48,8 @@ class Streams:
             self._open.remove(stream)
 
     def _worst(self, stream: Stream, count: Counter[str]) -> Stream | None:
-        """Return the stream that ends for another one: the oldest stream of the viewer with the
-        most streams, or, if only operators have streams, of the operator with the most.
+        """Return the stream that ends to make room: the oldest stream of the viewer with the most
+        streams, or, if only operators have streams, of the operator with the most.
         """
         viewers = [item for item in self._open if not item.operator]
         if not stream.operator or not viewers:

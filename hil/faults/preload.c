@@ -1,7 +1,7 @@
 /*
  * A machine that misbehaves under one program, loaded with LD_PRELOAD (hil/faults/preload.py).
  * ONCEWAY_RIG_MACHINE names a file with a `struct machine`, mapped by the rig and by the program:
- * what shall be wrong now, and how often it was. The clock that jumps is that of the day only.
+ * the faults to cause now, and how often the program met each. Only the time of day jumps.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -104,8 +104,8 @@ static int below_folder(int fd)
 
 /* --- windows --- */
 
-/* the WAL is synced, and nothing was written to it since; a manifest is there, and its rows are
- * not deleted; they are being deleted; that is synced */
+/* synced: nothing was written to the WAL since its sync. manifest: a manifest exists, and its rows
+ * are not deleted yet. deleting: its rows are being deleted. deleted: the deletion is synced. */
 static volatile int synced, manifest, deleting, deleted;
 
 static int ends_with(int fd, const char *suffix)
@@ -181,8 +181,8 @@ enum { PUBACK = 4, PUBREC = 5, PUBREL = 6, PUBCOMP = 7, REFUSED = 0x80 };
 enum { COMMITTED = 1 << PUBACK | 1 << PUBREC, TAKES = COMMITTED | 1 << PUBCOMP };
 enum { RELEASES = 1 << PUBREL };
 
-/* Whether one of some MQTT packets is of these kinds, and without a reason, or with one that is no
- * refusal: one that takes a publication, or ends its flow; or one that releases it. */
+/* Whether one of some MQTT packets is of these kinds and no refusal. kinds: a set of packet types,
+ * such as TAKES (a publication is accepted, or its flow ends) or RELEASES. */
 static int packets_have(unsigned kinds, const uint8_t *data, size_t size)
 {
     for (size_t at = 0; at < size;) {
@@ -204,8 +204,8 @@ static int packets_have(unsigned kinds, const uint8_t *data, size_t size)
     return 0;
 }
 
-/* The same of a frame of the link, stuffed: its body is a control byte, below 64 in a DATA frame,
- * packets, and a CRC of two bytes or four. */
+/* Like packets_have, for a stuffed frame of the link: its body is a control byte, below 64 in a
+ * DATA frame, then packets, and a CRC of two bytes or four. */
 static int frame_has(unsigned kinds, const uint8_t *stuffed, size_t size)
 {
     uint8_t body[256];
@@ -221,8 +221,8 @@ static int frame_has(unsigned kinds, const uint8_t *stuffed, size_t size)
     return length > 3 && body[0] < 64 && packets_have(kinds, body + 1, length - 3);
 }
 
-/* The same of what goes to a KISS modem: an ANSWER of the turn link (gateway/links/lora/README.md,
- * Frame), which is what a board waits for. What stands in it is encrypted. */
+/* Like packets_have, for bytes to a KISS modem: whether they are an ANSWER of the turn link
+ * (gateway/links/lora/README.md, Frame), for which a board waits. Its content is encrypted. */
 static int kiss_has(unsigned kinds, const uint8_t *data, size_t size)
 {
     if (size == 0 || data[0] != 0xC0)
@@ -295,8 +295,8 @@ static void after_sync(int fd)
     deleting = 0;
 }
 
-/* SQLite makes a commit visible between its sync and this: a process that ends before takes the
- * commit along, if another one has the database open. The lock of writers is byte 120 of the
+/* SQLite makes a commit visible between its sync and this unlock. If the process ends before, the
+ * commit is lost if another process has the database open. The lock of writers is byte 120 of the
  * WAL-index (sqlite.org/walformat.html, 2.3.1). */
 enum { WRITE_LOCK = 120 };
 
@@ -319,7 +319,7 @@ static int is_manifest(const char *path)
     return path && fnmatch("*.json", path, 0) == 0;
 }
 
-/* The manifest's path stays for who asks what the program was about to publish. */
+/* The manifest's path stays in `found`: the rig reads which batch was about to be published. */
 static void before_manifest(const char *path)
 {
     if (machine && (machine->window == BEFORE_MANIFEST || machine->window == BEFORE_DELETE))
@@ -329,7 +329,7 @@ static void before_manifest(const char *path)
 
 /* --- disk --- */
 
-/* How much of a write is done; -1: it fails. */
+/* Returns how many bytes of a write are done; -1: the write fails. */
 static ssize_t allowed(int fd, size_t size)
 {
     if (!machine || !(machine->full || machine->cut) || !below_folder(fd))
@@ -389,7 +389,7 @@ ssize_t write(int fd, const void *data, size_t size)
     return done;
 }
 
-/* What an event loop may send with, beside write. */
+/* The other calls with which an event loop may send. */
 #define SENDS(name, parameters, parts, number, ...) \
     ssize_t name parameters                         \
     {                                               \

@@ -102,13 +102,13 @@ class Landing(ABC):
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
         """Put bytes under a name atomically, and only if the name is free. Return False if the name
-        is taken; the existing file stays as it is. Raises Claimed if another gateway has begun to
-        put other bytes there.
+        exists; the existing file stays as it is. Raises Claimed if another gateway has begun to
+        put other bytes under the name.
         """
 
     @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
-        """Put bytes under a name atomically, whether or not it is taken."""
+        """Put bytes under a name atomically. An existing file is replaced."""
 
     def holds(self, name: str, data: bytes) -> bool:
         """Return whether a name has these bytes, which `create` has just written. Uses the best

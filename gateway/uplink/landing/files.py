@@ -1,8 +1,8 @@
 """Landing places made of files: a file is written under a hidden name, then gets its final name in
 the way that the place has proven (`proof.py`).
 
-If a rename or a hard link fails on a taken name, that failure decides between two gateways with one
-name. If a rename replaces an existing file, a claim decides: a file or folder
+If a rename or a hard link onto an existing name fails, that failure decides between two gateways
+with one name. If a rename replaces an existing file, a claim decides: a file or folder
 LANDING/GATEWAY/EPOCH/.claims/NAME whose second creation fails. The gateway that creates the claim
 checks that the final name is free, renames, and removes the claim. Three rules keep this safe at
 every interruption:
@@ -12,7 +12,7 @@ every interruption:
 - A gateway that finds a claim lists the hidden files under the name. If all have the hash of its
   own bytes, the claim is its own, left over from an interruption, or its maker can never rename any
   more; so it continues. Two gateways with the same bytes need not be distinguished. Otherwise the
-  name counts as taken (`Claimed`).
+  name counts as in use (`Claimed`).
 - A claim is removed only if the final file exists.
 """
 
@@ -82,9 +82,9 @@ class FileLanding(Landing, proof.Files):
             self.remove(name)
 
     def swap(self, hidden: str, name: str) -> None:
-        """Give a hidden file its final name, whether or not it is taken. If the place's rename
-        refuses a taken name, the existing file is set aside first, so an interruption leaves the
-        old or the new file.
+        """Give a hidden file its final name, in place of an existing file. If the place's rename
+        refuses an existing name, the existing file is set aside first. An interruption therefore
+        leaves the old or the new file.
         """
         try:
             return self.move(hidden, name)
@@ -122,7 +122,7 @@ class FileLanding(Landing, proof.Files):
         return hidden
 
     def _give(self, way: Way, hidden: str, name: str) -> bool:
-        """Give a hidden file its final name. Return False if the name is taken."""
+        """Give a hidden file its final name. Return False if the name exists already."""
         try:
             (self.link if way is Way.LINK else self.move)(hidden, name)
         except Exception as error:

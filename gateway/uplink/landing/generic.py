@@ -1,7 +1,7 @@
 """A landing place on any other file system of fsspec: files are written under a hidden name, then
 moved to the final name.
 
-Such a place may lack a move that fails on a taken name, so a claim may decide (`files.py`): a file
+If the place has no move that refuses an existing name, a claim decides (`files.py`): a file
 opened with mode "xb", or a folder. fsspec leaves it to each file system whether "xb" is checked at
 opening or at closing, and whether it is checked at all.
 """

@@ -1,7 +1,7 @@
 """A landing place in a folder of this machine, which may be mounted (NFS, SMB, USB).
 
 A file is written under a hidden name, synced, and linked to its final name, which fails if the name
-is taken. If the file system has no links (FAT on a USB stick), a claim decides (`files.py`).
+exists. If the file system has no links (FAT on a USB stick), a claim decides (`files.py`).
 """
 
 import errno

@@ -5,13 +5,13 @@ In: the primitives of a place, and a gateway's folder for the proof's own files.
 the place's ways that works. The tests use the same folders as the real operations: from
 GATEWAY/.incoming into GATEWAY, or a claim in GATEWAY/.claims.
 
-A way works if the place refuses a taken name, then does the same operation on a free name, then
-refuses the taken name again. The taken name must keep its bytes. So an error that does not depend
-on the name, such as "busy", proves nothing. A place that checks first and writes later is detected
+A way works if the place refuses a name in use, then does the same operation on a free name, then
+refuses the name in use again. That name must keep its bytes. So an error that does not depend on
+the name, such as "busy", proves nothing. A place that checks first and writes later is detected
 as far as possible with one connection: both creations begin before one of them ends (`make_files`).
 
-If files cannot be removed, the files of one proof stay (`_KeptProof`), and later proofs reuse them.
-So their number is bounded.
+If files cannot be removed, the files of one proof stay (`_KeptProof`), and later proofs reuse them,
+so the number of files is bounded.
 """
 
 import errno
@@ -94,7 +94,7 @@ class Files(ABC):
 
     @abstractmethod
     def stands(self, path: str) -> bool:
-        """Whether the name is taken. Raises if the place does not answer that."""
+        """Whether a file or folder has this name. Raises if the place does not answer."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -194,7 +194,7 @@ class _Try:
         return [self._used, self._free, *hidden]
 
     def holds(self) -> bool:
-        """Return whether a taken name is refused, before and after a free name is given. Raises an
+        """Return whether a name in use is refused, before and after a free name is given. Raises an
         error of the place if a free name cannot be given.
         """
         if self.way is Way.CLAIM_FILE:

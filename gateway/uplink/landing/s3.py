@@ -230,12 +230,12 @@ def _sha256(data: bytes) -> str:
 
 
 def _code(error: BaseException) -> str:
-    """Return the S3 error code behind an error of s3fs."""
+    """Return the S3 error code that caused an error of s3fs."""
     return str(_response(error).get("Error", {}).get("Code", ""))
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the HTTP status behind an error of s3fs."""
+    """Return the HTTP status that caused an error of s3fs."""
     status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
 

@@ -1,8 +1,8 @@
 """A landing place on an SFTP server.
 
 A file is written under a hidden name, synced if the server supports it (fsync@openssh.com), and
-renamed. SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails if the new name is
-taken, on a server that follows the draft, as OpenSSH does. Other servers replace the existing file;
+renamed. SFTP's own rename (draft-ietf-secsh-filexfer-02, section 6.5) fails if the new name exists,
+on a server that follows the draft, as OpenSSH does. Other servers replace the existing file;
 on such a server a hard link (hardlink@openssh.com) or a claim decides (`files.py`). SSH protects
 each byte in transit (RFC 4253, section 6.4), so only the size is checked afterwards.
 
@@ -133,9 +133,9 @@ class SftpLanding(FileLanding):
         self._wait(write, len(data))
 
     def move(self, old: str, new: str) -> None:
-        """Rename a file. If the server does not support or allow the operation, try another one.
+        """Rename a file. If the server does not support or allow the operation, try the next one.
         The first operation that works is used from then on, because the result of `proof` applies
-        to it.
+        only to that operation.
         """
         if self._mover is None and self._way is Way.RENAME:
             self._mover = self._rename  # proven by an earlier connection
