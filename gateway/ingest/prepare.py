@@ -1,8 +1,8 @@
 """Preparation of a centre: `onceway ingest prepare` downloads Delta, and writes the archive of
 Java's classes (`class_archive.py`). In: the options of Spark. Out: the archive's path.
 
-Both are done by running the ingest on one batch in a temporary folder, so all that the ingest uses
-is there.
+Both are done by running the ingest on one batch in a temporary folder, so everything that the
+ingest needs is downloaded.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Number of duplicates of each device, stored in the commit that left them out.
 
 In: counts by device, of which the largest are kept. Out: a part of the commit's
-note, and the counts from the notes of commits. They feed the table `…_quality`
+note, and the counts from the notes of commits. The counts feed the table `…_quality`
 (`summary/quality.py`).
 """
 

@@ -1,7 +1,7 @@
 """Ranges of sequences in rows.
 
 In: rows in any order, each with a device, an incarnation and a sequence. Out: their ranges, and the
-first row of each key. This runs in Spark's tasks, so it does not import Spark.
+first row of each key. The code runs in Spark's tasks, so this module does not import Spark.
 """
 
 from collections.abc import Iterable, Iterator

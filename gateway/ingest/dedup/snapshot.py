@@ -64,7 +64,7 @@ def decode(data: bytes) -> Snapshot:
 
 def save(folder: Folder, snapshot: Snapshot) -> None:
     """Save a snapshot, and delete old ones. A failure is logged and must not stop the stream.
-    Snapshots of later versions belong to a table that was restored to an older one.
+    Snapshots of later versions belong to a table that was restored to an older version.
     """
     newest = f"seen-{snapshot.covers:020d}.parquet"
     try:

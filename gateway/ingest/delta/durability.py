@@ -2,12 +2,12 @@
 disk before another step relies on it.
 
 In: a table's folder, as Spark names it, and the written files. Out: fsync of files and folders.
-Neither Spark nor Delta does that on a local disk. On other file systems the store is responsible,
+Neither Spark nor Delta syncs files on a local disk. On other file systems the store is responsible,
 and this module does nothing.
 
 No step relied on a commit that a power cut interrupted, so the next start removes it. The next
 start also removes a commit by a Delta command of the ingest if the power cut lost its files.
-Commits of other programs stay as they are, and so does a table's first version.
+Commits of other programs stay as they are, as does a table's first version.
 """
 
 import json

@@ -4,8 +4,8 @@ where Delta's own classes are unavailable.
 In: rows, and the version that they are based on. Out: the version that holds them, or Conflict.
 
 Each append sets `txnAppId` and `txnVersion`, the version that it wants to create. Delta silently
-skips an append whose `txnVersion` is not above the last one, and refuses an append if another one
-with this id was committed in the meantime. So one of several jobs of Onceway wins. A random number
+skips an append whose `txnVersion` is not above the last one, and refuses an append if another
+append with this id was committed in the meantime. So one of several jobs wins. A random number
 in the commit's user metadata shows which one won. One difference remains: if another program
 appends between the check and the commit, this is noticed only at the next check.
 """

@@ -205,8 +205,8 @@ class DeltaWriter:
         self._table, self._looked_at = table, shape
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
-        """Return the table's version, and the progress stored under this application id up to
-        there; None if there is none, or if the table was replaced after it.
+        """Return the table's version, and the progress stored under this application id up to that
+        version; None if there is no progress, or if the table was replaced since.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version: int = transaction.readVersion()

@@ -1,8 +1,8 @@
 """Release of repaired batches from quarantine into the table.
 
 In: a sink, and its landing place. Out: the rows of every batch that is complete by now, each key
-once, and a note in the quarantine. The note comes last, so after a crash the batch is taken again
-and all its rows are duplicates.
+once, and a note in the quarantine. The note comes last, so after a crash the batch is added again,
+and all its rows are left out as duplicates.
 """
 
 import logging
@@ -54,7 +54,7 @@ def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) 
 
 
 def _is_whole(landing: Landing, announced: Announced) -> bool:
-    """Return False for an unreadable batch, too: it waits, and no other one waits for it."""
+    """Return False for an unreadable batch, too: it waits, and no other batch waits for it."""
     try:
         return batch.flaw(landing, announced) is None
     except OSError as error:

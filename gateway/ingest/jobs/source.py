@@ -5,8 +5,8 @@ In: batches (`gateway/uplink/README.md`). Out: data files of the tables, and a r
 columns of `gateway.ingest.sink.data_files.WRITTEN`. A batch is used completely or not at all.
 
 Spark runs this module in two places: one process on the driver's machine keeps the offsets
-(`latestOffset`, `partitions`), worker processes read (`read`). An instance is pickled on its way
-there, so it opens the landing place at its first use.
+(`latestOffset`, `partitions`), worker processes read (`read`). An instance is pickled for the
+workers, so it opens the landing place at its first use.
 """
 
 import json

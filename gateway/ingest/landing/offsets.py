@@ -1,4 +1,4 @@
-"""Progress of feeds at the landing place: the state behind the source's offset.
+"""Progress of feeds at the landing place: the state from which the source makes its offset.
 
 In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests
 between two offsets, and the reasons why feeds are held. An offset advances one manifest at a time,

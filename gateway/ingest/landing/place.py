@@ -363,7 +363,7 @@ class Landing:
 
     def after(self, feed: str, number: int) -> int | None:
         """Return the lowest manifest number above `number`, from a listing; None if there is none.
-        On S3 a listing can begin there; elsewhere it reads the whole folder of the feed.
+        On S3 a listing can begin at `number`; elsewhere it reads the whole folder of the feed.
         """
         try:
             names = self._ask(
@@ -401,7 +401,7 @@ class Landing:
         return cleaned or {}
 
     def refused(self, gateway: str) -> tuple[str, str] | None:
-        """Return host and time (ISO 8601) of another gateway that found this name taken; None
+        """Return host and time (ISO 8601) of another gateway that was refused this name; None
         without such a note.
         """
         path = f"{self._root}/{refused_name(gateway)}"

@@ -1,4 +1,4 @@
-"""The gateways behind the feeds of a landing place: from which of them batches are accepted.
+"""The gateways that write the feeds of a landing place, and whose batches are accepted.
 
 In: feeds, and the trusted gateways (`trust.py`). Out: the feeds that are read, why the others wait,
 and manifests whose signature was checked.
@@ -44,14 +44,14 @@ class Senders:
         return [feed for feed in feeds if feed not in self.untrusted]
 
     def not_trusted(self, feed: str) -> str | None:
-        """Return why no batch of a feed is taken; None if its gateway is trusted."""
+        """Return why no batch of a feed is accepted; None if its gateway is trusted."""
         gateway = feed.partition("/")[0]
         odd = self._odd(gateway)
         return odd or (self._trust.waits(gateway) if self._trust is not None else None)
 
     def _odd(self, gateway: str) -> str | None:
         """Return why a gateway with an invalid name waits; None if it does not. Versions up to
-        0.2.0 allowed such names, so their batches are taken once a key is given for the name.
+        0.2.0 allowed such names, so their batches are accepted once a key is given for the name.
         """
         problem = gateway_name.problem(gateway)
         if problem is None or (self._trust is not None and self._trust.has_key(gateway)):

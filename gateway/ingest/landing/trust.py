@@ -88,7 +88,7 @@ class Trust:
         return bool(self._keys.keys.get(gateway))
 
     def waits(self, gateway: str) -> str | None:
-        """Return why no batch of a gateway is taken; None if its batches are taken."""
+        """Return why no batch of a gateway is accepted; None if its batches are accepted."""
         if self.has_key(gateway) or not self.strict:
             return None
         if self._complaint and not self._read:

@@ -1,7 +1,7 @@
 """Health of each table that users query, from its log and its folder, without Spark.
 
 In: the path or URL of `publications`. Out: for each existing table its rows, and its fault: it is
-unreadable, a file of it is missing or incomplete, or it is behind `publications`: `readings` by
+unreadable, a file of it is missing or incomplete, or it lags behind `publications`: `readings` by
 more than a moment, the tables that `summarise` makes by more than two days.
 """
 
@@ -128,7 +128,7 @@ def damage(name: str) -> str | None:
 
 
 def _sizes(depth: int | None, fs: Any, root: str) -> dict[str, int]:
-    """Return the size, in bytes, of each file below a folder, by its path from there. depth: number
+    """Return the size, in bytes, of each file below a folder, by its path in it. depth: number
     of levels; None: all, as of a partitioned table.
     """
     begin = len(root.rstrip("/")) + 1

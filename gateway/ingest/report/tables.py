@@ -119,7 +119,7 @@ def progress_of_feeds(table: str) -> Feeds:
 
 def log_gap(table: str, head: int) -> str | None:
     """Return the first version up to `head` that is missing in the table's log after the newest
-    checkpoint; None if all are there. Looks at the last LOOK_BACK versions, without a listing,
+    checkpoint; None if none is missing. Looks at the last LOOK_BACK versions, without a listing,
     which takes long on an object store.
     """
     log = TableFolder(table, "_delta_log")

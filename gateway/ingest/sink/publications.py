@@ -89,8 +89,8 @@ log = logging.getLogger("onceway.ingest")
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of an append. arrived: rows in the batches; new: rows added by this append;
-    version: the new version, None if there was nothing to commit; based_on: the version before;
-    drop: duplicates.
+    version: the new version, None if there was nothing to commit; based_on: the version on which
+    the append was based; drop: duplicates.
     """
 
     arrived: int

@@ -2,7 +2,7 @@
 
 In: commits of `publications`. Out: for each of them one commit of `readings`, which stores the
 version of `publications` as an action. So a commit is either in the table with that progress or not
-at all, and the next writer continues from there.
+at all, and the next writer continues from the stored progress.
 """
 
 import logging

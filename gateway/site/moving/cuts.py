@@ -1,5 +1,5 @@
 """Cuts: which messages are for a moving session at its new gateway, and which are for it at its old
-one.
+gateway.
 
 In: notices CUT and END (`addresses.py`), of this gateway and of others. Out: notices in the queues
 for other gateways, and finished moves. All changes are part of the open changes.

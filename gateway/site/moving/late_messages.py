@@ -73,8 +73,8 @@ def receive(core: Core, member: str, run: PublishRun, to: Address, share: str, c
 
 
 def _deal_again(core: Core, run: PublishRun, number: int) -> None:
-    """Give messages of a shared subscription whose subscriber here is gone to another one, here or
-    at another gateway.
+    """Give messages of a shared subscription whose subscriber here is gone to another subscriber,
+    here or at another gateway.
     """
     for share in core.router.routed(run.topic).shares if number else ():
         if share_number(share.name) == number:

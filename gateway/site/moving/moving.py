@@ -51,8 +51,8 @@ def leave(core: Core, order: SessionExport) -> None:
 
 
 def release_messages(core: Core, order: SessionExport) -> None:
-    """Release the messages of a session after its outbound move is on disk. Other sessions may
-    still need them.
+    """Release the messages of a session after its outbound move is on disk. Messages that other
+    sessions still need stay.
     """
     for message in order.released or ():
         core.needed_rows.release(message)

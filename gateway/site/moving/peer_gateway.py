@@ -52,7 +52,7 @@ class PeerGateway(Role):
         """Window of the peer's connected queue; None while that is unknown."""
         self.latest = 0
         """Number of the latest message in flight when the last data was sent. All messages in
-        flight are within 65,535 of it, so it tells the number behind an identifier."""
+        flight are within 65,535 of it, so a packet identifier gives a message's full number."""
         self.shares = shares
         """Shared subscriptions of this gateway, by the Subscription Identifier that stands for
         each.

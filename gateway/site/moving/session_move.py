@@ -1,6 +1,6 @@
 """The state of a session's move: which messages are for the session at its new gateway, and which
-are for it at its old one. This is also the state of the forwarder (`Forwarder`) of a session that
-has moved.
+are for it at its old gateway. The forwarder (`Forwarder`) of a session that has moved has the same
+state.
 
 In: cuts. A cut is a position in the stream from one gateway to another: messages before it are for
 the session at its old gateway, messages after it for the session at its new one. Each gateway sends
@@ -44,7 +44,7 @@ class Forwarder:
         self.done = done or set()
         """Gateways whose messages now go to the session itself."""
         self.absent: set[str] | None = None
-        """Gateways that do not have the session, once all are asked; None before."""
+        """Gateways that do not have the session; None until all gateways were asked."""
         self.groups: dict[int, str] = {}
         """Shared subscriptions that the session no longer takes part in here, by number."""
         self.awaited: set[str] | None = None
@@ -138,7 +138,7 @@ class SessionMove(Role):
 
     def had_subscribed(self, session: Session, topic: str) -> bool:
         """Whether the session had subscribed to a topic when it arrived; of new subscriptions,
-        whether the topic matches no other. This visits all its filters.
+        whether the topic matches no other. The method visits all filters of the session.
         """
         if self.is_new:
             others = session.subscriptions.keys() - self.filters

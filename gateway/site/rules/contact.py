@@ -11,8 +11,8 @@ fast within 10 %.
 After a start no other member has a link yet. Every member is *expected* for START_S, or until it
 has given a lease. A member that has announced its stop is expected for RESTART_S, since it may be
 restarting. An expected member that has joined is *busy* for START_S, as long as it sends anything.
-So is a member that has started since its last link, however long it was away and whatever ended
-that link. `silent_from` returns how long a client waits for an expected or a busy member.
+A member that has started since its last link is busy, too, however long it was away and whatever
+ended that link. `silent_from` returns how long a client waits for an expected or a busy member.
 
 A member may take ANSWER_S to answer a query, and longer over a slow line: `answer_s` follows the
 measured round trip of beats, up to MOST_ANSWER_S.

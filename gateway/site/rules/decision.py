@@ -5,7 +5,7 @@ member that has the session, and the record of the deciding member.
 
 A claim that names another member in `older` supersedes that member's claim: when the claim was
 made, that member could not be asked, or had an older record. If two claims name each other's
-members, each was made without the other, and it is unknown which one the client saw last: the
+members, each was made without the other, and it is unknown which session the client saw last: the
 result is suspect.
 Among claims that do not name each other's members, the higher epoch is newer. A claim from a copy
 of a store is older than any other.
@@ -55,7 +55,7 @@ def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
 
 
 def went_on_twice(claims: Mapping[str, Claim]) -> bool:
-    """Whether two members each have a session that continued without the other one."""
+    """Whether two members each have a session that continued without the other session."""
     live = {name: claim.older for name, claim in claims.items() if is_live(claim)}
     return any(one in live[other] and other in live[one] for one, other in combinations(live, 2))
 

@@ -6,15 +6,15 @@ Over messages to them; the end of older records here.
 
 A member that gets the message ends a record with a lower epoch. If it has a record with a higher
 epoch that was not made without this member, then our record was made without knowledge of that
-epoch: our record gets a still higher epoch, and the message is sent again. If both records were
-made without the other one, it is unknown which one the client saw last: the one with the higher
-epoch (or name) stays, and is suspect. Its member reports that when it is on disk, in answer to the
+epoch: our record gets a still higher epoch, and the message is sent again. If each record was made
+without the other, it is unknown which session the client saw last: the record with the higher epoch
+(or name) stays, and is suspect. Its member reports that when the mark is on disk, in answer to the
 other member's message, and only then the other record ends. So a link that breaks earlier does no
 harm. A record from a copy of a store ends in favour of any other record.
 
 If the older members include the sender's own name, the message says that the sender has a session
 that can be used. If both have one, the client had two sessions, each with messages that the other
-one may have delivered: the remaining session is replaced (Session Present 0).
+session may have delivered: the remaining session is replaced (Session Present 0).
 
 A member that may have forgotten ended sessions, as after a restore, sends the message for all
 clients. All records of a member that hears it become suspect.

@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
     - here: the session is here, and is the newest: Session Present 1.
     - none: no valid session exists: Session Present 0, and a new session in this client's record,
-      in place of one that may be there. Counted and logged if a member was silent, or `suspect`.
+      in place of an existing session. Counted and logged if a member was silent, or `suspect`.
     - doubt: the session is here, and marked as suspect on disk: a silent member may have a newer
       one. If it holds received QoS 2 identifiers outside a proved board's anti-replay window, they
       are forgotten: Session Present 0. Otherwise it continues. Counted and logged.
@@ -135,7 +135,7 @@ class Holder(Protocol):
         """
 
     def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:
-        """Forget a received identifier in one commit. done: gets whether it was there."""
+        """Forget a received identifier in one commit. done: gets whether it was known."""
 
     def older_at(self, member: str) -> Iterable[str]:
         """Return the clients whose records name a member in `older`."""

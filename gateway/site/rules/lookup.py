@@ -14,8 +14,8 @@ One client has one search at a time, in these stages:
   MOVING     a session comes from another member (`inbound_moves.py`)
   SETTLING   the decision is on its way to the disk
 
-If two members search for the same client at once, the one with the lower name goes first: the other
-one answers it, and then queries all members again.
+If two members search for the same client at once, the member with the lower name goes first: the
+other member answers it, and then queries all members again.
 """
 
 from collections.abc import Callable, Sequence
@@ -113,9 +113,9 @@ class Lookup:
                     self._query(search, name)
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
-        """Find out whether a session that has moved away, or is suspect, is still the newest. One
-        that has moved away is taken back if no other member has it. dropped: called if a member was
-        silent or busy, so that nothing is known; call again later.
+        """Find out whether a session that has moved away, or is suspect, is still the newest. A
+        moved session is usable here again if no other member has it. dropped: called if a member
+        was silent or busy, so that nothing is known; call again later.
         """
         if client in self._searches or client in self._working:
             dropped()
@@ -310,7 +310,7 @@ class Lookup:
 
         # Our record and the source's name each other's members. Once the session has moved to us,
         # our record looks like its successor, even if nothing arrives. So it is marked as suspect
-        # first, and names the same members as the source's record. Those are notified with
+        # first, and names the same members as the source's record. These are notified with
         # the next decision, because a suspect session is recalled (`outbound_moves.py`).
         self._working.begin(search.client)
         names = search.claims[source].older & self._contacts.keys()

@@ -23,8 +23,8 @@ PART_BYTES = 256_000
 CREDIT = 4
 """Largest number of frames of parts that may be in flight to a member."""
 MAX_EPOCH = 1 << 62
-"""Bound of all epochs. A record that would need a higher one is not made (`lookup.py`), so no
-member can make another one send a message that others must refuse.
+"""Bound of all epochs. A record that would need a higher epoch is not made (`lookup.py`), so no
+member can make another member send a message that others must refuse.
 """
 MEMBERS = 16
 _ROOM = 64
@@ -38,8 +38,8 @@ class Names(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """The sender's clock in ms, and the receiver's newest clock that the sender has heard. That is
-    0 while the sender grants no lease (`contact.py`).
+    """clock: the sender's, in ms. echo: the receiver's newest clock that the sender has heard, or 0
+    while the sender grants no lease (`contact.py`).
     """
 
     clock: int

@@ -1,4 +1,4 @@
-"""Messages with which a member shows its sessions to another one: frames in bytes.
+"""Messages with which a member shows its sessions to another member: frames in bytes.
 
   WANT   number (4 bytes), what (1): counts, or the next page of the list with this number
   TOLD   number (4 bytes), what (1), whether more follows (1), JSON

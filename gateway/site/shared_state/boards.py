@@ -47,7 +47,7 @@ class BoardSharing(Sharing[Entry]):
         """Contents of the registry at its last reading."""
 
     def entered(self, entries: Iterable[Entry], done: Iterable[Link[Entry]] = ()) -> list[str]:
-        """Take the current contents of the registry. done: links whose entries were merged. Return
+        """Note the current contents of the registry. done: links whose entries were merged. Return
         the names of changed items.
         """
         before, self._entries = self._entries, {entry.name: entry for entry in entries}

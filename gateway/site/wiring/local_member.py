@@ -45,8 +45,8 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 MOST_RELEASES = 16_384
-"""Largest number of PUBRELs that wait for the other members. The other members are not asked about
-further ones, which are counted.
+"""Largest number of PUBRELs that wait for the other members. Further PUBRELs are counted, and
+answered without the other members.
 """
 _UNSURE = (
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,

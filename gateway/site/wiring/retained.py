@@ -2,7 +2,7 @@
 
 In: retained publications of clients and boards here, and entries of the other members. Out: the
 newest message of each topic at all of them, for later subscribers.
-`gateway/broker/retained_changes.py` decides which one is newest. Current subscribers get
+`gateway/broker/retained_changes.py` decides which message is newest. Current subscribers get
 publications through `forwarding.py`, not from here.
 
 The gateway's own messages exist only in its memory and are not shared; on their topics, entries of
@@ -12,8 +12,8 @@ If clients changed a topic on both sides while there was no link, the older chan
 the log says so.
 
 A publication here is sent to others when it is on disk. An entry of another member is confirmed
-when it is in memory, and goes to disk with the next commit. If that fails, the two gateways differ
-when their next link begins, and the entry is sent again.
+when it is in memory, and goes to disk with the next commit. If the commit fails, the two gateways
+differ when their next link begins, and the entry is sent again.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class SessionHolder:
         self.closed = False
         """Whether the site has ended here, and the parts of sessions can no longer be read."""
         self.lost = 0
-        """Messages that waited for sessions which ended in favour of other ones."""
+        """Number of messages that waited for sessions which ended in favour of newer sessions."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         """Calls for the end of a session's move, by key."""
         self._forget_strangers(known)

@@ -2,8 +2,8 @@
 
 In: sessions that began in doubt, or while a member was silent, and their connections. Out: the mark
 `unheard` of their places, until the client has sent something. A client that has not heard Session
-Present 0 continues with its old state: it would publish messages again that another member has. So
-the answer is repeated.
+Present 0 continues with its old state, and would publish messages again that another member has. So
+the next CONNECT of the client is answered with Session Present 0 again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Unheard(dict[str, tuple[Connection, float]]):
             del self[key]
 
     def doubt(self, key: str | None = None) -> None:
-        """Note another doubt about a session, or about all: no packet clears that one."""
+        """Note another doubt about a session, or about all: no packet clears the new doubt."""
         if key is None:
             self._look_at_all()
             self.clear()
