@@ -1,8 +1,8 @@
 """Locks on a port and on a device name, so that only one job uses each. In: a port or a name. Out:
 a lock for as long as the context lasts, or an OncewayError.
 
-A lock is the name of an abstract socket (unix(7)): it leaves no file behind, and the kernel frees
-it however the process ends. The port cannot be kept open instead, because each run of avrdude must
+A lock is the name of an abstract socket (unix(7)): it leaves no file, and the kernel frees it
+however the process ends. The port cannot be kept open instead, because each run of avrdude must
 open it, which resets the board.
 """
 

@@ -12,8 +12,8 @@ from gateway.commands.control_client import NotRunning, ask, lent
 
 @contextmanager
 def borrowed(folder: Path, port: str) -> Iterator[None]:
-    """Borrow a port from the gateway; do nothing if the port is free or no gateway runs there.
-    Raises OncewayError if the gateway refuses.
+    """Borrow a port from the gateway on this data directory. Do nothing if the port is free or no
+    gateway runs. Raises OncewayError if the gateway refuses.
     """
     with ExitStack() as stack:
         with suppress(NotRunning):
@@ -23,7 +23,7 @@ def borrowed(folder: Path, port: str) -> Iterator[None]:
 
 def ports_in_use(folder: Path) -> dict[str, str]:
     """Return by name the ports of boards in session with the gateway on this data directory. Empty
-    if no gateway runs there.
+    if no gateway runs on it.
     """
     try:
         (row,) = ask(folder, do="status")

@@ -480,7 +480,7 @@ def _time_of(row: dict[str, Any]) -> str:
 
 def _pending(registry: Registry) -> list[dict[str, str]] | None:
     """Return the unregistered devices that have asked the gateway in the registry's folder for
-    admission. None if no gateway runs there.
+    admission. None if that gateway does not run.
     """
     known = {entry.name for entry in registry.devices()}
     strangers = _ask_pending(registry)

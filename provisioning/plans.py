@@ -96,7 +96,7 @@ def replace(registry: Registry, name: str, radio: RadioPlan | None = None) -> Pl
 
 def rename(registry: Registry, name: str, new_name: str) -> Plan:
     """Plan another name for a device, which keeps its key. Raises OncewayError if the new name is
-    taken, unless this job has taken it.
+    in use, unless an interrupted run of this job uses it.
     """
     check_name(new_name)
     begun, existing = registry.work(new_name), registry.find(new_name)

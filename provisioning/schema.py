@@ -6,10 +6,10 @@ device  one row for each device. status 'ready': written, read back, and the boa
         which greets on the air only; 'admitted': let in without proof, so key and board are not
         known; 'revoked'. firmware: SHA-256 of the HEX file. created, flashed, changed (time of the
         last change of status): ISO 8601 UTC.
-        before: the status of a revoked device until then, if it is known.
+        before: the status that a revoked device had before it was revoked, if known.
         radio: channel and number of a radio board (radio_plan.py).
 work    one row for each board that is being written, by the board's name after the job, from before
-        avrdude starts until everything was read back. key: the one being written. was: the present
+        avrdude starts until everything was read back. key: the key being written. was: the present
         name of a board that is being renamed.
 
 In a site of several gateways there is also the table `shared` (`sharing.py`).

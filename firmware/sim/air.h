@@ -4,8 +4,8 @@
  * In: what the radio sends and where it listens. Out: frames that it hears, as commands of the
  * simulator (`heard RSSI SNR HEX`), so that a recording has them.
  *
- * Board time and the ether's differ by milliseconds: what the radio does before the ether is done
- * with its frame waits for that. */
+ * Board time and the ether's differ by milliseconds: an action of the radio waits until the ether
+ * is done with its frame. */
 #ifndef SIM_AIR_H
 #define SIM_AIR_H
 

@@ -21,9 +21,9 @@
 #define CHIP_EEPROM 1024u
 #define CHIP_PAGE 128u
 #define CHIP_DATA 0x900u /* registers and RAM */
-#define CHIP_ADDRESSES 0x10001u /* of data that an instruction can name, and the one behind */
-/* Behind the flash, up to where a jump with 22 bits leads: an instruction that has libsimavr go on
- * at 0, as the counter of a chip with less flash wraps. Both its bytes are this one. */
+#define CHIP_ADDRESSES 0x10001u /* of data that an instruction can name, and the next one */
+/* After the flash, up to where a jump with 22 bits leads: an instruction that has libsimavr go on
+ * at 0, as the counter of a chip with less flash wraps. Both its bytes are this value. */
 #define CHIP_GUARD ((8u << 20) + CHIP_PAGE - CHIP_FLASH)
 #define CHIP_GUARD_BYTE 0xF1
 #define NEVER UINT64_MAX
@@ -94,7 +94,7 @@ struct chip {
     uint64_t stopped; /* cycles that passed while the CPU clock stood still */
     bool powered;
     bool attention; /* the run loop must return: a reset or a power cut is due */
-    /* state of the generator behind everything random: torn cells, RAM after power-on */
+    /* state of the random generator, for torn cells and RAM after power-on */
     uint64_t noise;
     struct {
         uint64_t due;

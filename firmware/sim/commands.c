@@ -159,7 +159,7 @@ static int index_of(const char *name, const char *const *names, int count)
     return -1;
 }
 
-/* A faulty sensor, or another one, is at its pin. */
+/* Puts a faulty sensor, or a sensor of another kind, at its pin. */
 static void do_sensor(struct call *call)
 {
     struct board *board = call->board;

@@ -28,8 +28,8 @@ struct control {
     struct control_client clients[CONTROL_CLIENTS];
 };
 
-/* Take the name; false after a message on standard error. A socket left behind by a dead process is
- * replaced, a live one is not. */
+/* Take the name; false after a message on standard error. A socket that a dead process has left is
+ * replaced, a live socket is not. */
 bool control_open(struct control *control, const char *path);
 /* Accept connections from now on, since the board is complete. */
 bool control_listen(struct control *control);

@@ -27,7 +27,7 @@ struct eeprom {
     uint8_t mode; /* EEPM bits of the write under way */
     uint16_t address;
     uint8_t value;
-    uint64_t start, end, window; /* window: until when EEPE is taken after EEMPE */
+    uint64_t start, end, window; /* window: until when EEPE is accepted after EEMPE */
     /* bits of each cell that are worn out, and what they read as */
     uint8_t stuck[CHIP_EEPROM], stuck_at[CHIP_EEPROM];
     uint64_t stuck_writes;                             /* that a stuck bit made another value of */

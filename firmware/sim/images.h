@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Map the image `path` of `size` bytes; a new file is filled with 0xFF (erased). NULL path: memory
- * only. The file is locked (flock) while this process lives. Behind it lie `guard` bytes of
+ * only. The file is locked (flock) while this process lives. After its bytes lie `guard` bytes of
  * `guard_byte`, which share little memory. Returns NULL after a message on standard error. */
 uint8_t *image_map(const char *path, size_t size, size_t guard, uint8_t guard_byte);
 

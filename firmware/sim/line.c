@@ -3,7 +3,7 @@
 #include <string.h>
 
 /* What a receiver with bit time `theirs` makes of a frame sent with bit time `ours`: it samples the
- * middle of each of its own bits, counted from the falling edge of the start bit. Behind the frame
+ * middle of each of its own bits, counted from the falling edge of the start bit. After the frame
  * the line is idle (high). */
 static uint8_t sample(uint8_t byte, double ours, double theirs, bool *framing_error)
 {

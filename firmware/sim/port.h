@@ -1,7 +1,7 @@
 /* The serial port of the simulated board: a pseudo-terminal under a name of your choice.
  *
  * In: what a program writes to it. Out: what the board sends. A pty has no DTR, so opening it
- * stands for the edge of DTR that resets an Uno: each first open does it, unless the opener before
+ * stands for the edge of DTR that resets an Uno: each first open does it, unless the last opener
  * has cleared HUPCL (`stty -hupcl`), as on a real port. */
 #ifndef SIM_PORT_H
 #define SIM_PORT_H

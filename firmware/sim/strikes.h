@@ -25,14 +25,14 @@ struct strikes {
     void *context;
     struct strike waiting[STRIKES]; /* by their places */
     unsigned count;
-    char last[STRIKE_ID]; /* the one that was carried out last, */
+    char last[STRIKE_ID]; /* the strike that was carried out last, */
     uint64_t last_sample; /* and where */
 };
 
-/* Order one. False if there is no room, or its place is behind the board. */
+/* Order a strike. False if there is no room, or the board has passed its place. */
 bool strikes_order(struct strikes *strikes, uint64_t sample, const char *id, const char *command);
 
-/* Carry out the first one that is due, if it need not wait. */
+/* Carry out the first strike that is due, if it need not wait. */
 void strikes_carry_out(struct strikes *strikes);
 
 #endif

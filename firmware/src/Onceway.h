@@ -9,8 +9,8 @@
  *
  * A publication at QoS 1 or 2 survives as its source: 8 bytes in the journal, from which the
  * program makes the packet whenever it must be sent. A publication that the gateway refuses for now
- * (its spool is full, a limit) stays in the journal and is tried again. One that it refuses for good
- * (not authorized, too long) is set aside, and the next one is sent: see `refused`.
+ * (its spool is full, a limit) stays in the journal and is tried again. A publication refused for
+ * good (not authorized, too long) is set aside, and the next one is sent: see `refused`.
  *
  * No function that takes a client, nor ow_journal_application, may be called from an interrupt, with
  * interrupts off, or from another thread than the one that polls. ow_mqtt_poll may not be called
@@ -79,7 +79,7 @@ struct ow_message {
      * 0: none */
     uint8_t alias;
 #if OW_ANSWERS
-    /* of a command: MQTT 5's Response Topic and Correlation Data for its answer, each behind a
+    /* of a command: MQTT 5's Response Topic and Correlation Data for its answer, each after a
      * byte with its length. NULL: none */
     const uint8_t *response, *correlation;
 #endif
@@ -177,8 +177,8 @@ void ow_mqtt_begin(
  * functions. Call it over and over, at least every 2 s: it starts the watchdog.
  *
  * A call does not wait while calls are less than 8 ms apart. In a slower loop it waits for the
- * bytes of the EEPROM that are due, 3.4 ms each, up to a sixteenth of the time since the call
- * before: 62 ms with `delay(1000)` between them, 127 ms at most. The first call of a start takes
+ * bytes of the EEPROM that are due, 3.4 ms each, up to a sixteenth of the time since the previous
+ * call: 62 ms with `delay(1000)` between calls, 127 ms at most. The first call of a start takes
  * 14 ms and sends a HELLO, so that the gateway hears of a sketch whose loop the watchdog resets each
  * time. A publication at QoS 2 takes 16 of those bytes and five calls. So frequent calls bring
  * publications to the gateway sooner, and lose fewer bytes of the line.
@@ -409,8 +409,8 @@ enum ow_refusal {
  * kept there before the gateway gets the acknowledgement of the command. It goes to `logs/NAME` with
  * the command's Correlation Data, as 8 bytes: answer:4 length:4 correlation[3] number:i32.
  *
- * Nothing is sent to a command without Response Topic, with another one than `logs/NAME`, or with
- * more than 3 bytes of Correlation Data.
+ * Nothing is sent to a command without Response Topic, with a Response Topic other than
+ * `logs/NAME`, or with more than 3 bytes of Correlation Data.
  *
  * @param command  as message_received got it
  * @param number   the value or the reason; ignored with OW_ANSWER_DONE

@@ -18,7 +18,7 @@
 /* Whether an answer still has to go into the journal. */
 bool ow_answer_waits(const struct ow_mqtt *client);
 
-/* Puts a waiting answer there. True: one waits, or has just been put. */
+/* Puts a waiting answer into the journal. True: an answer waits, or has just been put. */
 bool ow_answer_keep(struct ow_mqtt *client);
 
 /* The packet of an answer; it refers to its source. */

@@ -1,6 +1,6 @@
 /*
  * The transport of MQTT packets: the reliable link of a serial line, or the turn link of LoRa. A
- * build has one of the two (OW_LORA). This is the interface that both offer to the packet encoders
+ * build has one of the two (OW_LORA). Both offer the interface in this file to the packet encoders
  * and the client; the differences are in ow_mqtt.c.
  */
 #ifndef OW_CARRIER_H

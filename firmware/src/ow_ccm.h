@@ -15,13 +15,13 @@
 
 enum ow_direction { OW_UP, OW_DOWN };
 
-/* Encrypts the content of a frame, in place, and puts the tag behind it. key, direction and counter
+/* Encrypts the content of a frame, in place, and puts the tag after it. key, direction and counter
  * must be unique for each frame.
  * frame: header, content, room for the tag. length: of all three. */
 void ow_ccm_seal(const uint8_t *key, enum ow_direction direction, uint16_t counter, uint8_t *frame,
     uint8_t length);
 
-/* Decrypts it in place. False: the tag is wrong, or there is no room for one; the frame's bytes
+/* Decrypts the content in place. False: the tag is wrong, or the frame is too short; the bytes
  * are then garbage. In constant time for a length. */
 bool ow_ccm_open(const uint8_t *key, enum ow_direction direction, uint16_t counter, uint8_t *frame,
     uint8_t length);

@@ -39,8 +39,8 @@ void ow_flow_begin(struct ow_mqtt *client)
     client->ids.in_flags = client->journal.held ? HELD : 0;
 }
 
-/* Publications refused for good get another chance, except those before `begin`: one of them would
- * end the connection again. */
+/* Publications refused for good get another chance, except those before `begin`: such a publication
+ * would end the connection again. */
 static void begin_round(struct ow_mqtt *client)
 {
     client->ids.cursor = client->before ? client->begin : client->journal.tail;
@@ -195,7 +195,7 @@ void ow_flow_blame(struct ow_mqtt *client, uint8_t reason)
     }
 }
 
-/* The publication ended several connections in a row: later connections begin behind it. */
+/* The publication ended several connections in a row: later connections begin after it. */
 static void pass_by(struct ow_mqtt *client, struct ow_flight *flight)
 {
     flight->step = FREE;
@@ -306,7 +306,7 @@ static void advance_flight(struct ow_mqtt *client, struct ow_flight *flight)
         return;
     }
     switch (flight->step) {
-    /* the session is gone: the answer to a later PUBREL would look as if the publication was taken */
+    /* the session is gone: the answer to a later PUBREL would look like an accepted publication */
     case RETRACT:
         ow_journal_not_released(journal, flight->slot, flight->id);
         flight->step = PUBLISH;
@@ -453,8 +453,8 @@ static void advance_in(struct ow_mqtt *client)
     }
 }
 
-/* False: the gateway has not finished another one. An identifier held from an earlier connection
- * does not count: the gateway has forgotten it, or it would not send another one. */
+/* False: the gateway has not finished another message. An identifier held from an earlier
+ * connection does not count: the gateway has forgotten it, or it would not send another message. */
 static bool take_id(struct ow_ids *ids, uint16_t id, uint8_t flags)
 {
     if (ids->in_flags & (HERE | ANSWER)) {
@@ -477,7 +477,7 @@ uint8_t ow_flow_publish(struct ow_mqtt *client, const struct ow_message *message
 {
     struct ow_ids *ids = &client->ids;
     if (message->qos) {
-        /* one that is sent again on a later connection has DUP [MQTT-3.3.1-1] */
+        /* a message that is sent again on a later connection has DUP [MQTT-3.3.1-1] */
         if (message->qos == 2 && holds(ids, id) && (message->dup || ids->in_flags & HERE)) {
             ids->in_flags |= HERE | PUBREC;
             return OW_SUCCESS;

@@ -137,15 +137,15 @@ struct ow_hal {
  * The functions above are this board's from now on, in this thread. ow_mqtt_begin keeps it with the
  * client; each call of the library for that client, and each function that it calls, has it.
  *
- * @return the board before
+ * @return the previous board
  */
 const struct ow_hal *ow_hal_use(const struct ow_hal *hal);
 
 /** @return the state in RAM that survives a reset, of the board in use */
 struct ow_starts *ow_hal_starts(void);
 
-/** Until the end of the block, the client's board; then the one before, as in a callback of another
- * client. */
+/** Until the end of the block, the client's board; then the previous board, as in a callback of
+ * another client. */
 static inline void ow_board_back(const struct ow_hal **before)
 {
     ow_hal_use(*before);

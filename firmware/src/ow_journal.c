@@ -345,7 +345,7 @@ static inline __attribute__((always_inline)) bool read_record(
     entry->released = is_released(record);
     *done = record[DONE_AT] == (low ^ DONE_MASK);
     /* A new slot whose CRC was written before the power went may fit its erased rest by chance. No
-     * EEPROM lives to see a sequence that begins so. */
+     * EEPROM lasts long enough to hold a sequence that begins so. */
     return (uint16_t)entry->sequence != 0 && record[SEQUENCE_AT] != ERASED;
 }
 
@@ -384,13 +384,13 @@ static OW_ONE_COPY bool fits(uint8_t *record, uint32_t sequence)
 }
 
 /* Starts to write the first damaged slot again, seen from the oldest; the check then begins anew. The
- * slot behind the newest whole one may hold a newer publication, whose sequence must not be used
- * again: it does if it has that sequence, or lacks nothing else. What a power cut left half-written
- * has the sequence of an older publication. An erased slot in front of all publications was never
- * used, and a slot that could not be written leaves no gap.
+ * slot after the newest whole slot may hold a newer publication, whose sequence must not be used
+ * again: it does if its sequence is the next one, or if only its sequence is damaged. A slot that a
+ * power cut left half-written has the sequence of an older publication. An erased slot before all
+ * publications was never used, and a slot that could not be written leaves no gap.
  *
- * To read all slots of a memory on the bus takes a second. There the check goes on with the first
- * damaged slot that it found: nothing has changed in front of it. */
+ * To read all slots of a memory on the bus takes a second. In such a memory the check goes on with
+ * the first damaged slot that it found: nothing before that slot has changed. */
 static void mend_one(struct ow_journal *journal)
 {
     uint8_t *const record = journal->record;
@@ -587,8 +587,8 @@ bool ow_journal_find(struct ow_journal *journal, ow_slot slot, struct ow_entry *
 }
 
 #if OW_SLOT_CHECK
-/* A mark that is not that of the new sequence, and more than one bit away from it. With 60 slots the
- * mark of the publication before always is. */
+/* A mark that differs from the new sequence's mark in more than one bit. With 60 slots the mark of
+ * the slot's previous publication always does. */
 static uint8_t other_mark(uint8_t old, uint8_t mark)
 {
     uint8_t difference = old ^ mark;

@@ -65,10 +65,10 @@ bool ow_journal_idle(const struct ow_journal *journal);
 
 /* False: a job runs, every slot holds a publication that is not done, or `next` has reached
  * 0xFF000000, which a start would take for a slot that was never written. Once the job has ended,
- * `next` has moved on if the publication was taken. */
+ * `next` has moved on if the publication was accepted. */
 bool ow_journal_append(struct ow_journal *journal, const uint8_t *source);
 
-/* Right after ow_journal_append: this one is of that kind. */
+/* Right after ow_journal_append: the appended publication is of that kind. */
 enum ow_kind { OW_KIND_PROGRAM, OW_KIND_ANSWER = 0xF0, OW_KIND_LOST = 0xFF };
 void ow_journal_mark_answer(struct ow_journal *journal);
 

@@ -58,7 +58,7 @@ struct ow_mqtt {
     struct ow_journal journal;
     struct ow_ids ids;
 #if OW_SLOT_CHECK || OW_LOG_SIZE || OW_ANSWERS
-    char logs[5]; /* "logs/": with the name behind it, the topic of log lines and answers */
+    char logs[5]; /* "logs/": with the name after it, the topic of log lines and answers */
 #endif
     char name[OW_NAME_MAX + 1];
     uint8_t state; /* enum ow_state */

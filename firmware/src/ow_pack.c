@@ -87,7 +87,7 @@ static uint8_t put(uint8_t *packet, enum ow_packet_type type, uint16_t id)
     return OW_ANSWER_SIZE;
 }
 
-/* The answer to a packet that is not packed; 0: it has another one, or none. */
+/* The answer to a packet that is not packed; 0: the packet has another answer, or none. */
 static uint8_t answer_plain(const uint8_t *from, uint8_t size, uint8_t *packet)
 {
     const uint8_t *rest = from + header_size(from);

@@ -280,7 +280,7 @@ uint8_t ow_read_ack(
 {
     struct reader reader = {bytes, length, OW_SUCCESS};
     struct ow_connack none;
-    /* the reason codes are behind the properties */
+    /* the reason codes come after the properties */
     bool listed = type == OW_SUBACK || type == OW_UNSUBACK;
     *id = take_positive(&reader);
     *reason = OW_SUCCESS;

@@ -74,7 +74,7 @@ static void put(uint8_t address, uint8_t value)
  * AutomaticIFOn, bit 7 of RegDetectOptimize, is set after a reset, and then the receiver takes strong
  * signals of other channels for its own. It must be cleared at bandwidths up to 250 kHz. The
  * intermediate frequency is set by hand then: 0x40 and 0x00 at 62.5, 125 and 250 kHz; below that,
- * another one, and a channel that is moved. At 500 kHz the bit stays set, and 2.1 wants more. This
+ * other values, and a channel that is moved. At 500 kHz the bit stays set, and 2.1 wants more. This
  * driver has 125 kHz only. */
 static bool set_up(void)
 {

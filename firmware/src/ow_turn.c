@@ -103,8 +103,8 @@ static void put_header(const struct ow_turn *turn, uint8_t *frame, uint8_t kind)
     frame[2] = kind;
 }
 
-/* Each HELLO is another one: a WELCOME that somebody held back, with its old time, fits no later
- * one. What stands in place of the nonce goes into it: the owner's entropy, or the nonce before. */
+/* Each HELLO differs: a WELCOME that an attacker held back, with its old time, fits no later HELLO.
+ * The new nonce is made from the bytes in its place: the owner's entropy, or the previous nonce. */
 static OW_ONE_COPY void renew(struct ow_turn *turn)
 {
     uint8_t *hello = turn->queue;

@@ -61,7 +61,7 @@ struct gateway {
     /* a message for the device, at QoS 2 */
     uint16_t message_id; /* 0: none */
     bool message_received; /* PUBREC has come */
-    const uint8_t *properties; /* of it, behind their length; NULL: none */
+    const uint8_t *properties; /* of it, after their length; NULL: none */
 
     /* what the test wants */
     bool forget_session;   /* at the next CONNECT */
@@ -95,7 +95,7 @@ struct gateway {
     unsigned log_lines;
     unsigned answers; /* at QoS 2 on `logs/NAME`, repetitions included */
     uint8_t answer[8]; /* payload of the last one */
-    uint8_t beside[16]; /* its properties, behind their length */
+    uint8_t beside[16]; /* its properties, after their length */
     uint16_t pubcomps[2]; /* by success and 0x92 */
     char will[16];
     uint8_t disconnect_reason;

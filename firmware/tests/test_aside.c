@@ -123,7 +123,7 @@ static void one_that_ends_connections_is_set_aside_after_some_tries(void)
     }
 }
 
-/* It would end it again: connections begin behind it, and it has one more chance in an hour. */
+/* It would end them again: connections begin after it, and it has one more chance in an hour. */
 static void it_does_not_end_the_connections_that_follow(void)
 {
     world_connect();

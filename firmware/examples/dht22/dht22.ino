@@ -4,7 +4,7 @@
  * the times show the gap. (There is no room for a count; examples/ds18b20 has one.)
  *
  * A measurement that failed is tried again after two seconds. After four failures in a row the
- * sensor has no values. That is reported on `climate/NAME/status` as `temperature.fault` and
+ * sensor has no values. The fault is reported on `climate/NAME/status` as `temperature.fault` and
  * `humidity.fault`: no answer, a short circuit to ground, damaged answers or all zeros, a
  * DHT11 in its place, a value out of range or without a second one near it.
  */

@@ -4,7 +4,7 @@
  * gateway no more are kept, and the next one has the count of `missed` ones (255: or more).
  *
  * A measurement that failed is tried again after two seconds. After four failures in a row the
- * sensor has no value. That is reported on `thermometers/NAME/status` as `temperature.fault`: no
+ * sensor has no value. `thermometers/NAME/status` reports the fault as `temperature.fault`: no
  * answer, a short circuit to ground, damaged answers, another sensor (family code), more than one
  * sensor, no supply, a value out of range or without a second one near it. Not noticed: two sensors
  * with the same ROM code, as some clones have.

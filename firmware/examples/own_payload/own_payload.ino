@@ -6,7 +6,7 @@
  *
  * Three resistors of 10 kilohms tell the contact from its wires: one from A0 to 5 V, one beside the
  * contact, and one in series with both, to ground. A closed door is half of the supply, an open one
- * two thirds; a broken wire is 5 V, and wires that touch are ground. These are reported on
+ * two thirds; a broken wire is 5 V, and wires that touch are ground. Both faults are reported on
  * `doors/NAME/status` as `contact.fault`. Put the two resistors at the contact, not at the board.
  *
  * The journal keeps not the packet but its source: 8 bytes, from which recall_packet makes the same

@@ -289,8 +289,8 @@ static bool read_second(struct interval *one)
     return whole && one->number && one->unit < UNITS;
 }
 
-/* The first record is written first. If it is torn, the second has the interval before; if one bit
- * of it has changed, the second has the interval. If they differ in more, the first is newer: release
+/* The first record is written first. If it is torn, the second has the old interval; if one bit of
+ * it has changed, the second has the interval. If they differ in more, the first is newer: release
  * 0.2.0 has written it, or the power was cut before the second. */
 static uint32_t stored_interval(void)
 {
