@@ -235,7 +235,7 @@ class Registry:
                 )
 
     def abandon(self, work: Work, earlier: Work | None) -> None:
-        """End a job that did not touch the board, and restore the rows from before. earlier: the
+        """End a job that did not touch the board, and restore the previous rows. earlier: the
         interrupted job that was recorded under this name.
         """
         with self._write_transaction():

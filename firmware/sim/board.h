@@ -106,7 +106,7 @@ void board_reset(struct board *board, enum reset_cause cause);
  * oscillator. Without power this does nothing. */
 void board_hang(struct board *board);
 /* Cut the power `count` cycles, TX bytes, writes to the EEPROM or to the memory from now (from the
- * next power-on if it is off). torn: in the middle of the last write. Replaces a cut armed before.
+ * next power-on if it is off). torn: in the middle of the last write. Replaces an earlier cut.
  */
 void board_arm_cut(struct board *board, enum cut kind, uint64_t count, bool torn);
 

@@ -40,7 +40,7 @@ struct ow_journal {
 #if OW_JOURNAL_MEMORY
     bool missing;         /* the memory on the bus does not answer: no publication is accepted */
     uint16_t newest_done; /* low bits of the highest sequence that is done */
-    /* where the check of slots goes on, and the identifier that it awaits there; 0: at the head */
+    /* where the check of slots goes on, and the identifier that it awaits next; 0: at the head */
     ow_slot checked;
     uint16_t awaited;
 #endif

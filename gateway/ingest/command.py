@@ -105,7 +105,7 @@ def build(
     which override the ingest's own. downloaded: whether Delta's jars are named as files if an
     earlier start has downloaded them, which saves a lookup and thirty log lines. archive: what Java
     does with the archive of its classes (`class_archive.py`). An `s3a:` URL among the options adds
-    the packages for tables there. Raises OncewayError if Spark is not installed for this Python, or
+    the packages for tables on S3. Raises OncewayError if Spark is not installed for this Python, or
     a setting is invalid.
     """
     if find_spec("pyspark") is None or not SUBMIT.exists():

@@ -62,7 +62,7 @@ def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
 
 def claim(spool: Spool, landing: Landing) -> None:
     """Make this store the owner of its name at the landing place, in place of any other owner. If
-    the last landed batch is missing there, the place was moved or emptied, and numbers begin at 1
+    the last landed batch is missing in it, the place was moved or emptied, and numbers begin at 1
     again. Keys stay as they are, because both places may feed one table.
     """
     origin = spool.origin()

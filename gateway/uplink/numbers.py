@@ -75,7 +75,7 @@ class Numbers:
         return int(counted["before" if spool_id <= counted["first"] else "after"])
 
     def identities(self) -> list[tuple[int, str]]:
-        """Return (first spool id, epoch in the key of rows without identity from there on),
+        """Return (first spool id, epoch in the key of rows without identity from that id on),
         ascending.
         """
         kept = self.get(IDENTITIES)

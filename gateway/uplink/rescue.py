@@ -209,7 +209,7 @@ class _Work:
 
     def _must_be_the_place(self, origin: Origin) -> None:
         """Raise OncewayError if this is not the gateway's landing place: the batch numbers would
-        not begin at 1 there, and the ingest would wait for the missing batches forever.
+        not begin at 1 in it, and the ingest would wait for the missing batches forever.
         """
         landed, _ = self._spool.last_landed()
         if landed and owner.read(self._landing, origin.gateway) is None:

@@ -482,9 +482,9 @@ class Spool(DamagedRows):
     ) -> None:
         """Begin a new numbering: batches of the old one are forgotten, and their rows are cut again
         from number 1. landed_before: rows with a smaller spool id have landed and leave the spool.
-        new_key: rows without identity get the new epoch in their key from there on, because another
-        generation of this store used their spool ids under the old epoch. meta: set in the same
-        transaction.
+        new_key: rows without identity from that id on get the new epoch in their key, because
+        another generation of this store used their spool ids under the old epoch. meta: set in the
+        same transaction.
         """
         identities = self.identities()
         if new_key:
@@ -501,8 +501,8 @@ class Spool(DamagedRows):
 
 
 def _note_closed(path: Path) -> None:
-    """Note that this program, the last one, has copied the whole log into the database: so the
-    gateway, if it was killed, has lost nothing.
+    """Note that this program, the last to close the database, has copied the whole log into it: so
+    the gateway, if it was killed, has lost nothing.
     """
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         if path.stat().st_size:

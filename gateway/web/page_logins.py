@@ -4,7 +4,7 @@ In: user name, password and address; later tokens. Out: sessions, or reasons of 
 ends when its user is removed or gets another password, after half a day without a request, and
 after a week. Passwords are checked on a thread with a short queue, and an address with wrong
 passwords has to wait, as at the listeners (`gateway/access/logins.py`). An earlier login from an
-address frees a user from the waits of other users there. Only hashes of tokens are stored, also in
+address frees a user from the waits of its other users. Only hashes of tokens are stored, also in
 a file, so that users stay logged in across a restart.
 """
 

@@ -186,8 +186,8 @@ class ClientTable(BaseModel):
 
 
 class BridgeTable(BaseModel):
-    """A bridge of the gateway to a mosquitto. Readings and messages go there. states: number of
-    topics at each end whose retained messages a program there changes, and of those that the
+    """A bridge of the gateway to a mosquitto. Readings and messages go over it. states: number of
+    topics at each end whose retained messages a program at that end changes, and of topics that the
     program sets first and deletes later. changes: number of changes and deletions at each end, at
     most per_s per second.
     """
@@ -208,8 +208,8 @@ class BridgeTable(BaseModel):
 class SubscriberTable(BaseModel):
     """Programs that subscribe. count: number of programs. there: whether they subscribe at the
     other broker of [bridge], not at the gateway. clean: whether each connection begins a new
-    session, for which no message waits. stays_s: seconds until it disconnects; 0: it stays. away_s:
-    seconds of absence.
+    session, for which no message waits. stays_s: seconds until a subscriber disconnects; 0: it
+    stays. away_s: seconds until it connects again.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

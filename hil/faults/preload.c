@@ -58,8 +58,8 @@ struct machine {
     int64_t steps;
     /* the program stops before it makes a file whose path matches `pattern` */
     int64_t hold;
-    /* one of the above, and how many of its kind pass before; `reached` says that the program is
-     * there, and a thread that waits goes on when it is NOWHERE again */
+    /* one of the windows above, and how many of its kind to let pass first; `reached` is the window
+     * at which the program is stopped, and a waiting thread goes on when it is NOWHERE again */
     int64_t window, pass, reached;
     int64_t step; /* which kind of step the last of `steps` was */
     /* steps taken since the rig set it to 0, and how many when the program was stopped */

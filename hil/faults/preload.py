@@ -74,7 +74,7 @@ class Machine:
 
     def arm(self, window: int, let_pass: int = 0) -> None:
         """Stop the process, or one thread of it, at a window (preload.c). `self["reached"]` is that
-        window while the process is stopped there.
+        window while the process is stopped in it.
         """
         self["window"] = self["reached"] = NOWHERE
         self["pass"] = let_pass

@@ -1,6 +1,6 @@
-"""Faults of a site of several gateways: boards and clients that move to another one, and gateways
-that do not hear each other. In: the run. Out: evidence of where they were and whether their MQTT
-session was there, and of the gateways' reports about each other.
+"""Faults of a site of several gateways: boards and clients that move to another gateway, and
+gateways that do not hear each other. In: the run. Out: evidence of where they were, whether the
+gateway had their MQTT session, and of the gateways' reports about each other.
 """
 
 import asyncio

@@ -24,7 +24,7 @@ from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
 from hil.judge.coverage import AT_LINE, AT_SYNC, AT_WRITE
 from hil.observe.counters import LOOK_EVERY, wait_until
 
-QUIET_WITHIN = 60.0  # s until an exchange must have ended without another one open
+QUIET_WITHIN = 60.0  # s until an exchange must have ended with no other open
 MET_WITHIN = 180.0  # s until a step of the gateway must come
 MEASURED = 5  # exchanges, the shortest of which counts: on a slow machine two may overlap
 MANY = 10**9  # steps, never reached

@@ -1,5 +1,5 @@
 """Windows: stretches between two steps of a program, in which it is killed. In: a window's name and
-the machine under the program (preload.c). Out: a program that is stopped there. A kill at a counted
+the machine under the program (preload.c). Out: a program that is stopped in it. A kill at a counted
 commit always hits the same moment, just after it. A kill in a window hits the stretch in which a
 line of code decides whether a promise holds.
 """
@@ -28,7 +28,7 @@ PASSED_WITHIN = 10.0  # s after which none may pass any more
 @dataclass(frozen=True, slots=True)
 class Window:
     """A window. code: its number in preload.c. text: for people, and in the coverage table.
-    seconds: how long the program is stopped there. If only one thread is stopped, the others may do
+    seconds: how long the program is stopped in it. If only one thread is stopped, the others may do
     wrong work in that time: sent bytes arrive, and the other end acts on them.
     """
 
@@ -93,10 +93,10 @@ class WindowKind(Kind):
         child: ProgramUnderTest,
         is_there: Callable[[int], bool] = lambda window: True,
     ) -> str | None:
-        """Let the program run until the fault's window, and stop it there. Returns the window; None
-        if the program did not reach it. Disarm the machine after the fault. is_there: whether the
-        state that a window names is there, see `SystemUnderTest.is_at`. Without it, as at a commit
-        or an answer without a publication, the program goes on to the next such step.
+        """Let the program run until the fault's window, and stop it in the window. Returns the
+        window; None if the program did not reach it. Disarm the machine after the fault. is_there:
+        whether a publication is in the state that the window names (`SystemUnderTest.is_at`). If
+        not, as at a commit without a publication, the program goes on to the next such step.
         """
         window = self.windows[fault.detail["window"]]
         for _ in range(MOST_COMMITS):

@@ -246,8 +246,8 @@ def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
 
 
 def _disordered(hop: str, seen: Seen) -> set[Key]:
-    """Return publications that arrived first at a gateway's store after a later one of the same
-    board, and that the board had not set aside before.
+    """Return publications that arrived first at a gateway's store after a later publication of the
+    same board, unless the board had set them aside.
     """
     arrivals: dict[tuple[str, str, int], list[tuple[int, Key]]] = defaultdict(list)
     for key, way in seen.ways.items():

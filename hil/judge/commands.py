@@ -26,7 +26,7 @@ _MS = HZ // 1000
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Part of a board's life with one interval. samples: board time, and conversions before."""
+    """Part of a board's life with one interval. samples: board time, and earlier conversions."""
 
     interval: int
     samples: list[tuple[int, int]]

@@ -13,7 +13,7 @@ from hil.observe.history import Event, taking
 EMPTY = ("spool", "retained", "will", "aside")
 """Tables that must be empty: only [bridge] has retained messages, and no client has a will."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
-"""Tables that must be empty at a single gateway. In a site, others' data may wait there."""
+"""Tables that must be empty at a single gateway. In a site, others' data may wait in them."""
 ACCOUNTED = {
     "batch_content": ("batch",),
     "flow": ("session",),

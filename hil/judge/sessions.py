@@ -367,9 +367,9 @@ class _Model:
             yield f"got more messages at once than its Receive Maximum of {most}", named
 
     def _was_sent(self, key: Key, message: _Message) -> bool:
-        """Whether the gateway must know that it has sent a message at QoS 1 on a connection before.
-        It may send one and be killed before the commit, and then accept it from its publisher as
-        new.
+        """Whether the gateway must know that it sent a message at QoS 1 on an earlier connection.
+        It may send a message and be killed before the commit, and then accept it from its publisher
+        as new.
         """
         if message.acknowledged is None or message.repeats or self.subscriber.beyond_bridge:
             return False

@@ -1,6 +1,6 @@
 """Checks that both ends of a bridge hold the same retained messages at the end of a run, each the
-newest that a program has put there. In: a history. Out: a sentence for each end that holds other
-messages, and doubts about a run that cannot show it.
+newest that a program has put at it. In: a history. Out: a sentence for each end that holds other
+messages, and doubts about a run that cannot show this.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """The history of a run: every event at every hop, in one JSON Lines file. The schema is in
 hil/HISTORY.md. In: events as they are observed, from any thread, with monotonic nanoseconds. Out: a
 file, and the same events read back. A history with a torn last line was cut off by a crash; it can
-be read up to there, and has no `end` event.
+be read up to that line, and has no `end` event.
 """
 
 import json

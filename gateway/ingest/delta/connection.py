@@ -1,6 +1,6 @@
 """Access by fsspec to the tables and to the files beside them.
 
-In: the place of a table or file, as Spark names it. Out: its file system, and its path there.
+In: the place of a table or file, as Spark names it. Out: its file system, and its path in it.
 fsspec keeps a connection for the life of a process, with the credentials that it was opened with.
 So a request that is refused is made once more on a new connection.
 """

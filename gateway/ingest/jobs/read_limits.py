@@ -17,7 +17,7 @@ except ModuleNotFoundError:
         max_rows: int
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stand-in: Spark 4.1 asks for the latest offset once, and stops there."""
+        """Stand-in: Spark 4.1 asks for the latest offset once, and stops at that offset."""
 
 
 __all__ = ["ReadLimit", "ReadMaxRows", "SupportsTriggerAvailableNow"]

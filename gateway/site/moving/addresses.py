@@ -65,7 +65,7 @@ class Kind(IntEnum):
     """The sender has nothing more for the session with this many moves."""
     HERE = 4
     """Question whether the session with this many moves is at the receiver. The receiver answers
-    ASK if the session is or was there, else GONE.
+    ASK if it has or had the session, else GONE.
     """
     GONE = 5
     TAIL = 6

@@ -101,7 +101,7 @@ class Lookup:
 
     def _refresh(self, search: Search) -> None:
         """Query members again that may have decided without this member since their replies. The
-        client may have connected there in between.
+        client may have connected to them in between.
         """
         if search.quiet_until:
             return

@@ -119,8 +119,8 @@ class OutboundMoves:
     def _exported(
         self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
     ) -> None:
-        """Continue after the commit of a move. first: whether the session was not moved to the
-        member before.
+        """Continue after the commit of a move. first: whether this is the first move of the session
+        to the member.
         """
         if parts is not None and first:
             self._recall_later(wanted.client)

@@ -75,8 +75,8 @@ class Search:
         self.waiters: list[tuple[Waiter, Alive]] = []
         """Callers with their connections; empty for a recall (`recall`)."""
         self.suspects = suspects
-        """Members that had asked for the client before. A member that asks in the meantime is
-        queried again.
+        """Members that had asked for the client before this search. A member that asks in the
+        meantime is queried again.
         """
         self.turn = 0
         """Number of the current round of queries; replies to earlier rounds do not count."""

@@ -128,7 +128,7 @@ class SessionHolder:
 
     def _forget_strangers(self, known: frozenset[str]) -> None:
         """Forget members that are no longer in the site, because they will never confirm anything.
-        A session that has moved to such a member may have been used there, so it is suspect.
+        A session that has moved to such a member may have been used by it, so it is suspect.
         """
         for key in self.moved_out():
             if self._moved_out[key].member not in known:

@@ -44,7 +44,7 @@ class Unheard(dict[str, tuple[Connection, float]]):
 
     def look_at(self, key: str) -> None:
         """Clear the mark of a client that has sent something since its answer. Forget a connection
-        that has closed before: the mark stays.
+        that has closed without sending anything: the mark stays.
         """
         if key not in self:
             return

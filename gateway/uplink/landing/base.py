@@ -27,7 +27,7 @@ class Unreachable(OncewayError):
 
 class NotExclusive(Unreachable):
     """The landing place does not refuse a second file with the same name, and other gateways may
-    write there. A retry may help after the server is repaired.
+    write to it. A retry may help after the server is repaired.
     """
 
 
@@ -63,8 +63,8 @@ _TEXTS = {
 
 class Landing(ABC):
     """A place below one URL. Names are relative, with `/`. Every method raises Unreachable if the
-    place does not work. shared: whether other gateways may write there under this gateway's name,
-    by mistake or after a card was cloned. Set it to False only if no other gateway can.
+    place does not work. shared: whether other gateways may write to it under this gateway's name,
+    by mistake or after a card was cloned. Set `shared` to False only if no other gateway can.
     """
 
     def __init__(self, url: str, shared: bool = True) -> None:
@@ -126,7 +126,7 @@ class Landing(ABC):
 
     @abstractmethod
     def discard(self, name: str) -> None:
-        """Remove the file under a name, if it is there."""
+        """Remove the file under a name, if it exists."""
 
     def move_marker(self, old: str | None, new: str) -> bool:
         """Create an empty file `new`, and remove `old` if given. Return False if the place needs no

@@ -117,7 +117,7 @@ class S3Landing(Landing):
             return True
 
     def _find_way(self, gateway: str) -> Way | None:
-        """Put one object twice. If an earlier proof left it there, the first put already fails."""
+        """Put one object twice. The first put already fails if an earlier proof left the object."""
         for _ in range(2):
             try:
                 self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT, IfNoneMatch="*")
