@@ -28,7 +28,7 @@ def total(root: Path = Path("/")) -> int:
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for file in _limit_files(root):
-        with suppress(OSError, ValueError):  # "max", or not there
+        with suppress(OSError, ValueError):  # "max", or no such file
             limits.append(int(file.read_text()))
     return min(limit for limit in limits if limit > 0)
 

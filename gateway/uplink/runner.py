@@ -36,7 +36,7 @@ OWNER_CHECK_S = 60.0
 # time that another gateway gets between its file and its manifest, before rows are compared
 SETTLE_S = 2.0
 RIVAL_EVERY_US = 86_400 * 1_000_000
-# an idle connection is closed after this time: keeping it alive takes more bytes than a new one
+# s until an idle connection is closed: keeping it alive takes more bytes than a new connection
 IDLE_S = 600.0
 
 Trouble = (Unreachable, sqlite3.OperationalError, OSError)
@@ -225,7 +225,7 @@ class Uplink:
         log.warning("%s. Give each gateway a name of its own", text)
 
     def _renumber(self, landing: Landing, reason: NumberLost) -> None:
-        if self._renumbered:  # pause between epochs if all numbers are taken
+        if self._renumbered:  # pause between epochs if all numbers are in use
             self._renumbered = False
             raise Unreachable(str(reason))
         self._renumbered = True

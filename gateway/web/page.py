@@ -86,7 +86,7 @@ _HEADERS = {
 
 
 class Login(Protocol):
-    """A session of a user."""
+    """A user's login on the page, valid until it ends or expires."""
 
     user: str
     operator: bool

@@ -23,7 +23,7 @@ from hil.faults import AnyKind, Kind
 from hil.faults.base import OF_ONE_GATEWAY
 from hil.faults.line import LineTrace
 
-LEAST_READINGS = 4  # of a board
+LEAST_READINGS = 4  # fewest readings of each board
 RUNS = 6
 COVERING = tuple(combinations(range(1, RUNS), 3))
 """For each option, the runs in which it is set: three of the runs 1 to 5. Any two of these sets

@@ -1,7 +1,7 @@
 """A simulated Arduino Uno (`firmware/sim`) as an object. In: a folder for its serial port, memory
 images and logs, and commands (power, reset, cut, ADC). Out: its answers and its events. The process
-is separate because libsimavr is GPL-3; it ends with this one. EEPROM and flash stay in the folder,
-so a board can be stopped and started again.
+is separate because libsimavr is GPL-3, and ends with its parent. EEPROM and flash stay in the
+folder, so a board can be stopped and started again.
 """
 
 import asyncio

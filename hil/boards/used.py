@@ -23,7 +23,7 @@ from hil.boards.ledger import (
 )
 
 HELD = 4  # publications in the image
-SOURCE = bytes(8)  # of each publication; not read any more
+SOURCE = bytes(8)  # source of each publication; a done publication's is never read
 WORN = 4  # byte of a slot that is wrong: in the source, which changes both bytes of the CRC
 STARTS = 0xFFFE  # number of starts: the second start of a run is number 0
 

@@ -30,7 +30,7 @@ from hil.formats.topics import STATES
 
 WAIT_S = 0.5  # before the next connection, and between two looks
 ANSWER_S = 20.0  # longest wait for an answer of the broker
-QUIET_S = 0.5  # without a message, after which all retained ones have come
+QUIET_S = 0.5  # s without a message, after which all retained messages have come
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

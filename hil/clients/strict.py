@@ -1,9 +1,9 @@
 """`python -m hil.clients.strict`: a program that publishes over MQTT 5 exactly by the standard, on
 a plain socket, with given packet identifiers. SIGTERM ends it.
 
-It knows several brokers. It moves to the next one after GIVES_UP failed tries to connect; with
-`--hops`, as soon as a connection ends or fails. It also moves at SIGUSR1, and at given messages
-between a PUBREC and its PUBREL.
+The program knows several brokers. It moves to the next broker after GIVES_UP failed tries to
+connect; with `--hops`, as soon as a connection ends or fails. It also moves at SIGUSR1, and at
+given messages between a PUBREC and its PUBREL.
 
 In: brokers, number of messages, size, QoS, rate, number in flight (if the broker's Receive Maximum
 permits), and identifiers. Out: JSON Lines on standard output, as `hil.clients.publisher` writes:
@@ -97,7 +97,7 @@ def main(
 
 
 class MovedError(Exception):
-    """The client leaves this broker for the next one."""
+    """Raised when the client leaves this broker for the next broker."""
 
 
 class Publisher:

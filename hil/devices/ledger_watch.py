@@ -140,7 +140,7 @@ class LedgerWatch:
             )
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
-            if not released:  # the gateway has a released one
+            if not released:  # the gateway has a released publication
                 self._tell("left" if swapped else "waiting", sequence)
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:
@@ -259,7 +259,7 @@ class LedgerWatch:
         conversions = self._adc.conversions
         for conversion in conversions[self._paced :]:
             if conversion.cycle >= self._read_to:
-                break  # the EEPROM's log may have a command before it by now
+                break  # the EEPROM's log may get a command that precedes it
             self._paced += 1
             if conversion.cycle <= self._obeyed_at:
                 continue

@@ -114,7 +114,7 @@ class Boards(WiredDevice):
 
 
 class SimulatedDevice(Boards):
-    """The board at the end of its wire."""
+    """A simulated board at the end of its wire, and the boards that replace it."""
 
     counted = True  # whether a fault can strike it at a counted place
 

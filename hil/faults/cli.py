@@ -34,7 +34,7 @@ def list_faults(as_json: JsonOption = False) -> None:
 def _description(kind: type[Kind]) -> dict[str, Any]:
     keys = [_key(kind, name) for name in kind.model_fields if name not in OURS | kind.useless()]
     if kind.part not in HAVE_ON and kind.breaks is Kind.breaks:
-        keys = [key for key in keys if key["key"] != "on"]  # not allowed there
+        keys = [key for key in keys if key["key"] != "on"]  # `on` is not allowed for this part
     return {"does": f"{kind.text}. {' '.join((inspect.getdoc(kind) or '').split())}", "keys": keys}
 
 

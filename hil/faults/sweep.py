@@ -246,7 +246,7 @@ class GatewayKillAtEachStep(Kind):
                 child.resume()
             await wait_until(lambda: machine["steps"] < points, LOOK_EVERY / 10)
             await asyncio.sleep(TOLD_S)
-            _journalled(system)  # a ledger settles the last entry of the look before
+            _journalled(system)  # a ledger settles the last entry of the previous look
             if _journalled(system) > made:
                 return
 

@@ -116,7 +116,7 @@ class Cutter:
 
     def feed(self, data: bytes) -> list[bytes]:
         *pieces, rest = (self._rest + data).split(b"\0")
-        self._rest = rest[: _LONGEST + 2]  # a longer one is broken in any case
+        self._rest = rest[: _LONGEST + 2]  # a longer frame is broken in any case
         bodies = []
         for piece in filter(None, pieces):
             try:

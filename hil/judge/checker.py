@@ -1,9 +1,9 @@
-"""The checker.
+"""The checker: from a history to the verdict.
 
 In: a history. Out: a verdict per publication and one for the run. The truth is the publications in
 the boards' ledgers and the clients' journals (hop `board`). The claim is the table (hop `table`;
-`batch` for a bench that ends at the landing place). The hops between them only show the first one
-at which a publication went wrong.
+`batch` for a bench that ends at the landing place). The hops between them only show where a
+publication went wrong first.
 
 hil/VERDICT.md says when a run *fails*, is *unknown*, or *holds*.
 """

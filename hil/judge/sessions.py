@@ -71,10 +71,10 @@ class _Subscriber:
     events: list[Event] = field(default_factory=list)
     complete: bool = False
     beyond_bridge: bool = False
-    """Whether it is at the other end of a bridge. The bridge may send a message at QoS 1 again. A
-    mosquitto that ends before it reads PUBCOMP sends PUBLISH with DUP again."""
+    """Whether the subscriber is at the other end of a bridge. The bridge may repeat a message at
+    QoS 1. A mosquitto that ends before it reads PUBCOMP sends PUBLISH with DUP again."""
     share: str | None = None
-    """The name of the shared subscription that it takes part in."""
+    """Name of the subscriber's shared subscription, or None."""
 
 
 def wrong(events: Iterable[Event]) -> list[str]:

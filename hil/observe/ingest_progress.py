@@ -38,7 +38,7 @@ class IngestProgress:
     def appends(self) -> int:
         """Return the number of the table's commits that have added rows."""
         for path in (self._table / "_delta_log").glob("*.json"):
-            if not self._versions.get(path.name):  # a power cut may take a commit back
+            if not self._versions.get(path.name):  # a power cut may undo a commit
                 self._versions[path.name] = '"add":' in path.read_text()
         return sum(self._versions.values())
 

@@ -122,7 +122,7 @@ class Child:
         if self.running:
             self.ended_by_us = True
             self._signal(signal.SIGTERM)
-            self.resume()  # a paused one would not get the signal
+            self.resume()  # a paused program would not get the signal
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.process.wait(), STOP_TIMEOUT)
         await self.kill()

@@ -33,7 +33,7 @@ class Line:
         self._ends: deque[tuple[int, int]] = deque()
         """Ends of publications that have not fully crossed: bytes sent up to the end, and the
         number."""
-        self._publication = 0  # the newest one whose end has crossed
+        self._publication = 0  # the newest publication whose end has crossed
         self._offset = 0  # bytes that the weather has let through
         self._stalled_until = 0.0
         self._flight: deque[tuple[float, bytes]] = (

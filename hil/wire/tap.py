@@ -99,7 +99,7 @@ class Tap:
 
     def feed(self, direction: str, data: bytes) -> None:
         for body in self._cutters[direction].feed(data):
-            with suppress(FrameError):  # no end accepts an invalid one
+            with suppress(FrameError):  # no end accepts an invalid frame
                 if kind_of(body) is Kind.HANDSHAKE:
                     if belongs(body, handshake_seal(body)):
                         self._handshake(direction, read_handshake(body))
@@ -137,7 +137,7 @@ class Tap:
         """Handle a WELCOME. A repeated HELLO gets the same WELCOME, and no session begins."""
         hello = self.hello
         if hello and (hello.boot, hello.attempt) != (welcome.boot, welcome.attempt):
-            hello = None  # the answer to an earlier one
+            hello = None  # the answer to an earlier HELLO
         if self._sessions:
             newest = self._sessions[0]
             again = newest.welcome.inputs(None) == welcome.inputs(None)

@@ -98,7 +98,7 @@ def take_back_torn(location: str) -> None:
         settle(location, version)
         return
     if any(newest.parent.glob(f"{newest.stem}.checkpoint*")):
-        return  # whole when the checkpoint was made, and readers start there
+        return  # whole when the checkpoint was made, and readers start with it
     if version == 0:
         raise OncewayError(
             "the commit that made the table was cut off, for example by a power cut",

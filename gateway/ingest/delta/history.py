@@ -41,7 +41,7 @@ ADDING = frozenset({"COPY INTO", "CREATE TABLE AS SELECT", "STREAMING UPDATE", "
 
 
 class HistoryLog(CommitLog):
-    """The log of an existing table."""
+    """The log of an existing table, read by `DESCRIBE HISTORY`."""
 
     def __init__(self, table: Table) -> None:
         self._table = table

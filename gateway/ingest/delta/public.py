@@ -55,7 +55,7 @@ class PublicTable(Table):
 
 
 class PublicWriter:
-    """The compare-and-swap on one table."""
+    """The compare-and-swap on one table, by Delta's public API."""
 
     def __init__(self, spark: SparkSession, table: Table, place: Place, log: HistoryLog) -> None:
         self._spark = spark

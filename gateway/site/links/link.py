@@ -341,7 +341,7 @@ class Link(asyncio.Protocol):
                 self.stop_reason = text = printable(body[:_SHORT].decode(errors="replace"))
                 self.end(f"it says of this gateway: {text}" if text else "it has stopped")
             case State.GUEST, Kind.JOIN:
-                self._frames.most = 0  # one is enough
+                self._frames.most = 0  # accept no further frame
                 self._owner.asked(self, body)
             case State.GREETING, Kind.GREETING:
                 self._greeted(body)

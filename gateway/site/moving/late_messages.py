@@ -97,7 +97,7 @@ def receive_for_share(core: Core, run: PublishRun, number: int, share: str, comm
 
 def _give_to_group(core: Core, run: PublishRun, share: str, commit: int) -> bool:
     """Give messages to a shared subscription. Return False if it has no subscriber at this gateway:
-    the sender may not know that the last one has left.
+    the sender may not know that the last subscriber has left.
     """
     group = core.router.share(share)
     if group is None or all(session.foreign for session in group.members):

@@ -46,7 +46,7 @@ _RECENT_BYTES = 4 << 20
 
 
 class Spool(Protocol):
-    """The spool of this gateway."""
+    """The interface of this gateway's spool, as replication needs it."""
 
     def read(self, after: int, before: int, done: Callable[[Sequence[Row], bool], None]) -> None:
         """Read the first rows between two ids. done: called with the rows, and whether these are

@@ -18,8 +18,8 @@ A member may take ANSWER_S to answer a query, and longer over a slow line: `answ
 measured round trip of beats, up to MOST_ANSWER_S.
 
 A member that has left a query without an answer for that time is *mute* until it answers any query.
-It gets no more leases, and clients wait for it only until its last one is over. It may ask and send
-beats as much as it likes meanwhile.
+A mute member gets no more leases, and clients wait for it only until its last lease is over. It may
+ask and send beats as much as it likes meanwhile.
 
 In: beats, answers, links that begin and end. Out: beats, `lease` and `promise` as times of our
 clock, and the time at which a queried member counts as silent.

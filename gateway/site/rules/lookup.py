@@ -43,7 +43,7 @@ PATIENCE_S = 10.0
 
 FRESH_S = 0.9
 """Seconds for which a reply may count for a newer CONNECT of its client. A member that has replied
-takes longer, ANSWER_S, before it decides without this one (`yields`).
+takes longer, ANSWER_S, before it decides without this member (`yields`).
 """
 TURN_S = 0.1
 """Seconds for which a member leaves the turn to others that have asked for the same client before,

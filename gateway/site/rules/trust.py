@@ -1,6 +1,6 @@
 """The check whether a client's session here is the newest.
 
-The session is the newest while each other member has given this one a lease (`contact.py`), and
+The session is the newest while each other member has given this member a lease (`contact.py`), and
 none has asked for this client since our last decision about it: a member that asks is about to get
 the session.
 

@@ -2,16 +2,16 @@
 
 In: entries of two members for a board. Out: the valid entry, the same at every member (`merged`).
 
-- A board is revoked while `revoked` is at least `lifted`. Revocation sets it equal to `lifted`;
-  admitting the board again sets `lifted` one higher. Members keep the higher of each number. So a
-  revocation
-  overrides actions of members that had not heard of it, and a member that had can end it.
-- For all other fields, the entry with more changes is valid (`version`); with equal numbers the
-  later one
-  by its time (`at`), and in the same second the one with the greater JSON.
+- A board is revoked while `revoked` is at least `lifted`. Revocation sets `revoked` equal to
+  `lifted`; admitting the board again sets `lifted` one higher. Members keep the higher of each
+  number. So a revocation overrides actions of members that had not heard of the revocation. A
+  member that had heard of it can end it.
+- For all other fields, the entry with more changes is valid (`version`). If both have equally many,
+  the entry with the later time (`at`) is valid, and in the same second the entry with the greater
+  JSON.
 - `board` is None once the name is unused because its board was renamed.
-- `at` also names the member of the change, and the changes before it (`stamp`): so two changes that
-  did not know one another are found (`conflict`). Onceway 0.2.0 writes the time alone.
+- `at` also names the member of the change, and the earlier changes (`stamp`): so two changes that
+  were made without knowing of each other are found (`conflict`). Onceway 0.2.0 writes a time alone.
 
 The port of a board is not included: it concerns only the gateway with the board.
 """

@@ -3,8 +3,8 @@
 In: the entry of a topic. Out: bytes (`encode`), and back (`decode`), which raises SiteError for
 anything that is not a sequence of complete entries. Numbers have the high byte first.
 
-Of two entries of a topic, the one with the higher mark is valid, the same at every member: the one
-with the higher version, or, if versions are equal, one that is chosen by its contents.
+Of two entries of a topic, the entry with the higher mark is valid, the same at every member: the
+entry with the higher version; if versions are equal, the contents decide.
 """
 
 from __future__ import annotations

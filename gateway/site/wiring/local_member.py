@@ -303,7 +303,7 @@ class Site:
         """Forget received identifiers of a session that may be outdated: an identifier may stand
         for another message by now, which would be acknowledged and lost. A board's anti-replay
         window is never outdated in this way. If the client has had two sessions, both may have
-        delivered a message, so a new one replaces the remaining one, too. Return True if a new
+        delivered a message, so a new session replaces the remaining one, too. Return True if a new
         session begins.
         """
         place, session = self.holder.places.get(key), self.holder.session(key)

@@ -488,7 +488,7 @@ def is_busy(holder: SessionHolder) -> bool:
 
 def records_of(holder: SessionHolder) -> Moved:
     """Return the records as the store has them with the open changes, for another holder in place
-    of this one, which is not busy.
+    of `holder`, which must not be busy.
     """
     return Moved(
         places=[place.row(key) for key, place in holder.places.items()],

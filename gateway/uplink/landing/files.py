@@ -114,7 +114,7 @@ class FileLanding(Landing, proof.Files):
         try:
             self.put(hidden, data)
         except (TimeoutError, ConnectionError):
-            raise  # to ask for more would only take longer; `tidy` removes what stays
+            raise  # cleaning up would only take longer; `tidy` removes what stays
         except Exception:
             with suppress(Exception):  # on a full disk each try would leave a file
                 self.remove(hidden)

@@ -126,7 +126,7 @@ class S3Landing(Landing):
                     return Way.CONDITION
                 if _status(error) not in _UNKNOWN:
                     raise
-                self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT)  # unless the fault is another one
+                self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT)  # unless the error has another cause
                 return None
         return None
 
