@@ -88,11 +88,11 @@ static void each_packet_has_its_answer(void)
         {{0x32, 5, 0, 1, 'a', 0, 5}, 7, {0x40, 2, 0, 5}, 4},  /* QoS 1: PUBACK */
         {{0x34, 5, 0, 1, 'a', 0, 5}, 7, {0x50, 2, 0, 5}, 4},  /* QoS 2: PUBREC */
         {{0x30, 3, 0, 1, 'a'}, 5, {0}, 0},                    /* QoS 0: none */
-        {{0x34, 4, 0, 9, 'a', 0}, 6, {0}, 0},                 /* its topic ends behind it */
+        {{0x34, 4, 0, 9, 'a', 0}, 6, {0}, 0},                 /* its topic ends after it */
         {{0x62, 2, 0, 5}, 4, {0x70, 2, 0, 5}, 4},             /* PUBREL: PUBCOMP */
         {{0x62, 1, 0}, 3, {0}, 0},                            /* half of a PUBREL */
         {{0x50, 2, 0, 5}, 4, {0}, 0},                         /* PUBREC: the PUBREL is the gateway's */
-        {{0x01, 0x62, 2, 0, 5}, 5, {0x70, 2, 0, 5}, 4},       /* behind the question for the time */
+        {{0x01, 0x62, 2, 0, 5}, 5, {0x70, 2, 0, 5}, 4},       /* after the question for the time */
         {{0x62, 9, 0, 5}, 4, {0}, 0},                         /* not whole */
         {{0}, 0, {0xD0, 0}, 2},                               /* nothing: PINGRESP */
     };

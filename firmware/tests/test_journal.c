@@ -506,7 +506,7 @@ static bool is_cut(uint32_t at, enum tear tear, void (*work)(void))
     return cut;
 }
 
-/* The newest cell stays as it is until another one is whole, also if the next one is worn. */
+/* The newest cell stays as it is until another cell is whole, also if the next cell is worn. */
 static void a_cut_beside_a_worn_boot_cell_loses_no_number(void)
 {
     for (unsigned worn = 0; worn < 4; worn++) {

@@ -62,7 +62,7 @@ enum ow_result world_publish(void); /* the same, as a program does it */
 bool world_quiet(void);   /* everything produced is done */
 bool world_online(void);
 
-/* The gateway has this one as the device made it, whatever became of it. */
+/* The gateway has this publication as the device made it, whatever became of it. */
 void world_produced_as(uint32_t sequence);
 
 /* Every publication that the device made was routed; `times` is how often at most. Returns how many

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A client of somebody else in a bench: mosquitto_pub, a process for each message. The environment
+# A foreign client in a bench: mosquitto_pub, one process for each message. The environment
 # and the lines on standard output are those of hil/README.md, Your own program.
 for sequence in $(seq "$ONCEWAY_MESSAGES"); do
     payload="$ONCEWAY_NAME $sequence"

@@ -43,7 +43,7 @@ class Lines:
                 self._fresh[data["line"]].append(event.t)
 
     def tell(self) -> None:
-        """Note that all events were added."""
+        """Relate publications to packets. Call this once, after all events were added."""
         for event, message in self.publications:
             self._tell(event, message)
 

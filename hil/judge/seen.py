@@ -310,7 +310,7 @@ class Seen:
                 self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
 
     def sort(self) -> None:
-        """Note that all events were added."""
+        """Relate the events to each other. Call this once, after all events were added."""
         self.clocks.sort()
         self.nameless.give(self.ways)
         self.copies = copied.places(self.ways.values()) if self.replicated else set()

@@ -221,8 +221,8 @@ class Feeds:
         return error_text(error)
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
-        """Return the manifests after `start` up to `end`. If a manifest is gone or unreadable by
-        now, that is its flaw, unless the batch was deleted on purpose.
+        """Return the manifests after `start` up to `end`. A manifest that is gone or unreadable by
+        now gets this as its flaw, unless the batch was deleted on purpose.
         """
         self.senders.refresh()
         wanted = [
@@ -480,7 +480,7 @@ class Feeds:
 
     def _behind_hole(self, feed: str, missing: int) -> int | None:
         """Return a batch after the missing one, or None. Numbers after a hole are contiguous again,
-        so distances 1, 2, 4, … find them in time.
+        so looking at distances 1, 2, 4, … finds one.
         """
         return next(
             (
