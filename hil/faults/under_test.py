@@ -30,7 +30,7 @@ class ProgramUnderTest(Protocol):
 
     @property
     def paused(self) -> bool:
-        """Whether the kernel has stopped it."""
+        """Whether the kernel shows the process as stopped (SIGSTOP)."""
         ...
 
     def check(self) -> None:

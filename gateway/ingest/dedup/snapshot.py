@@ -84,7 +84,7 @@ def save(folder: Folder, snapshot: Snapshot) -> None:
 def load(
     folder: Readable, table: str, fits: Callable[[Snapshot], bool] = lambda _: True
 ) -> Snapshot | None:
-    """Return the newest complete snapshot of this table that fits it."""
+    """Return the newest complete snapshot of this table for which `fits` returns true."""
     for name in reversed(_names(folder)):
         try:
             found = decode(folder.read(name) or b"")
