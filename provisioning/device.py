@@ -85,11 +85,11 @@ def write(
     progress: avrdude.Progress,
     contact: Contact = lambda identity: None,
 ) -> Device:
-    """Carry out a plan: read the board's identity, write, read back, enter it in the registry.
+    """Carry out a plan: read the board's identity, write, read back, add the board to the registry.
     Raises OncewayError.
 
-    contact: a further check before the board is entered, unless its firmware is foreign. It raises
-    OncewayError if the board fails.
+    contact: a further check before the registry gets the board, unless its firmware is foreign. The
+    check raises OncewayError if the board fails.
     """
     image = check(target)
     with ExitStack() as ours:

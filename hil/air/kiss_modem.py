@@ -1,5 +1,5 @@
 """A KISS modem as a process: `python -m hil.air.kiss_modem --air SOCKET --port LINK [--name NAME]
-[--at X Y]`. It follows MeshCore's docs/kiss_modem_protocol.md, with its own KISS coding. In: bytes
+[--at X Y]`. Source: MeshCore's docs/kiss_modem_protocol.md, with a KISS coder of its own. In: bytes
 of a pseudo-terminal, to which LINK points; frames on the air. Out: the same in the other direction.
 SIGUSR1 resets the modem: it forgets its settings without a message. After SIGUSR2 it accepts no
 bytes from the host until the next reset.

@@ -40,8 +40,8 @@ class Channel:
         return float(1 << self.factor) / self.bandwidth
 
     def meets(self, other: "Channel") -> bool:
-        """Whether a radio that listens on one channel hears a frame on the other. It finds a signal
-        whose frequency differs by up to a quarter of the bandwidth (SX1276 data sheet, 4.1.5).
+        """Whether a radio that listens on one channel hears a frame on the other. A radio finds
+        signals that are off by up to a quarter of the bandwidth (SX1276 data sheet, 4.1.5).
         """
         return (
             self.bandwidth == other.bandwidth

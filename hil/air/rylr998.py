@@ -1,5 +1,5 @@
 """An RYLR998 as a process: `python -m hil.air.rylr998 --air SOCKET --port LINK [--name NAME] [--at
-X Y]`. It follows Reyax's AT command guide. Its frames on the air begin with eight bytes whose
+X Y]`. Source: Reyax's AT command guide. The modem's frames on the air begin with eight bytes whose
 meaning is the rig's own: the guide only gives their number.
 
 In: bytes of a pseudo-terminal, frames on the air. Out: the same in the other direction. SIGUSR1

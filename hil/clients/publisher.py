@@ -1,5 +1,5 @@
 """`python -m hil.clients.publisher`: a program that publishes over MQTT 5, one message after the
-other, with paho. SIGTERM ends it. It needs paho's hooks: `on_publish` has the reason code, which
+other, with paho. SIGTERM ends it. The program needs paho: `on_publish` has the reason code, which
 aiomqtt discards, and `on_log` reports each PUBLISH that paho sends again.
 
 In: broker, number of messages, size, QoS and rate. Out: JSON Lines on standard output:

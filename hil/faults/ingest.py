@@ -30,7 +30,7 @@ STEPS = {
 Spark's checkpoint). The patterns leave out temporary files and checksums, which also appear after a
 step."""
 JOB = "stream.py"
-"""Script of the job. It gets the signals, because launchers handle them differently."""
+"""Script of the job. The script gets the signals, because launchers handle them differently."""
 SECOND = "second ingest"
 
 

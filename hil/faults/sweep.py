@@ -2,7 +2,7 @@
 no exchange is open, so that the Nth cut falls N steps into the next exchange.
 
 In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, distributed
-over the boards. They are faults of the boards, even if the gateway is killed: a board samples until
+over the boards. Such faults are the boards', even if the gateway is killed: a board samples until
 all its faults have happened. The last fault counts only if there was no point beyond it, so a run
 with the verdict *holds* was cut at every point.
 """

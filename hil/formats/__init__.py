@@ -1,6 +1,6 @@
 """The rig's own readers and writers of the formats on lines, sockets and air: frames of the
 reliable link (`frames.py`) and of the turn link (`turns.py`), packets of MQTT 5 (`packets.py`).
-They are written from the formats (gateway/links/FORMAT.md, gateway/links/lora/FORMAT.md, MQTT 5.0),
-and share no code with the programs under test. With shared code, a mistake in both writing and
-reading would cancel out. `make lint` checks this.
+The modules follow the formats (gateway/links/FORMAT.md, gateway/links/lora/FORMAT.md, MQTT 5.0),
+and share no code with the programs under test (`make lint` checks this). With shared code, a
+mistake in both writing and reading would cancel out.
 """

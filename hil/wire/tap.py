@@ -176,9 +176,9 @@ class Tap:
         self._sessions[0].ways[direction].strange += 1
 
     def _acknowledged(self, direction: str, session: _Session, following: int) -> None:
-        """Check an acknowledgement. following: the next frame that this end expects. It may be
-        behind the arrived frames by the frames in flight, which are less than half of the numbers;
-        it cannot be ahead.
+        """Check an acknowledgement. following: the next frame that this end expects. The number may
+        lag behind the arrived frames by the frames in flight, which are less than half of the
+        numbers; it cannot be ahead.
         """
         way = session.ways[BACK[direction]]
         beyond = (following - way.arrived) % MODULO

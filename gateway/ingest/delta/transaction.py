@@ -4,9 +4,9 @@ that the writer knows.
 In: rows or files that hold them, and the version that they are based on. Out: the version that
 holds them, or Conflict.
 
-This is the only file that uses Delta's own transaction object instead of a DataFrame writer, for
-two reasons. It can declare "the whole table was read", so that Delta's conflict check refuses the
-commit if another commit has added or removed a row in the meantime. And a writer's txnAppId and
+Only this module uses Delta's own transaction object instead of a DataFrame writer, for two reasons.
+The object can declare "the whole table was read", so that Delta's conflict check refuses the commit
+if another commit has added or removed a row in the meantime. And a writer's txnAppId and
 txnVersion, the closest alternative, make Delta compute the table's whole state before each append:
 3 to 5 times the time of the append.
 """

@@ -5,7 +5,7 @@ In: counts of each micro-batch, and Spark's own measures of it. Out: one JSON fi
 folder `_onceway`: `{"table": id, "saved": UTC, "feeds": {"GATEWAY/EPOCH": {"number", "taken",
 "new", "at"}}, "spark": {…}}`.
 
-It is written after the commits, so a crash in between loses one micro-batch from the counts; the
+The file is written after the commits, so a crash in between loses one micro-batch of counts; the
 table itself has the rows.
 """
 

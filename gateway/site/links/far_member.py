@@ -12,7 +12,7 @@ from gateway.site.links.seldom import QUIET_S
 from gateway.system.logs import printable
 
 _UNLISTED_S = 90.0
-"""Seconds after the last attempt of an unlisted gateway. It knocks once a minute, or more often."""
+"""Seconds for which an unlisted gateway is shown after its last attempt, one a minute or more."""
 
 
 @dataclass(slots=True)

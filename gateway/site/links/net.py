@@ -137,7 +137,7 @@ class Net:
         self._listener.close()
 
     def send(self, member: str, frame: bytes) -> None:
-        """Send a frame. It is dropped if there is no link: the caller must expect silence."""
+        """Send a frame, or drop the frame without a link: the caller must expect silence."""
         if len(frame) > FRAME_BYTES:
             raise ValueError(f"a frame of {len(frame)} bytes")
         link = self._far[member].link

@@ -65,8 +65,8 @@ class PeerGateway(Role):
         return self.mark is not None and self.number(identifier) <= self.mark.highest
 
     def repeated(self, identifiers: tuple[int, ...]) -> int:
-        """Return how many of these identifiers are duplicates. They are in order, so duplicates
-        come first.
+        """Return how many of these identifiers are duplicates. The identifiers are in order, so
+        duplicates come first.
         """
         count = 0
         while count < len(identifiers) and self.is_accepted(identifiers[count]):

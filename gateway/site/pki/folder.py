@@ -1,7 +1,7 @@
 """The files of a member about its site, readable only by the gateway's account.
 
 In: the site's folder. Out: small files that are complete or absent, and on disk when a call
-returns. They belong to the owner of the folder, so the service can read files that root has
+returns. The files belong to the owner of the folder, so the service can read files that root has
 created.
 """
 
