@@ -1,8 +1,8 @@
 """Shares the registry of a gateway in a site: python -m provisioning.share_pipe REGISTRY MEMBER
 
 In: the name of this gateway, and entries of other members on standard input, one per line. Out: the
-registry with these entries, and on standard output all entries and then the conflicts. The module
-is no command of `onceway`, since entries hold keys.
+registry with these entries, and on standard output all entries and then the conflicts. The program
+is not a command of `onceway`, since entries hold keys.
 """
 
 import sys

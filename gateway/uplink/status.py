@@ -33,7 +33,7 @@ class Status:
     this machine's clock is not synchronised yet; the uplink waits up to two minutes for it.
     landed_at: time of the newest landed batch, µs UTC. sent: totals of landed batches and messages,
     and of failed attempts. outage: None, or since (µs UTC) and error. way: how the landing place
-    refuses a name in use (`Way`), as last proven. rival: another gateway of this name: when it was
+    refuses a name in use (`Way`), as last proven. rival: a gateway with the same name: when it was
     seen (µs UTC), and a text. bytes_per_day: bytes that entered the spool in the last day.
     max_bytes: size limit of the spool, None if unknown. room_bytes: remaining bytes until the limit
     is reached or the disk is full. lasts_s: seconds until then at the present rate; None for never.

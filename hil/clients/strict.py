@@ -97,7 +97,7 @@ def main(
 
 
 class MovedError(Exception):
-    """Raised when the client leaves this broker for the next broker."""
+    """The client leaves this broker for the next broker: ends the connection's loop."""
 
 
 class Publisher:

@@ -43,7 +43,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
 def _repeated(events: Sequence[Event]) -> Iterable[str]:
     """Yield acts of the gateway without a cause. A board that starts again does not know which of
     its readings were under way, and repeats them all: so repetitions before the board's second
-    start are no findings.
+    start do not count.
     """
     found: Counter[str] = Counter()
     connections: Counter[str] = Counter()

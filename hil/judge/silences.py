@@ -3,9 +3,9 @@ were suspect.
 
 In: a history. Out: whether a session may have begun without the messages in flight.
 
-A gateway to which a client connects asks the others. If one of them is silent, the asking gateway
-begins a new session, or drops the packet identifiers of its own session, so that new messages do
-not count as known (gateway/site/README.md). The client's next gateway may do so, because the client
+A gateway to which a client connects asks the others. If a gateway is silent, the asking gateway
+begins a new session, or drops the packet identifiers of its own session: new messages must not
+count as known (gateway/site/README.md). The client's next gateway may do the same: the client
 then has two sessions. A board that lost its power before the answer to its HELLO does not even know
 of the first session. A session without identifiers continues, so messages on their way to another
 gateway arrive twice. With one gateway, no session is suspect.

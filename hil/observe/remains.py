@@ -18,9 +18,9 @@ OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
 
 
 def note_remains(history: History, program: str, folder: Folder, largest: int) -> None:
-    """Record the remains of a gateway. program: the gateway's name in the history. largest: most
-    bytes that were in its spool at once. If the store cannot be read, record nothing: the spool was
-    not read to its end then, either.
+    """Record the remains of a gateway. program: the gateway's name in the history. largest: number
+    of bytes that were in its spool at once. If the store cannot be read, record nothing: the spool
+    was not read to its end then, either.
     """
     with suppress(sqlite3.DatabaseError):
         files = {

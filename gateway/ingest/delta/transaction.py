@@ -206,7 +206,7 @@ class DeltaWriter:
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
         """Return the table's version, and the progress stored under this application id up to that
-        version; None if there is no progress, or if the table was replaced since.
+        version; None if there is no progress, or if the table was replaced later.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version: int = transaction.readVersion()
