@@ -39,7 +39,7 @@ class Switch:
             )
 
     def turn(self, on: bool) -> None:
-        """Switch the power, and return when the power is switched. Threads take turns."""
+        """Switch the power, and wait until it is switched. Threads take turns."""
         try:
             with self._turning:
                 (self._power.on if on else self._power.off)()
