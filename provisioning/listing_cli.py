@@ -207,9 +207,9 @@ def _admission_note(row: dict[str, Any], strangers: dict[str, dict[str, str]]) -
     if asking.get("key") != "unknown":
         return ""
     return (
-        ". It has a key that this registry does not know, so it stays out until it has another"
-        f" one: `onceway device rekey {row['name']} --board KIND --port {asking['port']}` gives it"
-        " one by cable, and its readings stay"
+        ". It has a key that this registry does not know, so it cannot connect until it has a"
+        f" new one: `onceway device rekey {row['name']} --board KIND --port {asking['port']}` gives"
+        " it a key by cable, and its readings stay"
     )
 
 

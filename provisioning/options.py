@@ -34,7 +34,7 @@ Port = Annotated[
         "--port",
         "-p",
         help="Serial port of the board, e.g. /dev/ttyACM0.",
-        show_default="the only such board's",
+        show_default="the only port with a board of this kind",
     ),
 ]
 Hex = Annotated[

@@ -147,7 +147,7 @@ def _name_taken(registry: Registry, known: Device) -> OncewayError:
         )
     else:
         hint = (
-            f"Choose another one; `onceway device flash {known.name}` writes to that device,"
+            f"Choose another name; `onceway device flash {known.name}` writes to that device,"
             " `replace` gives its name to a new board"
         )
     return OncewayError(

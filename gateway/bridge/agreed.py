@@ -170,8 +170,8 @@ class AgreedFile:
     def _give_up(self, failure: str, error: Exception) -> None:
         """Log an error, and remove the file, because its agreements would be outdated later."""
         log.warning(
-            "bridge %s: the agreed retained messages %s (%s: %s). Deletions during an outage do not"
-            " cross until both brokers have been compared again",
+            "bridge %s: the agreed retained messages %s (%s: %s). The bridge does not forward"
+            " deletions that happen during an outage, until it has compared both brokers again",
             self._name,
             failure,
             self._path,

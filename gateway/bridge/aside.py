@@ -129,13 +129,13 @@ class BridgeAside:
             )
             if session.ended or is_full(broker, session, run, 1):
                 raise OncewayError(
-                    f"the queue has no room for more messages; {done} were put back",
+                    f"the queue has no room for more messages; messages put back: {done}",
                     f"bridge {name}",
                     "Try the others when fewer wait: onceway gateway status",
                 )
             if not qos and session.connection is None:
                 raise OncewayError(
-                    f"a message at QoS 0 does not wait for a connection; {done} were put back",
+                    f"a message at QoS 0 does not wait for a connection; messages put back: {done}",
                     f"bridge {name}",
                     "Try again when the bridge is connected: onceway gateway status",
                 )

@@ -532,9 +532,9 @@ class Convergence:
         proves = written and _number(survey.found.get(topic)) == number
         if self.proves and not proves:
             log.warning(
-                "bridge %s: the other broker does not keep the message %s, so deletions of"
-                " retained messages during an outage do not cross. Let the bridge's user write"
-                " and read that topic there",
+                "bridge %s: the other broker does not keep the message %s, so the bridge"
+                " does not forward deletions of retained messages that happen during an outage. On"
+                " the other broker, let the bridge's user read and write this topic",
                 self._section.name,
                 topic,
             )

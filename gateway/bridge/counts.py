@@ -70,8 +70,8 @@ class Counts:
         if other not in self._loops and len(self._loops) < _MOST_LOOPS:
             self._loops.add(other)
             log.warning(
-                "bridge %s: a message that had crossed this bridge came back through %s, topic"
-                " %s. No message that comes back crosses this bridge again. Give the bridges topics"
+                "bridge %s: a message that this bridge had forwarded came back through %s, topic"
+                " %s. The bridge does not forward such a message again. Give the bridges topics"
                 " that do not overlap: up, down and prefix of [[bridge]]",
                 self.bridge,
                 other,
@@ -90,8 +90,8 @@ class Counts:
         self._crossed[key] += 1
         if self._crossed[key] == _TIMES and self._throttle.allows(f"bridge {self._name} repeats"):
             log.warning(
-                "bridge %s: the same message has crossed %d times in %.0f s, topic %s. If no client"
-                " sends the message that often, another bridge returns it and drops user"
+                "bridge %s: the same message was forwarded %d times in %.0f s, topic %s. If no"
+                " client sends the message that often, another bridge returns it and drops user"
                 " properties: let that bridge use MQTT 5 (mosquitto: bridge_protocol_version"
                 " mqttv50), or give the bridges topics that do not overlap",
                 self.bridge,

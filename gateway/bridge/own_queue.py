@@ -102,7 +102,8 @@ class OwnQueue:
                 session.send_flow.pubcomp(released)
             self._give_up(released)
             self.start_over(
-                "a new session begins there, without the message that closed the last connection"
+                "a new session begins at the other broker, without the message that closed the last"
+                " connection"
             )
 
         self._soon("giving a message up", give_up)
@@ -214,7 +215,7 @@ class OwnQueue:
                 self._released.add(packet.packet_id)
 
         if packet.qos:
-            self._soon("removing a message that does not cross", forget)
+            self._soon("removing a message that the bridge does not forward", forget)
 
     def is_for_now(self, packet: Publish) -> bool:
         """Whether our broker's refusal of a message is temporary."""

@@ -301,10 +301,10 @@ def _name(connection: Connection, alias: int, topic: Topic) -> None:
     connection.aliases[alias] = topic
     connection.alias_bytes += len(topic.wire)
     if connection.alias_bytes > _ALIAS_BYTES:
-        text = f"PUBLISH: the names behind topic aliases take more than {_ALIAS_BYTES} bytes"
+        text = f"PUBLISH: the names of topic aliases take more than {_ALIAS_BYTES} bytes"
         raise ProtocolError(text, ReasonCode.QUOTA_EXCEEDED)
     if not connection.remember(topic.wire):
-        text = "PUBLISH: the names behind the topic aliases of all clients take too much memory"
+        text = "PUBLISH: the names of the topic aliases of all clients take too much memory"
         raise ProtocolError(f"{text} (limits.memory_bytes)", ReasonCode.QUOTA_EXCEEDED)
 
 

@@ -150,8 +150,8 @@ def advice(config: Config) -> list[str]:
     ]
     if config.uplink is None and "spool" in config.model_fields_set:
         found.append(
-            "spool: there is no [uplink] to empty it, so nothing is kept there. If this is not"
-            ' intended, add [uplink] with landing = "URL"'
+            "spool: there is no [uplink] to empty the spool, so the spool is not used. If this is"
+            ' not intended, add [uplink] with landing = "URL"'
         )
     if config.uplink is None and config.site is not None and config.site.copies > 1:
         found.append(

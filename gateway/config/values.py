@@ -44,7 +44,7 @@ def _check_prefix(value: str) -> str:
     if problem := topic_name_problem(value):
         raise ValueError(f"a topic that {problem}")
     if value.startswith("$") or value.endswith("/"):
-        raise ValueError("must be the first levels of a topic, without $ before and / behind them")
+        raise ValueError("must be the first levels of a topic, without $ before and / after them")
     return value
 
 
@@ -157,7 +157,9 @@ def _check_network(value: str) -> str:
 
 def _check_plain(value: str) -> str:
     if value.startswith("$"):
-        raise ValueError("topics that begin with $ belong to one broker, and do not cross a bridge")
+        raise ValueError(
+            "topics that begin with $ belong to one broker: a bridge does not forward them"
+        )
     return value
 
 

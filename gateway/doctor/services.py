@@ -111,7 +111,7 @@ def _landing(config: Config, state: Status) -> Iterator[Finding]:
     if settings is None:
         return
     part = f"landing place {without_password(settings.landing)}"
-    outage = state.outage and f"the uplink cannot land a batch there: {state.outage['error']}"
+    outage = state.outage and f"the uplink cannot land a batch: {state.outage['error']}"
     try:
         way = try_place(settings, state.gateway, state.landed)
     except OncewayError as error:

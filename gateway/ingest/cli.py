@@ -50,7 +50,7 @@ Checkpoint = Annotated[
     ),
 ]
 AvailableNow = Annotated[
-    bool, typer.Option("--available-now", help="Process the batches that are there, and stop.")
+    bool, typer.Option("--available-now", help="Process the batches that have landed, and stop.")
 ]
 Every = Annotated[
     str,

@@ -181,7 +181,7 @@ def _options(subscription: Subscription, version: int) -> bytes:
 
 
 def _subscribe(packet: Subscribe, version: int) -> bytes:
-    _require(bool(packet.subscriptions), "SUBSCRIBE without a topic filter does not exist")
+    _require(bool(packet.subscriptions), "SUBSCRIBE needs a topic filter")
     parts = [
         encode_string(item.topic_filter) + _options(item, version) for item in packet.subscriptions
     ]
@@ -200,7 +200,7 @@ def _suback(packet: Suback, version: int) -> bytes:
 
 
 def _unsubscribe(packet: Unsubscribe, version: int) -> bytes:
-    _require(bool(packet.topic_filters), "UNSUBSCRIBE without a topic filter does not exist")
+    _require(bool(packet.topic_filters), "UNSUBSCRIBE needs a topic filter")
     parts = map(encode_string, packet.topic_filters)
     return _frame(0xA2, _id(packet.packet_id), _properties(packet.properties, version), *parts)
 

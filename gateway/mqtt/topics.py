@@ -53,7 +53,7 @@ def shared_filter_problem(topic_filter: str) -> str | None:
         return "has no share name"
     if "+" in share or "#" in share:
         return "has a wildcard in its share name"
-    return topic_filter_problem(inner) if slash else "has no topic filter behind its share name"
+    return topic_filter_problem(inner) if slash else "has no topic filter after its share name"
 
 
 def split_shared(topic_filter: str) -> tuple[str | None, str]:

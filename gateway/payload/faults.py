@@ -15,7 +15,7 @@ WORDS = (
     "has no value: it is outside of what the sensor can measure. Check the sensor and its wires",
     "has no value: no two values in a row are near each other. Check for a loose wire",
     "has no value: another kind of sensor answers. Fit the one that the sketch is for",
-    "has no value: more than one sensor answers on the bus. Leave one there",
+    "has no value: more than one sensor answers on the bus. Connect only one",
     "has no value: the sensor does not measure. Check its supply",
 )
 """Texts by number, as in `firmware/src/ow_sensor.h`."""

@@ -288,7 +288,7 @@ def _copies(found: dict[str, Any]) -> list[str]:
     lines = []
     if "copies_at" in found:
         where = found["copies_at"] or "no member"
-        lines.append(f"copies of this spool: at {where}, rows behind: {found['copies_behind']:,}")
+        lines.append(f"copies of this spool: at {where}, not copied: {found['copies_behind']:,}")
     if found["copies_kept_bytes"] or found["copies_landed"]:
         lines.append(
             f"kept here for others: {found['copies_kept_bytes']:,} bytes; readings of silent"

@@ -148,7 +148,7 @@ def _differences(database: sqlite3.Connection) -> dict[str, str]:
     }
     for (data,) in database.execute(_CROSSED):
         key = str(_decoded(data))
-        found[key] = f"row {key!r} of meta: its key is another one in the index"
+        found[key] = f"row {key!r} of meta: the index has another key for this row"
     return found
 
 

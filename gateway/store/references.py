@@ -159,7 +159,7 @@ def _cells(database: sqlite3.Connection) -> Iterator[Missing]:
             client, user = known[item.row[0]]
             yield _ended(item.row[0], client, user, str(item))
     for session, client in database.execute(_CROSSED):
-        text = f"row {session} of session: its client is another one in the index"
+        text = f"row {session} of session: the index has another client for this row"
         yield _ended(session, client, known[session][1], text)
 
 

@@ -29,7 +29,7 @@ def orphaned(path: Path) -> str | None:
     """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):
-        return "the log is there, but the database is empty or gone"
+        return "the write-ahead log exists, but the database is empty or gone"
     return None
 
 

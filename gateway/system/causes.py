@@ -34,9 +34,9 @@ LINK = Cause("the path is a symbolic link", "Remove the link, or name another fi
 BUSY = Cause(
     "another program has locked the database", "End the program that has the database open"
 )
-CANNOT_OPEN = Cause("the file cannot be opened", "See whether the file and its folder are there")
+CANNOT_OPEN = Cause("the file cannot be opened", "See whether the file and its folder exist")
 GONE = Cause(
-    "the file or its folder is not there",
+    "the file or its folder does not exist",
     "See whether the folder is the right one, and its disk is mounted",
 )
 FORBIDDEN = Cause("this account may not write there", "Give the folder to the service's account")

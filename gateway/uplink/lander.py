@@ -59,7 +59,11 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
     if found == data:
         return
     if found is None:
-        raise Unreachable(f"{name} was refused as taken, and there is no such file", landing.url)
+        raise Unreachable(
+            f"the landing place refused {name} because the name exists, but it has no file of that"
+            " name",
+            landing.url,
+        )
     raise NumberTaken(
         f"other bytes are at {name} already: another gateway has this name, or ran with a copy of"
         " this store",

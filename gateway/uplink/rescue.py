@@ -103,7 +103,7 @@ def _must_know(landing: Landing, gateway: str) -> None:
     """
     if owner.read(landing, gateway) is None and not landing.epochs(gateway):
         raise OncewayError(
-            f"nothing of the gateway {gateway} is at this landing place",
+            f"this landing place has nothing of the gateway {gateway}",
             landing.url,
             "Is the address right? If this place is to be new, add --new-place",
         )

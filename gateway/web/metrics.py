@@ -57,7 +57,7 @@ _LINK_COUNTERS = {
     "frames_sent": "Frames put on the wire, repetitions included",
     "retransmissions": "Frames sent again",
     "duplicates": "DATA frames that were not the expected one",
-    "crc_errors": "Frames with a wrong CRC: damaged on the line, or from a session before",
+    "crc_errors": "Frames with a wrong CRC: damaged on the line, or sent in an earlier session",
     "malformed_frames": "Frames that cannot be read",
     "sessions": "Sessions begun",
     "reboots": "Sessions begun by a device that had been rebooted",
@@ -99,7 +99,7 @@ _BRIDGE_COUNTERS = {
     "aside_lost": "Messages lost because too many were kept aside",
     "unconfirmed": "Messages given up at their PUBREL, which may have reached the other broker",
     "not_taken": "Messages from the other broker that this gateway can never accept",
-    "looped": "Messages that came back in a loop of bridges and did not cross again",
+    "looped": "Messages that came back in a loop of bridges and were not forwarded again",
 }
 _SITE_COUNTERS = {
     "asked": "Session lookup queries, one for each member that was asked",
@@ -416,7 +416,7 @@ def _site(source: Source) -> Iterator[Metric]:
     )
     yield _counters(
         "site_silent",
-        "Answers to clients that were given without a member, because it was silent",
+        "Session lookups that were decided while this member was silent",
         "member",
         {row["name"]: row["silent"] for row in others},
     )
@@ -427,7 +427,7 @@ def _site(source: Source) -> Iterator[Metric]:
     copies = rows[0]["copies"]
     yield _counter(
         "site_copies_landed",
-        "Messages of silent members that were brought into this spool",
+        "Messages of silent members that were copied into this spool",
         copies["copies_landed"],
     )
     for figure, text in _COPIES_GAUGES.items():

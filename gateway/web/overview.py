@@ -27,7 +27,7 @@ _PAYLOAD = 60
 _TODO = {
     "store": "Look at the disk: sudo onceway doctor",
     "spool": "Get the uplink to land the waiting batches: sudo onceway uplink status",
-    "listeners": "Look at the network, or correct `bind` and reload: ip address",
+    "listeners": "Correct `bind` and reload, or see this machine's addresses: ip address",
     "clients": "Give each client an identifier of its own; see sudo onceway session list",
     "publishers": "Make room as the problems above say, or see: sudo onceway session list",
     "serial": "Plug the board in, or stop the program that uses its port: onceway board ports",

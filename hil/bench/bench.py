@@ -352,8 +352,8 @@ class Bench(BaseModel):
         if blind := [kind.kind for kind in ours if not kind.on_real]:
             raise ValueError(
                 f"{blind[0]} is only for simulated boards with the project's sensor firmware; a"
-                " [[board]] takes board-reset and board-switched-off, a real one the latter only"
-                " with a power switch"
+                " [[board]] can have board-reset and, if simulated or with a power switch,"
+                " board-switched-off"
             )
         without = [name for name, table in self.real.items() if table.power is None]
         if without and any(kind.kind == "board-switched-off" for kind in self.fault):

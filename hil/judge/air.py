@@ -22,7 +22,7 @@ BUDGET, AN_ANSWER = 360.0, 0.2
 
 def wrong(events: Sequence[Event]) -> list[str]:
     broken = [
-        f"the law of the air was broken: {event.data['why']}"
+        f"a transmission broke the radio law: {event.data['why']}"
         for event in events
         if (event.hop, event.event) == ("air", "breach")
     ]

@@ -248,11 +248,11 @@ class Clocks:
     ) -> str | None:
         met = line.met(life)
         if met is not None and met <= sampled - JOURNALLED_NS:
-            return "it has no time, although the board had met the gateway before it sampled"
+            return "it has no time, although the board had a session before the sample"
         # a payload without a time may be on its way when the gateway learns the time
         late = self.unknown and not any(life[0] <= t < arrived - SETTLES_NS for t in line.welcomes)
         if arrived < life[1] and not late:
-            return "it has no time, and came from the life of the board in which it was sampled"
+            return "it has no time, although it arrived before the board's next start"
         return None
 
     def received(self, us: int | None, sampled: int, seen: int) -> str | None:

@@ -60,7 +60,7 @@ def disobeyed(seen: Seen) -> list[str]:
                 f"{device} was given the intervals {_numbers(sent)}, but obeyed {_numbers(obeyed)}"
             )
         found = (why for stretch in _stretches(device, seen) if (why := stretch.wrong()))
-        found_faults += [f"{device} noted a command, but {why}" for why in found]
+        found_faults += [f"{device} recorded a command, but {why}" for why in found]
     return found_faults
 
 

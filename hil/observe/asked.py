@@ -99,7 +99,7 @@ def _missing(folder: Path, paths: list[str]) -> Iterator[str]:
     """Yield missing data files of the table."""
     for path in paths:
         if not (folder / unquote(path)).exists():
-            yield f"{folder.name} names a file that is not there: {path}"
+            yield f"{folder.name} names a file that does not exist: {path}"
 
 
 def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:

@@ -103,8 +103,8 @@ def _other_counts(result: Result) -> str:
     phrases = {
         f"{undelivered} at QoS 0 not delivered": undelivered,
         f"{left_behind} left behind in a board that was swapped": left_behind,
-        f"{died} gone with the card of a dead gateway": died,
-        f"{_twice(result)} arrived more than once, as is allowed for them": _twice(result),
+        f"{died} lost with the card of a dead gateway": died,
+        f"{_twice(result)} arrived more than once, which the claim allows": _twice(result),
     }
     return "".join(f"; {one}" for one, count in phrases.items() if count)
 

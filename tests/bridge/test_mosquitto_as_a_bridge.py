@@ -78,5 +78,5 @@ async def test_loop_with_mosquitto_s_bridge_is_reported(tmp_path: Path, version:
             await arrives(port, loop_state=b"1")
             await publish(client, "loop/x", b"1", 2, 7)
             stopped = "came back through a bridge that leaves no mark"
-            told = "the same message has crossed 200 times"
+            told = "the same message was forwarded 200 times"
             await here.logged(stopped if version == "mqttv50" else told)

@@ -380,11 +380,9 @@ def test_the_landing_place_is_tried_while_an_outage_is_noted(
     found = json.loads(doctor(configured, "--json").stdout)
     (said,) = (item for item in found if item["part"].startswith("landing place"))
     assert said["state"] == "wrong"
-    before, outage, _ = said["what"].partition(
-        "the uplink cannot land a batch there: no route to host"
-    )
+    before, outage, _ = said["what"].partition("the uplink cannot land a batch: no route to host")
     assert outage
-    tried = "it answers now, and a hard link to a taken name is refused"
+    tried = "it answers now, and a hard link to an existing name is refused"
     assert (tried in before) is reachable
     assert ("cannot " in before) is not reachable
 

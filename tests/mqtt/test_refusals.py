@@ -302,7 +302,7 @@ def test_malformed_answers(version: Version, sender: Side, text: str, words: str
         shows("311:MQTT-3.8.3-4")(V4, "82 00 07 00 01 'a' 03", "QoS of 'a' is 3"),
         shows("MQTT-4.8.2-1")(V5, "82 00 07 00 00 09 '$share//a' 00", "has no share name"),
         shows("MQTT-4.8.2-2")(
-            V5, "82 00 07 00 00 08 '$share/g' 00", "no topic filter behind its share name"
+            V5, "82 00 07 00 00 08 '$share/g' 00", "no topic filter after its share name"
         ),
         shows("MQTT-4.8.2-2")(V5, "82 00 07 00 00 09 '$share/g/' 00", "is empty"),
         shows("MQTT-4.8.2-2")(

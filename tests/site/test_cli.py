@@ -37,7 +37,7 @@ class Done:
 
 
 async def onceway(*words: object) -> Done:
-    """The command line, in another thread: a member that it asks runs in the event loop."""
+    """Run the command line in another thread: a member that it asks runs in the event loop."""
     return await asyncio.to_thread(_onceway, *map(str, words))
 
 
@@ -121,7 +121,7 @@ async def test_a_second_gateway_joins_and_is_removed(
 
 
 def _key(path: Path) -> str | None:
-    """The private key in a file, as it stands there."""
+    """Return the private key in a file, as it stands there."""
     text = path.read_text() if path.is_file() else ""
     found = re.search(r"BEGIN PRIVATE KEY-----\n(.*?)\n", text)
     return found and found[1]
@@ -236,7 +236,7 @@ async def test_faults_of_a_join(
     assert "the invitation is for 'barn', and this gateway is 'attic'" in done.error
     done = await barn.site("join", file)
     assert "attic cannot be reached (Connection refused)" in done.error
-    assert f"the invitation is good until {read(file).expires:%Y-%m-%d %H:%M} UTC" in done.error
+    assert f"the invitation is valid until {read(file).expires:%Y-%m-%d %H:%M} UTC" in done.error
     other = Pi(_made(tmp_path / "other"), "attic", members)
     assert (await other.site("init")).code == 0
     async with running(other.config):  # somebody has taken the address

@@ -111,7 +111,7 @@ async def test_one_lists_at_a_time() -> None:
     pair = Pair(row("c1"), row("c2"))
     first = pair.a.sessions()
     await anext(first)
-    with pytest.raises(OncewayError, match="another command lists"):
+    with pytest.raises(OncewayError, match="another command is listing"):
         await pair.listed()
     await first.aclose()
     assert len(await pair.listed()) == 2

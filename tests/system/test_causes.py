@@ -50,7 +50,7 @@ SYSTEM = {
     "EDQUOT": "quota",
     "EROFS": "read-only",
     "EIO": "the disk fails",
-    "ENOENT": "not there",
+    "ENOENT": "does not exist",
     "EACCES": "may not write",
     "EPERM": "may not write",
     "ENOMEM": "no memory",

@@ -160,7 +160,7 @@ def test_a_server_that_hangs_up_at_a_taken_name_is_an_outage_and_not_proven(serv
 
     server.kind.at = hang_up
     landing = open_landing(server.url(), server.options)
-    with pytest.raises(Unreachable, match="cannot find out whether a taken name is refused") as e:
+    with pytest.raises(Unreachable, match="find out whether an existing name is refused") as e:
         landing.create(JSON, b"first")
     assert not isinstance(e.value, NotExclusive)
     landing.close()

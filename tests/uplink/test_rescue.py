@@ -389,7 +389,7 @@ def test_a_mistyped_landing_place_is_refused(onceway, dead, drain, landed, tmp_p
     said = onceway("spool", "land", dead.path, "--landing", wrong, "--json")
     assert said.returncode == 1
     assert wrong in said.stderr
-    assert "nothing of the gateway site-1 is at this landing place" in said.stderr
+    assert "this landing place has nothing of the gateway site-1" in said.stderr
     assert not (tmp_path / "landnig/site-1").exists()
     more = [] if has_landed else ["--new-place"]
     assert onceway("spool", "land", dead.path, "--landing", right, *more).returncode == 0

@@ -128,8 +128,8 @@ _ADVICE = [
     ),
     (
         "Python worker failed to connect",
-        "Is this machine very busy? Then start it again. Else Python does not start there: look at"
-        " --conf spark.pyspark.python=…",
+        "Is this machine very busy? Then start the ingest again. Otherwise Python does not start:"
+        " look at --conf spark.pyspark.python=…",
     ),
     (
         "PYTHON_VERSION_MISMATCH|No module named",

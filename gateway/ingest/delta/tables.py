@@ -311,7 +311,7 @@ def mend(publications: Table, *others: Table) -> None:
 def another_table(name: str) -> OncewayError:
     """Return the error for a table that is no longer the one that was opened."""
     return OncewayError(
-        "the table was deleted, restored from a copy, or replaced by another one since the "
+        "the table was deleted, restored from a copy, or replaced by another table since the "
         "ingest started",
         name,
         "Start the ingest again: it adds the batches that the table lacks",

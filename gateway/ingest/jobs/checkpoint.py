@@ -78,7 +78,7 @@ def make_fit(spark: SparkSession, url: str, progress: Feeds) -> None:
         set_aside(spark, url, f"it cannot be read ({error})")
         return
     ahead = [
-        f"{feed} (batch {number} there, {progress.get(feed, 0)} in the table)"
+        f"{feed} (batch {number} in the checkpoint, {progress.get(feed, 0)} in the table)"
         for feed, number in sorted(checkpointed.items())
         if number > progress.get(feed, 0)
     ]

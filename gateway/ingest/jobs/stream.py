@@ -128,7 +128,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--settle", type=_time, default=0.0, metavar="TIME", help=SETTLE_HELP)
     when = parser.add_mutually_exclusive_group()
     when.add_argument(
-        "--available-now", action="store_true", help="read the batches that are there, and stop"
+        "--available-now", action="store_true", help="read the batches that have landed, and stop"
     )
     when.add_argument(
         "--every",

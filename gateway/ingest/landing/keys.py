@@ -81,7 +81,7 @@ def _check_name(gateway: str, old_names: bool) -> None:
     if problem and not (old_names and gateway):
         raise ValueError(
             f"no gateway's name: {gateway[:80]!r} {problem}. If a gateway up to version 0.2.0"
-            " landed batches under it, add --old-names"
+            " landed batches under this name, add --old-names"
         )
 
 

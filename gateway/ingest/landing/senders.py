@@ -57,6 +57,6 @@ class Senders:
         if problem is None or (self._trust is not None and self._trust.has_key(gateway)):
             return None
         return (
-            f"a gateway's name {problem}. If a gateway up to version 0.2.0 landed this: `onceway"
-            " uplink key` there, and `onceway ingest trust --old-names` here"
+            f"a gateway's name {problem}. If a gateway up to version 0.2.0 landed this, run"
+            " `onceway uplink key` on that gateway, and `onceway ingest trust --old-names` here"
         )

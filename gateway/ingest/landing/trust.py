@@ -32,7 +32,7 @@ def say_how(url: str, demanded: bool) -> None:
     if keys.unsigned or (keys.unsigned is None and not demanded):
         log.warning(
             "gateways may land batches without a signature: %s. After `onceway ingest trust`, a"
-            " gateway has to sign; `--refuse-unsigned` requires that of all",
+            " gateway has to sign; `--refuse-unsigned` requires it of all gateways",
             "that was allowed in " + url
             if keys.unsigned
             else "this table is older than signatures",
@@ -94,7 +94,7 @@ class Trust:
         if self._complaint and not self._read:
             return self._complaint
         return (
-            "its key is not trusted. If it is a gateway of yours: `onceway uplink key` there, and"
+            "its key is not trusted. If the gateway is yours, run `onceway uplink key` on it, and"
             " `onceway ingest trust` here"
         )
 

@@ -204,7 +204,7 @@ def _readable(states: list[TableHealth], suffix: str) -> bool:
 
 
 def _conflicts(count: int) -> str:
-    return f"{amount(count, 'publication')} with the key, but not the payload, of another one"
+    return f"{amount(count, 'publication')} with the key of another publication, but other payload"
 
 
 def text(report: Report) -> str:

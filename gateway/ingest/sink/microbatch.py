@@ -196,6 +196,4 @@ class MicroBatch:
                 for chunk in dirty & files.keys():
                     folder.delete(files[chunk]["name"])
             except (Py4JError, OSError) as error:
-                log.warning(
-                    "files that are not used were not deleted in %s: %s", folder, cause_of(error)
-                )
+                log.warning("unused files in %s were not deleted: %s", folder, cause_of(error))

@@ -62,7 +62,7 @@ def address(
     if not port or parts.scheme not in PORTS or not parts.hostname or parts.path.strip("/"):
         raise Unreadable(
             f"{parts._replace(netloc=parts.netloc.rpartition('@')[2]).geturl()!r} is not an address"
-            " of a gateway. Write mqtts://HOST or mqtt://HOST, with :PORT where it is another one"
+            " of a gateway. Write mqtts://HOST or mqtt://HOST, with :PORT if not the usual port"
         )
     if tls is not None and parts.scheme == "mqtt":
         raise Unreadable("tls is for an address that begins with mqtts://")

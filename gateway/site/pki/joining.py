@@ -44,8 +44,8 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
     if name != invitation.name:
         raise OncewayError(
             f"the invitation is for {invitation.name!r}, and this gateway is {name!r}",
-            hint=f"Write name = {invitation.name!r} under [gateway] first; the name of a gateway"
-            " that has landed batches stays as it is: make an invitation for that one",
+            hint=f"Write name = {invitation.name!r} under [gateway] first. If this gateway has"
+            f" landed batches, it must keep its name: make an invitation for {name!r} instead",
         )
     files.make_folder(folder)
     with files.os_errors_explained(folder), files.locked(folder):
@@ -148,7 +148,7 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
 def _look(invitation: Invitation) -> str:
     return (
         "Does the gateway run there, started after `onceway site init`, and may this Pi reach that"
-        " port? Then the same command again: the invitation is good until"
+        " port? Then run the same command again: the invitation is valid until"
         f" {invitation.expires:%Y-%m-%d %H:%M} UTC"
     )
 

@@ -452,9 +452,7 @@ class _Own:
             holders[:] = [holder for holder in holders if holder in broker.connections]
 
     def begin_line(self, done: Callable[[Told], None]) -> None:
-        log.error(
-            "another member has rows of this spool that this disk has lost; they are landed there"
-        )
+        log.error("another member has rows of this spool that this disk has lost, and lands them")
         database, first, last = self._database, self._first, self.copying.last
 
         def work() -> dict[str, Any]:

@@ -116,7 +116,7 @@ class Listing:
         """
         if self._listing:
             raise OncewayError(
-                "another command lists the sessions of the site now", hint="Try again"
+                "another command is listing the sessions of the site", hint="Try again"
             )
         self._listing = True
         try:

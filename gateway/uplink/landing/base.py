@@ -52,12 +52,12 @@ class Way(StrEnum):
 
 
 _TEXTS = {
-    Way.RENAME: "a rename to a taken name is refused",
-    Way.LINK: "a hard link to a taken name is refused",
+    Way.RENAME: "a rename to an existing name is refused",
+    Way.LINK: "a hard link to an existing name is refused",
     Way.CLAIM_FILE: "a file beside the name claims it, and a second claim is refused",
     Way.CLAIM_FOLDER: "a folder beside the name claims it, and a second claim is refused",
-    Way.CONDITION: "a conditional put of a taken name is refused",
-    Way.LOOK: "nothing refuses a taken name; shared = false says that no other gateway writes here",
+    Way.CONDITION: "a conditional put of an existing name is refused",
+    Way.LOOK: "nothing refuses an existing name; shared = false says no other gateway writes here",
 }
 
 
@@ -78,7 +78,7 @@ class Landing(ABC):
         NotExclusive if there is no such way, unless the place is not shared.
         """
         if self._way is None:
-            with self.attempt("find out whether a taken name is refused"):
+            with self.attempt("find out whether an existing name is refused"):
                 way = self._find_way(gateway)
             if way is None and self._shared:
                 raise NotExclusive(

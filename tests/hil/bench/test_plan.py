@@ -315,8 +315,8 @@ def test_all_shipped_benches_load() -> None:
             'title = "t"\n[[board]]\nport = "/dev/a"\n[[fault]]\nkind = "board-power-cut"',
             (
                 "board-power-cut is only for simulated boards with the project's sensor firmware; a"
-                " [[board]] takes board-reset and board-switched-off, a real one the latter only"
-                " with a power switch"
+                " [[board]] can have board-reset and, if simulated or with a power switch,"
+                " board-switched-off"
             ),
         ),
         (

@@ -70,7 +70,7 @@ def test_breach_of_the_duty_cycle_fails() -> None:
     why = "uno-2: 361 s within 3600 s"
     result = check(by_air(COUNTED, Event(9, "air", "breach", {"why": why})))
     assert result.verdict is Verdict.FAILS
-    assert result.reasons == [f"the law of the air was broken: {why}"]
+    assert result.reasons == [f"a transmission broke the radio law: {why}"]
 
 
 def test_a_board_by_radio_that_greets_as_another_start_fails() -> None:

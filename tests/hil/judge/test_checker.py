@@ -635,7 +635,7 @@ def test_a_command_that_is_noted_and_not_obeyed_fails_the_run(count: int, told: 
     noted[-1].data["cycle"] = HZ // 2
     result = check([*run_of(count), *noted])
     assert result.verdict is Verdict.FAILS
-    assert result.reasons[0].startswith("uno-1 noted a command, but took ")
+    assert result.reasons[0].startswith("uno-1 recorded a command, but took ")
     assert result.reasons[0].endswith(f" ms, at {told} ms")
     # another start reads the EEPROM: its samples are a separate stretch
     again = [
@@ -660,7 +660,7 @@ def test_conversions_that_became_no_reading_count_as_samples() -> None:
     events = without(run_of(6), HOPS, 4)
     events = [event for event in events if not (event.hop == READINGS and is_of(event, 4))]
     events += commanded(1000, obeyed=[1000])
-    assert "uno-1 noted a command, but took" in check(events).reasons[0]
+    assert "uno-1 recorded a command, but took" in check(events).reasons[0]
     for event in events:
         if event.hop == "board" and is_of(event, 5):
             event.data["records"].append(["uno-1:missed", 1, None, None])

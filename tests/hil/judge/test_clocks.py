@@ -75,15 +75,15 @@ def test_time_before_any_gateway_time_is_an_error() -> None:
 def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival() -> None:
     made = clocks()
     assert told(made, None, 100.5, 201) == ""
-    assert told(made, None, 250, FAR) == "" or "life" in told(made, None, 250, FAR)
+    assert told(made, None, 250, FAR) == "" or "next start" in told(made, None, 250, FAR)
     assert told(made, None, 150, 201) == (
-        "it has no time, although the board had met the gateway before it sampled"
+        "it has no time, although the board had a session before the sample"
     )
     # a status whose slot was begun before that, and is whole a little later
     assert told(made, None, 102.2, 201) == ""
     assert told(made, None, 102.4, 201) != ""
     assert told(made, None, 100.5, 199) == (
-        "it has no time, and came from the life of the board in which it was sampled"
+        "it has no time, although it arrived before the board's next start"
     )
 
 
@@ -91,12 +91,12 @@ def test_reading_may_lack_the_time_before_the_gateway_knows_it() -> None:
     fault = {"kind": "clock-unknown"}
     made = clocks(said("welcome", 201, timed=False), said("publish", 202, direction="up"))
     assert "no gateway had given the board a time" in told(made, UTC + 250, 250, 251)
-    assert "in which it was sampled" in told(made, None, 250, 251), "of a gateway with the time"
+    assert "next start" in told(made, None, 250, 251), "of a gateway with the time"
     learnt = (said("welcome", 201, timed=False), said("time", 260))
     made = clocks(*learnt, said("publish", 202, direction="up"), faults=[fault])
     assert told(made, None, 250, 251) == ""
     assert told(made, None, 259, 260 + SETTLES_NS / S) == "", "it was on its way"
-    assert "in which it was sampled" in told(made, None, 250, 261 + SETTLES_NS / S)
+    assert "next start" in told(made, None, 250, 261 + SETTLES_NS / S)
     assert told(made, UTC + 250, 250, 261) == "", "the board reckons back"
 
 
@@ -104,10 +104,10 @@ def test_a_publish_that_a_start_overtook_is_no_meeting_of_the_new_life() -> None
     on_its_way = said("publish", 200.0004, direction="up")
     later = said("welcome", 201), said("publish", 201.1, direction="up")
     assert told(clocks(on_its_way, *later), None, 200.9, 201.2) == (
-        "it has no time, and came from the life of the board in which it was sampled"
+        "it has no time, although it arrived before the board's next start"
     )
     assert told(clocks(start(210), on_its_way, *later), None, 200.9, 211) == ""
-    assert "had met" in told(clocks(start(210), on_its_way, *later), None, 201.9, 211)
+    assert "had a session" in told(clocks(start(210), on_its_way, *later), None, 201.9, 211)
 
 
 def test_a_board_by_radio_that_had_the_time_must_say_it_too() -> None:
@@ -117,7 +117,7 @@ def test_a_board_by_radio_that_had_the_time_must_say_it_too() -> None:
     met = [Event(t * S, "air", "welcome", {"line": "lora-1"}) for t in (101, 301)]
     began = Event(102 * S, "air", "publish", {"line": "lora-1", "id": 1})
     life = Event(100 * S, "board", "start", {**start(100).data, "device": "lora-1"})
-    for known, why in ((began, "had met the gateway before it sampled"), (met[0], "life")):
+    for known, why in ((began, "had a session before the sample"), (met[0], "next start")):
         found = clocks(life, *met, known).time_fault("lora-1", None, 150 * S, 201 * S)
         assert why in (found or "")
 

@@ -89,7 +89,7 @@ def test_wrong_entry_of_the_log_is_reported(
 def test_missing_file_is_reported(table: Path) -> None:
     file = max(table.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     file.unlink()
-    assert list(differences(table)) == [f"table names a file that is not there: {file.name}"]
+    assert list(differences(table)) == [f"table names a file that does not exist: {file.name}"]
 
 
 def test_version_with_fewer_rows_than_before_is_reported(table: Path) -> None:

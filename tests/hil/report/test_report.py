@@ -519,7 +519,7 @@ def test_counts_of_the_page_agree() -> None:
             [*of_client(1), Event(2, "board", "resent", SECOND_OF_CLIENT)]
             + [message(hop, 2, 1, position=9) for hop in ("spool", "batch")],
             "each publication is at the landing place at least once (3 publications, no fault"
-            " planned); 1 arrived more than once, as is allowed for them.",
+            " planned); 1 arrived more than once, which the claim allows.",
         ),
     ],
     ids=["at QoS 2", "one lost at QoS 0", "one twice at QoS 1"],

@@ -333,7 +333,7 @@ def test_another_table_in_the_place_of_the_old_one_is_not_written_to(
     other = Job(job.spark, job.landing.parent / "other", writer)
     other.open()(other.micro_batch([row("dev", 2)]), 0)
     shutil.copytree(other.publications, job.publications)
-    with pytest.raises(OncewayError, match="replaced by another one"):
+    with pytest.raises(OncewayError, match="replaced by another table"):
         sink(job.micro_batch([row("dev", 3)]), 1)
 
 

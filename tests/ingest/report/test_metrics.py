@@ -69,7 +69,7 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
         (Report([]), "no gateway has landed a batch"),
         (Report([HELD]), "held: twin/0b waits for batch 3"),
         (Report([GONE]), "has no batch at the landing place any more"),
-        (Report([GOOD], conflicts=1), "1 publication with the key, but not"),
+        (Report([GOOD], conflicts=1), "1 publication with the key of another"),
         (Report([GOOD], refused=[("site", "other-pi", AT)]), "another gateway named site"),
         (Report([GOOD], stopped="the ingest ended at noon"), "the ingest ended at noon"),
         (Report([GOOD], job=Job("silent", AT, AT)), "the ingest is silent since "),
