@@ -63,7 +63,7 @@ def parts(taken: set[str]) -> list[list[str]]:
 
 
 def groups() -> list[list[str]]:
-    """Arguments of pytest for each group, in the order in which they begin."""
+    """Return the arguments of pytest for each group, in the order in which they begin."""
     named = {*chain(*LONG)}
     return [_paths(one, named) for one in [*LONG, *parts(named)]]
 

@@ -46,7 +46,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The tests themselves stay until the end, so garbage collection may skip them."""
+    """Keep the tests themselves out of garbage collection, because they stay until the end."""
     gc.freeze()
 
 

@@ -181,7 +181,8 @@ def short_files(folder: str) -> int:
 
 
 def _walks() -> Iterable[Figure]:
-    """Figures of the ways of three packets (`tests/walks.py`), with their goals and limits."""
+    """Yield figures of the ways of three packets (`tests/walks.py`), with their goals and limits.
+    """
     limits = {
         "QoS 2 PUBLISH": ((20, 20), (110, 99), (1, 1)),
         "serial PUBLISH": ((26, 26), (160, 129), (2, 2)),

@@ -61,7 +61,7 @@ def test_no_command_names_the_configuration() -> None:
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
-    """The options of each command."""
+    """Return the options of each command."""
     found = {}
     for point in entry_points(group="onceway.commands"):
         for words, command in leaves(point.name, typer.main.get_command(point.load())):

@@ -93,7 +93,7 @@ def walking() -> Iterator[Walk]:
 
 @cache
 def publish() -> Walk:
-    """QoS 2 PUBLISH for the spool and a subscriber, to PUBREC and the delivery."""
+    """Follow a QoS 2 PUBLISH for the spool and a subscriber, to PUBREC and the delivery."""
     world = World()
     writer, reader = world.durable("writer"), world.durable("reader")
     reader.subscribe("spool/t")
@@ -119,7 +119,7 @@ def _deaf(*clients: Client) -> Iterator[None]:
 
 @cache
 def connect_elsewhere() -> Walk:
-    """CONNECT of a client whose session is at another gateway, to CONNACK."""
+    """Follow the CONNECT of a client whose session is at another gateway, to CONNACK."""
     sites = Sites("a", "b")
     for name in ("d", "c"):  # d makes what is kept
         client = sites.connect("a", name)
@@ -211,7 +211,7 @@ class _Board:
 
 @cache
 def serial_publish() -> Walk:
-    """QoS 2 PUBLISH over a serial line, to the frame with PUBREC."""
+    """Follow a QoS 2 PUBLISH over a serial line, to the frame with PUBREC."""
     board = _Board(World())
     board.say(encode(Connect("b", Version.V5, clean_start=False, properties=FOREVER), Version.V5))
     board.exchange()

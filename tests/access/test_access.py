@@ -49,8 +49,8 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def configured(folder: Path, text: str) -> tuple[Path, str, str]:
-    """Data directory and arguments of a gateway with this configuration, whose user alice has the
-    password `right`.
+    """Return the data directory and arguments of a gateway with this configuration, whose user
+    alice has the password `right`.
     """
     path = folder / "gateway.toml"
     path.write_text(f'[gateway]\ndata = "{folder / "data"}"\n{text}')

@@ -178,8 +178,8 @@ async def test_permission_of_the_hook_is_cached_until_it_expires(tmp_path: Path)
 def server(
     seen: list[dict[str, str]], certificate: tuple[Path, Path] | None = None
 ) -> Iterator[str]:
-    """An HTTP server that knows the password `right`; returns its URL. certificate: it speaks TLS
-    with that and its key.
+    """Yield the URL of an HTTP server that knows the password `right`. certificate: the server
+    speaks TLS with this certificate and its key.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -25,7 +25,7 @@ from tests.service.wire import Wire
 
 
 async def login(port: int, connect: Connect, address: str = "127.0.0.1") -> int:
-    """The reason in CONNACK, for a client at an address of this machine."""
+    """Return the reason in CONNACK, for a client at an address of this machine."""
     streams = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
     client = Wire(*streams, connect.version)
     client.send(connect)

@@ -63,7 +63,7 @@ def registry(path: Path, *names: str) -> Registry:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """A machine: its folder holds the configuration and the data directory."""
+    """Return a machine: its folder holds the configuration and the data directory."""
     site = tmp_path / "site"
     site.mkdir()
     (site / "gateway.toml").write_text(

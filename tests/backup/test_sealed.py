@@ -22,7 +22,7 @@ def derive(passphrase: str, salt: bytes) -> tuple[bytes, bytes]:
 
 @pytest.fixture(autouse=True)
 def quick():
-    """Small pieces and a cheap key: the construction is the same."""
+    """Use small pieces and a cheap key: the construction is the same."""
     with (
         patch.object(sealed, "_PIECE", PIECE),
         patch.object(sealed, "_derive", derive),

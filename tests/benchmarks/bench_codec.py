@@ -36,7 +36,7 @@ def best(work: Callable[[], float]) -> float:
 
 
 def reading(packet: Packet, version: Version) -> float:
-    """µs per packet in a stream of equal packets, given in chunks of 64 KiB."""
+    """Return µs per packet in a stream of equal packets, given in chunks of 64 KiB."""
     data = encode(packet, version) * COUNT
     chunks = [data[at : at + 65536] for at in range(0, len(data), 65536)]
 
@@ -56,7 +56,7 @@ def reading(packet: Packet, version: Version) -> float:
 
 
 def connecting() -> float:
-    """µs per CONNECT, each on a stream of its own."""
+    """Return µs per CONNECT, each on a stream of its own."""
     data = encode(Connect("sensor-12", keep_alive=60, username="u", password=b"p"), Version.V5)
 
     def run() -> float:
@@ -71,7 +71,7 @@ def connecting() -> float:
 
 
 def writing(write: Callable[[], bytes]) -> float:
-    """µs per call."""
+    """Return µs per call."""
 
     def run() -> float:
         started = time.process_time()

@@ -23,7 +23,7 @@ MESSAGES = 5
 
 @contextmanager
 def far_away(port: int, one_way_s: float) -> Iterator[int]:
-    """The port of a relay to `port`."""
+    """Yield the port of a relay to `port`."""
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
@@ -52,7 +52,7 @@ def far_away(port: int, one_way_s: float) -> Iterator[int]:
 
 
 def delivery(broker: BrokerProcess, one_way_s: float, messages: int) -> float:
-    """Median time from PUBLISH to delivery, in one-way times."""
+    """Return the median time from PUBLISH to delivery, in one-way times."""
     (topic,) = new_topics()
     subscriber = Peer(broker.port)
     subscriber.subscribe([topic], 2)
@@ -80,7 +80,7 @@ def delivery(broker: BrokerProcess, one_way_s: float, messages: int) -> float:
 
 
 def complete(publisher: Peer, identifier: bytes) -> None:
-    """PUBREC, PUBREL, PUBCOMP."""
+    """Exchange PUBREC, PUBREL and PUBCOMP."""
     publisher.expect(PUBREC)
     publisher.socket.sendall(bytes((PUBREL, 2)) + identifier)
     publisher.expect(PUBCOMP)

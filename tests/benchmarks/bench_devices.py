@@ -35,8 +35,8 @@ QoS 1 message, in µs.
 def rate_and_costs(
     broker: BrokerProcess, qos: int, seconds: float, count: int
 ) -> tuple[float, float, float]:
-    """Messages per second, the broker's CPU time per message in µs, and the share of the time that
-    the load generator was on a CPU, in %.
+    """Return messages per second, the broker's CPU time per message in µs, and the share of the
+    time that the load generator was on a CPU, in %.
     """
     for _ in range(STALLS):
         with suppress(Stalled):  # the peer leaves an exchange open now and then
@@ -55,7 +55,7 @@ def _rate_and_costs(
 
 
 def latency(broker: BrokerProcess, messages: int) -> tuple[float]:
-    """Median time from a QoS 0 publish to its delivery, in µs."""
+    """Return the median time from a QoS 0 publish to its delivery, in µs."""
     (topic,) = new_topics()
     subscriber, publisher = Peer(broker.port), Peer(broker.port)
     subscriber.subscribe([topic], 0)

@@ -21,7 +21,7 @@ _PER_CLIENT = 1000
 
 
 def subscribe(broker: BrokerProcess, first: int, last: int) -> list[Peer]:
-    """Clients with the filters first … last - 1."""
+    """Return clients with the filters first … last - 1."""
     peers = []
     for start in range(first, last, _PER_CLIENT):
         peer = Peer(broker.port)
@@ -38,7 +38,7 @@ def subscribe(broker: BrokerProcess, first: int, last: int) -> list[Peer]:
 
 
 def cost(broker: BrokerProcess, messages: int) -> float:
-    """CPU time in µs per message at QoS 1, each to a new topic."""
+    """Return the CPU time in µs per message at QoS 1, each to a new topic."""
     publisher = Peer(broker.port)
     topics = new_topics(messages)
     batches = [

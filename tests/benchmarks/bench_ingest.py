@@ -51,7 +51,7 @@ FIRST = 1_000_000
 
 
 def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DEVICES) -> None:
-    """`count` batches of `rows` rows from each gateway's `devices` in turn, numbered from `first`.
+    """Land `count` batches of `rows` rows from each gateway's `devices` in turn, from `first` on.
 
     Each device counts on by one, from batch to batch.
     """
@@ -131,7 +131,8 @@ def finished(query: Any) -> list[float]:
 
 
 def file_source(spark: Any, place: Place, files: int) -> float:
-    """Seconds that Spark's own file source takes for the same files, without any check."""
+    """Return the seconds that Spark's own file source takes for the same files, without any check.
+    """
     schema = spark.read.parquet(str(next(place.landing.rglob("*.parquet")))).schema
     rows = (
         spark.readStream.schema(schema)
@@ -184,8 +185,8 @@ def fixed_cost(spark: Any, folder: Path) -> list[Figure]:
 
 
 def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
-    """Micro-batches of 50,000 rows from the devices of tables that differ in size. The tables take
-    turns.
+    """Measure micro-batches of 50,000 rows from the devices of tables that differ in size. The
+    tables take turns.
     """
     tables = {"few": (SMALL, 1000), "many": (SMALL, 100_000), "large": (history, 100_000)}
     places = {name: Place(spark, folder / name) for name in tables}
@@ -215,8 +216,8 @@ def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
 
 
 def finding(folder: Path) -> list[Figure]:
-    """A pass over gateways that have nothing new. Only the newest of their old batches exist,
-    because the ingest reads no others.
+    """Measure a pass over gateways that have nothing new. Only the newest of their old batches
+    exist, because the ingest reads no others.
     """
     offset = {}
     for gateway in range(10_000):
@@ -286,7 +287,7 @@ def files_read(rows: Any, device: str, day: int, expected: int) -> tuple[int, in
 
 
 def inside(folder: Path, parts: list[str], history: int) -> None:
-    """Entry point under spark-submit."""
+    """Run under spark-submit: the entry point."""
     from gateway.ingest.jobs.session import open_session
 
     spark = open_session()
@@ -389,8 +390,8 @@ def restart(folder: Path) -> bool:
 
 
 def executors(folder: Path) -> list[Figure]:
-    """Rows per second on a standalone cluster of Spark's own, on this machine: it cannot be faster
-    with more executors than there are cores.
+    """Return rows per second on a standalone cluster of Spark's own, on this machine: it cannot be
+    faster with more executors than there are cores.
     """
     figures, alone = [], 0.0
     for count in (1, 2, 4):

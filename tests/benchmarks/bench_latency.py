@@ -58,8 +58,8 @@ def beyond_the_fsync(folder: Path, messages: int) -> list[float]:
 
 
 def on_a_slow_disk(folder: Path, seconds: float, per_second: int) -> tuple[list[float], float]:
-    """Seconds from PUBLISH to PUBACK at a steady rate, and the share of the time that a thread of
-    the gateway waited for a CPU.
+    """Return the seconds from PUBLISH to PUBACK at a steady rate, and the share of the time that a
+    thread of the gateway waited for a CPU.
     """
     library, plan = build("faults", folder), folder / "plan"
     plan.write_text(f"delay {SLOW_MS}")

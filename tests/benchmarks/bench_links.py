@@ -104,7 +104,7 @@ class PacedBoard:
         self.link.write(self.link.session, data, now)
 
     def take_packet(self) -> bytes | None:
-        """The next whole packet from the gateway (all are shorter than 128 bytes)."""
+        """Return the next whole packet from the gateway (all are shorter than 128 bytes)."""
         if len(self.received) < 2 or len(self.received) < 2 + self.received[1]:
             return None
         size = 2 + self.received[1]
@@ -131,7 +131,7 @@ def publish_packet(qos: int, packet_id: int, payload: bytes) -> bytes:
 
 
 def provision(data: Path, names: list[str]) -> None:
-    """Boards that the gateway knows."""
+    """Register boards, so that the gateway knows them."""
     data.mkdir(mode=0o750)
     registry = Registry(data / FILE)
     for name in names:
@@ -140,8 +140,8 @@ def provision(data: Path, names: list[str]) -> None:
 
 @contextmanager
 def gateway(names: list[str]) -> Iterator[tuple[int, list[Pty]]]:
-    """A gateway process over a pseudo terminal for each of these boards; its process id and the
-    lines.
+    """Run a gateway process over a pseudo terminal for each of these boards; yield its process id
+    and the lines.
     """
     with tempfile.TemporaryDirectory(prefix="onceway-bench-") as folder:
         provision(Path(folder, "data"), names)
@@ -196,7 +196,7 @@ def connect(boards: list[PacedBoard]) -> None:
 
 
 def goodput(qos: int, size: int, lost: float = 0.0) -> float:
-    """The share of the line that carries acknowledged MQTT bytes upwards."""
+    """Return the share of the line that carries acknowledged MQTT bytes upwards."""
     packet_ids = iter(range(1, 65536))
 
     def publish(board: PacedBoard, now: float) -> None:
@@ -223,8 +223,8 @@ def goodput(qos: int, size: int, lost: float = 0.0) -> float:
 
 
 def commit_time(folder: Path) -> float:
-    """Seconds that this folder's disk takes at least for 4 kB; a QoS 2 exchange waits for two,
-    before PUBREC and before PUBCOMP.
+    """Return the seconds that this folder's disk takes at least for 4 kB; a QoS 2 exchange waits
+    for two, before PUBREC and before PUBCOMP.
     """
     times = []
     with (folder / "fsync").open("wb", buffering=0) as file:
@@ -237,7 +237,7 @@ def commit_time(folder: Path) -> float:
 
 
 def exchanges() -> tuple[float, float, float]:
-    """QoS 2 exchanges a second with one in flight; and two limits: the line time of the four
+    """Return QoS 2 exchanges a second with one in flight; and two limits: the line time of the four
     packets in their frames, and that plus two commits.
     """
     done = 0
@@ -270,14 +270,14 @@ def exchanges() -> tuple[float, float, float]:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of processor time that a process has taken."""
+    """Return the seconds of processor time that a process has taken."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def fleet() -> float:
-    """The share of a core that a gateway needs for 32 boards, each with a reading a second at QoS
-    2.
+    """Return the share of a core that a gateway needs for 32 boards, each with a reading a second
+    at QoS 2.
     """
     due: dict[str, float] = {}
 

@@ -36,7 +36,7 @@ GOALS = {Radio.SX127X: "≤ 400", Radio.KISS: "≤ 490", Radio.RYLR998: "≤ 500
 
 
 def reading(identifier: int) -> Turn:
-    """PUBREL of the previous one, and a PUBLISH with 20 bytes."""
+    """Return PUBREL of the previous reading, and a PUBLISH with 20 bytes."""
     released = b"\x62\x02" + (identifier - 1).to_bytes(2, "big")
     head = b"\x34\x1c\0\0" + identifier.to_bytes(2, "big") + b"\x03\x23\0\x01"
     return Turn((released, head + bytes(20)))
@@ -72,7 +72,7 @@ def used(factor: int) -> float:
 
 
 def cpu() -> float:
-    """µs per turn at the gateway: open, unpack, pack and seal; without broker and store."""
+    """Return µs per turn at the gateway: open, unpack, pack and seal; without broker and store."""
     link = TurnLink(NETWORK, {DEVICE: KEY}.get)
     hello = Hello(NETWORK, DEVICE, 1, 0, 0, 1, 96).signed(KEY, 1)
     link.receive(hello.to_bytes(), 0.0)

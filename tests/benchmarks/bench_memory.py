@@ -41,12 +41,12 @@ def settled(broker: BrokerProcess) -> int:
 
 
 def at_rest(broker: BrokerProcess) -> float:
-    """MB."""
+    """Return the memory of a broker at rest, in MB."""
     return settled(broker) / 1e6
 
 
 def held(broker: BrokerProcess, messages: int, payload: int) -> float:
-    """Bytes per payload byte of messages whose sender never sends PUBREL."""
+    """Return bytes per payload byte of messages whose sender never sends PUBREL."""
     sender = Peer(broker.port)
     before = settled(broker)
     for number in range(1, messages + 1):
@@ -58,7 +58,7 @@ def held(broker: BrokerProcess, messages: int, payload: int) -> float:
 
 
 def idle(broker: BrokerProcess, clients: int) -> float:
-    """kB per connected client."""
+    """Return kB per connected client."""
     before = settled(broker)
     peers = [Peer(broker.port, keep_alive=600) for _ in range(clients)]
     grown = settled(broker) - before

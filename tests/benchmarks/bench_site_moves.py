@@ -46,7 +46,7 @@ _NAMES = ("a", "b")
 
 @contextmanager
 def pair(folder: Path, more: str = "", spooled: str = "sensors/#") -> Iterator[list[BrokerProcess]]:
-    """Two gateways that have a link. more: keys of [site]. spooled: topics that go up."""
+    """Yield two gateways that have a link. more: keys of [site]. spooled: topics that go up."""
     site = Site(folder / "certificates", *_NAMES)
     members = "\n".join(f'{name} = "{at}"' for name, at in site.addresses.items())
     with ExitStack() as stack:
@@ -84,7 +84,8 @@ def filters(folder: Path) -> int:
 
 
 def one_by_one(brokers: list[BrokerProcess], count: int) -> float:
-    """The median time from CONNECT to CONNACK of a client that comes from the other gateway."""
+    """Return the median time from CONNECT to CONNACK of a client that comes from the other gateway.
+    """
     Peer(brokers[1].port, clean=False, client="wanderer").socket.close()
     times = []
     for turn in range(count):
@@ -157,7 +158,7 @@ class Crowd:
             self._poll.register(link, selectors.EVENT_READ)
 
     def _read(self, event: tuple[selectors.SelectorKey, int]) -> bool:
-        """True: a client was accepted."""
+        """Read an answer. Return whether it accepts a client."""
         link = event[0].fileobj
         assert isinstance(link, socket.socket)
         answer = link.recv(4096)
@@ -180,8 +181,8 @@ class Crowd:
 
 @contextmanager
 def one_way(port: int) -> Iterator[Callable[[float], Throughput]]:
-    """Two clients at one gateway. Yields a function that has one of them send to the other at QoS 2
-    for a number of seconds.
+    """Connect two clients at one gateway. Yield a function that has one of them send to the other
+    at QoS 2 for a number of seconds.
     """
     topics = new_topics()
     reader = Subscriber(port, topics, 2, True)
@@ -196,8 +197,8 @@ def one_way(port: int) -> Iterator[Callable[[float], Throughput]]:
 def price(
     folder: Path, member: BrokerProcess, alone: BrokerProcess, seconds: float, pairs: int
 ) -> tuple[Ratio, int]:
-    """The CPU of a message at a member whose clients stay, to that at a gateway alone; and calls
-    between members while these clients are there. seconds: of each measurement.
+    """Return the CPU of a message at a member whose clients stay, relative to that at a gateway
+    alone; and calls between members while these clients are there. seconds: of each measurement.
     """
     found = []
     with one_way(member.port) as here, one_way(alone.port) as there:
@@ -223,8 +224,8 @@ def idle(brokers: Sequence[BrokerProcess], seconds: float) -> list[float]:
 
 
 def forward(folder: Path, brokers: list[BrokerProcess], seconds: float) -> float:
-    """QoS 1 messages a second from a client of one gateway to a subscriber at the other one, whose
-    session is kept: on the disk of both.
+    """Return QoS 1 messages a second from a client of one gateway to a subscriber at the other one,
+    whose session is kept: on the disk of both.
     """
     topics = new_topics()
     known = filters(folder)

@@ -22,7 +22,7 @@ _ROWS = 5000
 
 
 def fill(folder: Path, sessions: int, each: int) -> None:
-    """A store with sessions whose queues hold messages."""
+    """Create a store with sessions whose queues hold messages."""
     make_folder(folder)
     with closing(open_store(folder, "gateway")) as database:
         commit = Commit(1)

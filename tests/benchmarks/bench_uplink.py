@@ -40,7 +40,7 @@ ORIGIN = Origin("site-1", "00c0ffee")
 
 
 def fill(data: Path, count: int) -> None:
-    """A gateway's database with `count` readings of 20 devices in the spool."""
+    """Create a gateway's database with `count` readings of 20 devices in the spool."""
     data.mkdir(parents=True)
     database = open_store(data, "site-1")
     database.execute("PRAGMA synchronous=OFF")
@@ -142,7 +142,8 @@ def sizes() -> list[Figure]:
 
 
 def draining(rows: int, count: int) -> tuple[float, float]:
-    """(CPU µs per reading, readings per second) of the process, beyond what its start costs."""
+    """Return (CPU µs per reading, readings per second) of the process, beyond what its start costs.
+    """
     spent = []
     for readings in (1, rows):
         with folder() as path:
@@ -173,9 +174,9 @@ def speed() -> list[Figure]:
 
 
 def memory(rows: int) -> list[Figure]:
-    """Resident memory of the process while the spool drains: its highest value, and how much it
-    grew over the second half. S3 needs most, so it is the one that drains all the rows; the others
-    drain a tenth.
+    """Return the resident memory of the process while the spool drains: its highest value, and how
+    much it grew over the second half. S3 needs most, so it is the one that drains all the rows; the
+    others drain a tenth.
     """
     figures = []
     with folder() as path:
@@ -210,7 +211,7 @@ def memory(rows: int) -> list[Figure]:
 
 
 def resident(process: subprocess.Popen[bytes]) -> list[float]:
-    """MB of memory that a process had resident, 20 times a second until its end."""
+    """Return MB of memory that a process had resident, 20 times a second until its end."""
     samples = []
     while process.poll() is None:
         samples.append(
@@ -224,7 +225,7 @@ def resident(process: subprocess.Popen[bytes]) -> list[float]:
 
 
 def wire() -> list[Figure]:
-    """Bytes both ways per reading in batches of 500, with the connection already made."""
+    """Return bytes both ways per reading in batches of 500, with the connection already made."""
     figures = []
     with folder() as path:
         (path / "sshd").mkdir()

@@ -93,7 +93,7 @@ class Client:
         self._socket.sendall(data)
 
     def take_packet(self) -> bytes | None:
-        """The next whole packet (all are shorter than 128 bytes)."""
+        """Return the next whole packet (all are shorter than 128 bytes)."""
         if len(self._received) < 2 or len(self._received) < 2 + self._received[1]:
             return None
         size = 2 + self._received[1]
@@ -143,7 +143,7 @@ def drive(sensors: list[Sensor], seconds: float, each: Callable[[Sensor, float],
 def run(
     sensors: list[Sensor], seconds: float, written: Callable[[], int], broker: BrokerProcess
 ) -> tuple[float, float]:
-    """Bytes to the disk and seconds of CPU per reading."""
+    """Return the bytes to the disk and seconds of CPU per reading."""
     readings = Readings()
     drive(sensors, _WARM_UP_S, readings)
     assert all(sensor.up for sensor in sensors), "not all sensors are connected"
@@ -184,7 +184,7 @@ def ours(folder: Path, seconds: float, boards: bool) -> tuple[float, float]:
 
 @contextmanager
 def subscriber(port: int) -> Iterator[Client]:
-    """A subscriber to each reading, at QoS 2, in a durable session."""
+    """Yield a subscriber to each reading, at QoS 2, in a durable session."""
     taker = Client(port, "taker")
     taker.write(subscribe_packet([b"sensors/#"], 2), 0.0)
     try:

@@ -63,7 +63,7 @@ class BrokerProcess:
 
 
 def written_by(pid: int) -> int:
-    """Bytes that a process caused to be written to the disk so far."""
+    """Return the bytes that a process caused to be written to the disk so far."""
     return int(Path(f"/proc/{pid}/io").read_text().partition("\nwrite_bytes: ")[2].split()[0])
 
 
@@ -82,7 +82,7 @@ def onceway(
     log: int | IO[bytes] = subprocess.DEVNULL,
     **env: str,
 ) -> Iterator[BrokerProcess]:
-    """Our broker on `folder`. limits: further lines for its section of the configuration, and
+    """Run our broker on `folder`. limits: further lines for its section of the configuration, and
     sections after it. preload: a library that is loaded first; env: for it. spooled: topics that go
     up. name: name of the gateway. program: Python's arguments for the command `onceway`. log: file
     for the log.
@@ -105,7 +105,7 @@ def onceway(
 
 @contextmanager
 def mosquitto(folder: Path, more: str = "") -> Iterator[BrokerProcess]:
-    """The peer. more: lines of its configuration."""
+    """Run mosquitto, the peer. more: lines of its configuration."""
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "mosquitto.conf"

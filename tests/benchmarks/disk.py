@@ -17,7 +17,7 @@ _NOTE = struct.Struct("<ddcc6xQQ")
 
 
 def build(name: str, folder: Path) -> Path:
-    """A library of `tests/store/NAME.c`."""
+    """Build `tests/store/NAME.c` as a library, and return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / f"{name}.so"
     command = [
@@ -48,7 +48,9 @@ def syncs(record: Path) -> list[tuple[float, float]]:
 
 
 def fsync_s(folder: Path, times: int = 200) -> float:
-    """Median seconds of an fsync after 16 kB were written over, as at the end of a commit."""
+    """Return the median seconds of an fsync after 16 kB were written over, as at the end of a
+    commit.
+    """
     path = folder / "fsync"
     spent = []
     with path.open("wb") as file:

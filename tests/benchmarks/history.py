@@ -59,8 +59,8 @@ def make(
     file_rows: int = FILE_ROWS,
     step_us: int = STEP_US,
 ) -> None:
-    """Sequences of each device begin at 0; one reading a publication. rows: a multiple of the
-    number of devices.
+    """Create a table: sequences of each device begin at 0, with one reading a publication. rows: a
+    multiple of the number of devices.
     """
     publications = _table(spark, str(path), PUBLICATIONS)
     readings = _table(spark, sibling_table(str(path), "readings"), READINGS)

@@ -34,7 +34,7 @@ class Clock:
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """The HTTP requests to S3 that this process sends meanwhile."""
+    """Count the HTTP requests to S3 that this process sends meanwhile."""
     from aiobotocore.httpsession import AIOHTTPSession
 
     sent: list[str] = []
@@ -52,9 +52,10 @@ def counted() -> Iterator[list[str]]:
 
 
 def requests(folder: Path) -> list[Figure]:
-    """Requests to a real S3 server of one pass over gateways without news, with and without the
-    markers of their uplinks; the mean of passes 30 s apart, by a clock that is moved. What a start
-    asks, and the search for gaps without markers (17 requests a gateway and minute), is left out.
+    """Return the requests to a real S3 server of one pass over gateways without news, with and
+    without the markers of their uplinks; the mean of passes 30 s apart, by a clock that is moved.
+    What a start asks, and the search for gaps without markers (17 requests a gateway and minute),
+    is left out.
     """
     folder.mkdir()
     origins = [Origin(f"site-{number}", EPOCH) for number in range(GATEWAYS)]
@@ -133,13 +134,13 @@ print((rss() - before) / count)
 
 
 def rss() -> int:
-    """Bytes of memory that this process has."""
+    """Return the bytes of memory that this process has."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
 
 
 def ranges(first: int, count: int) -> Any:
-    """One range for each of `count` devices, as a micro-batch brings them."""
+    """Return one range for each of `count` devices, as a micro-batch brings them."""
     import pyarrow as pa
 
     from gateway.ingest.dedup.ranges import RANGES, Ranges

@@ -73,14 +73,16 @@ def varint(number: int) -> bytes:
 
 
 def new_topics(count: int = 1) -> list[bytes]:
-    """Topics that no earlier measurement has used, all of the same length."""
+    """Return topics that no earlier measurement has used, all of the same length."""
     site = next(_numbers)
     return [b"site/%06d/sensor/%04d/value" % (site, number) for number in range(count)]
 
 
 @cache
 def packets_of(qos: int, topics: tuple[bytes, ...], count: int = IDS) -> bytes:
-    """PUBLISH packets with the packet identifiers 1 to `count`, to one topic after the other."""
+    """Return PUBLISH packets with the packet identifiers 1 to `count`, to one topic after the
+    other.
+    """
     round_of_all = b"".join(publish_packet(qos, topic=topic) for topic in topics)
     size = len(round_of_all) // len(topics)
     packets = bytearray(round_of_all * (count // len(topics) + 1))[: count * size]

@@ -65,8 +65,8 @@ def main(measure: Callable[[Path], list[Figure]]) -> NoReturn:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder under build/, which is on a disk: /tmp may be in memory, where nothing waits for
-    it.
+    """Yield a folder under build/, which is on a disk: /tmp may be in memory, where nothing waits
+    for it.
     """
     RESULTS.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=RESULTS.parent) as folder:

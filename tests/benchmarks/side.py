@@ -33,8 +33,8 @@ def in_turns(
 
 
 def rate_and_cost(broker: BrokerProcess, run: Callable[[int], Throughput]) -> tuple[float, float]:
-    """Messages per second of a run on a broker's port, and the broker's CPU time per message in
-    µs.
+    """Return messages per second of a run on a broker's port, and the broker's CPU time per message
+    in µs.
     """
     before = broker.cpu_s
     result = run(broker.port)
@@ -50,9 +50,9 @@ class Ratio(NamedTuple):
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
-    """Ratio of two measurements that were made at about the same time. The bounds are two of the
-    ratios: each ratio is above the true median with a chance of one half, whatever the noise is
-    like. With fewer than six pairs, the chance is less than 95 %.
+    """Return the ratio of two measurements that were made at about the same time. The bounds are
+    two of the ratios: each ratio is above the true median with a chance of one half, whatever the
+    noise is like. With fewer than six pairs, the chance is less than 95 %.
     """
     found = sorted(one / other for one, other in pairs)
     count = len(found)

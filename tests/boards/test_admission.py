@@ -90,7 +90,8 @@ def lines() -> Iterator[list[Pty]]:
 
 @asynccontextmanager
 async def gateway_on(lines: list[Pty], folder: Path) -> AsyncIterator[GatewayProcess]:
-    """A gateway process whose first serial port is not open to strangers, and whose second is."""
+    """Run a gateway process whose first serial port is not open to strangers, and whose second is.
+    """
     config = folder / "gateway.toml"
     config.write_text(
         f'[gateway]\ndata = "{folder}"\n[[listener]]\nbind = "127.0.0.1:0"\n'

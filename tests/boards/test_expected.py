@@ -333,7 +333,7 @@ def _gaps(take: Callable[[Gaps], None]) -> float | None:
 
 
 def taken(*intervals: float) -> Gaps:
-    """Gaps between readings without a time of their own."""
+    """Return the gaps between readings without a time of their own."""
     gaps, now = Gaps(), 0.0
     gaps.take(None, now)
     for interval in intervals:

@@ -53,7 +53,7 @@ async def board(
 
 
 async def log(folder: Path, *arguments: str) -> str:
-    """Output of `onceway device log`."""
+    """Return the output of `onceway device log`."""
     registry = ("--registry", str(folder / "registry.db"))
     result = await asyncio.to_thread(CliRunner().invoke, app, ["log", NAME, *registry, *arguments])
     if result.exception is not None:

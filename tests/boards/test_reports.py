@@ -310,7 +310,7 @@ def line() -> Iterator[Pty]:
 
 @asynccontextmanager
 async def gateway_on(line: Pty, folder: Path) -> AsyncIterator[GatewayProcess]:
-    """Boards may publish readings, and not their status."""
+    """Run a gateway whose boards may publish readings, but not their status."""
     config = folder / "gateway.toml"
     config.write_text(
         f'[gateway]\ndata = "{folder}"\n[[listener]]\nbind = "127.0.0.1:0"\n'

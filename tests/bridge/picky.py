@@ -199,7 +199,7 @@ class Picky:
 
 @asynccontextmanager
 async def picky(port: int = 0, **properties: int) -> AsyncIterator[Picky]:
-    """A picky broker that listens."""
+    """Yield a picky broker that listens."""
     broker = Picky(**properties)
     server = await asyncio.start_server(broker.serve, "127.0.0.1", port)
     broker.port = int(server.sockets[0].getsockname()[1])

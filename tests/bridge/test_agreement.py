@@ -118,13 +118,13 @@ class Ends:
         self.linked = False
 
     def kill(self) -> None:
-        """The gateway dies, at any moment."""
+        """Kill the gateway, at any moment."""
         self.linked = False
         self.unsure |= self.unmarked
         self.agreement = Agreement(1000, dict(self.held), self.number, dict(self.doubted))
 
     def off_and_on(self) -> None:
-        """The gateway runs with `retained = false` for a while, and messages cross."""
+        """Let the gateway run with `retained = false` for a while, in which topics change."""
         self.kill()
         self.held, self.doubted = {}, {}
         self.unsure |= {*self.ours, *self.theirs}
@@ -134,7 +134,7 @@ class Ends:
         self.saved = dict(self.theirs), self.there_number, self.session
 
     def roll_back(self) -> None:
-        """The other broker dies, and comes back with its last saved state."""
+        """Kill the other broker, and start it with its last saved state."""
         state, number, self.session = self.saved
         self.lost |= (number or 0) < self.number or not self.session
         self.unsure |= {t for t in {*state, *self.theirs} if state.get(t) != self.theirs.get(t)}

@@ -62,7 +62,7 @@ def aside(folder: Path) -> list[dict[str, Any]]:
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """The bridge in the gateway's status."""
+    """Return the bridge in the gateway's status."""
     (found,) = control.ask(folder / "data", do="status")
     bridge: dict[str, Any] = found["bridges"][0]
     return bridge
@@ -94,14 +94,14 @@ async def happens(what: Callable[[], bool], within: float = 60) -> None:
 
 
 def there(packet: Publish) -> int:
-    """Bytes of a message at the other broker."""
+    """Return bytes of a message at the other broker."""
     named = Publish(PREFIX + packet.topic, packet.payload, packet.qos, packet.packet_id)
     named.properties = packet.properties
     return len(encode(named, Version.V5))
 
 
 def sized(qos: int, size: int, properties: Properties | None, retain: bool) -> Publish:
-    """A message whose packet at the other broker has this many bytes."""
+    """Return a message whose packet at the other broker has this many bytes."""
     packet = Publish(READING, b"", qos, 1 if qos else 0, retain, properties=properties)
     packet.payload = bytes(size - there(packet))
     while there(packet) > size:
@@ -235,7 +235,7 @@ async def test_a_topic_that_is_too_long_with_its_prefix_is_set_aside(
 
 
 def refuse(payload: bytes, verdict: Verdict) -> Any:
-    """A verdict for one payload."""
+    """Return a verdict for one payload."""
     return lambda packet: verdict if packet.payload == payload else 0
 
 

@@ -40,7 +40,7 @@ FOREVER = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
 def configuration(folder: Path, port: int, bridge: str, listen: int = 0) -> Path:
-    """A gateway with a bridge to a port of this machine. bridge: lines of its section."""
+    """Configure a gateway with a bridge to a port of this machine. bridge: lines of its section."""
     file = folder / "gateway.toml"
     file.write_text(
         f'gateway.name = "site-1"\ngateway.data = "{folder}/data"\n[[listener]]\n'
@@ -62,7 +62,7 @@ def doctor(folder: Path) -> str:
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """The bridge in `onceway gateway status --json`."""
+    """Return the bridge in `onceway gateway status --json`."""
     found: dict[str, Any] = json.loads(onceway(folder, "gateway", "status", "--json"))
     bridge: dict[str, Any] = found["bridges"][0]
     return bridge

@@ -38,8 +38,8 @@ def raw(
     payload: bytes = b"x",
     flags: int = 0,
 ) -> bytes:
-    """A PUBLISH of the other broker, right or wrong. topic: without its length. properties: with
-    their length.
+    """Return a PUBLISH of the other broker, right or wrong. topic: without its length. properties:
+    with their length.
     """
     body = len(topic).to_bytes(2, "big") + topic
     body += pack_u16(identifier) if qos else b""
@@ -48,7 +48,7 @@ def raw(
 
 
 def block(*parts: bytes) -> bytes:
-    """Properties with their length."""
+    """Return properties with their length."""
     joined = b"".join(parts)
     return encode_varint(len(joined)) + joined
 

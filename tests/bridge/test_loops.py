@@ -42,7 +42,9 @@ def section(name: str, port: int, topics: str) -> str:
 async def ring(
     folder: Path, bridges: dict[str, tuple[str, str]]
 ) -> AsyncIterator[dict[str, GatewayProcess]]:
-    """Gateways by name, each with one bridge. bridges: by gateway, the other one and the topics."""
+    """Yield gateways by name, each with one bridge. bridges: by gateway, the other one and the
+    topics.
+    """
     ports = {name: free_port() for name in bridges}
     async with AsyncExitStack() as stack:
         running = {}

@@ -30,7 +30,7 @@ STATUS = ("bridge", "status")
 
 
 async def held(port: int, prefix: str = "") -> dict[str, bytes]:
-    """The retained messages of a broker below up and down."""
+    """Return the retained messages of a broker below up and down."""
     found: dict[str, bytes] = {}
     async with wire(port, Connect("reader")) as client:
         client.send(Subscribe(1, [Subscription(f"{prefix}{x}/#", 0) for x in ("up", "down")]))

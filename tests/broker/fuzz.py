@@ -43,7 +43,7 @@ class Target:
 
 
 def seeds() -> list[bytes]:
-    """Example packets, each alone and after a subscription to everything."""
+    """Return example packets, each alone and after a subscription to everything."""
     from gateway.mqtt.encode import encode
     from gateway.mqtt.packets import Connect, Version
     from tests.broker.streams import PACKETS
@@ -90,7 +90,7 @@ def guided(inputs: int, seed: int) -> int:
 
 
 def unguided(inputs: int, seed: int) -> int:
-    """Example packets with bytes changed at random."""
+    """Return example packets with bytes changed at random."""
     from gateway.mqtt.packets import Side, Version
     from tests.mqtt.fuzz import damaged
 

@@ -210,7 +210,9 @@ class MemoryWriter:
     def look_for_space(self) -> None: ...
 
     def work(self, commits: bool) -> bool:
-        """The next piece of work. commits: whether that may be a commit. False: nothing done."""
+        """Return the next piece of work. commits: whether that may be a commit. False: nothing
+        done.
+        """
         if not self._work or (isinstance(self._work[0], Commit) and not commits):
             return False
         work = self._work.popleft()
@@ -296,7 +298,7 @@ class Client:
     def publish(
         self, topic: str, payload: bytes | str = b"", qos: int = 0, packet_id: int = 0, **more: Any
     ) -> int:
-        """Returns the packet identifier."""
+        """Return the packet identifier."""
         if qos and not packet_id:
             packet_id = self._next_id = self._next_id + 1
         self.send(
@@ -411,7 +413,7 @@ class Client:
                 self.send(Pubcomp(number))
 
     def take(self, kind: type[P]) -> P:
-        """The first packet received, which must be of this kind."""
+        """Return the first packet received, which must be of this kind."""
         assert self.received, f"no {kind.__name__} came"
         packet = self.received.pop(0)
         assert isinstance(packet, kind), packet
@@ -519,7 +521,7 @@ class World:
         return client
 
     def accepted(self, client_id: str = "", **more: Any) -> Client:
-        """A client that was accepted; its CONNACK is taken."""
+        """Return a client that was accepted; its CONNACK is taken."""
         client = self.connect(client_id, **more)
         connack = client.take(Connack)
         assert connack.reason == 0, connack
@@ -533,13 +535,13 @@ class World:
         properties: Properties | None = None,
         **more: Any,
     ) -> Client:
-        """An accepted client whose session outlives its connections."""
+        """Return an accepted client whose session outlives its connections."""
         return self.accepted(
             client_id, clean=clean, properties=FOREVER | (properties or {}), **more
         )
 
     def absent(self, *client_ids: str, topic: str = "t") -> None:
-        """Sessions that are subscribed to a topic and whose clients are away."""
+        """Create sessions that are subscribed to a topic and whose clients are away."""
         for client_id in client_ids:
             client = self.durable(client_id)
             client.subscribe(topic)
@@ -555,7 +557,7 @@ class World:
         listener: str = "test",
         address: str = "memory",
     ) -> Client:
-        """A connection without a CONNECT."""
+        """Open a connection without a CONNECT."""
         peer = Peer(listener, address, device)
         client = Client(self, peer, policy or self.policy, version, answers)
         self.clients[client.connection] = client
@@ -590,7 +592,7 @@ class World:
         self.turn()
 
     def end_session(self, client_id: str) -> None:
-        """An administrator ends a session."""
+        """End a session as an administrator."""
         ending = end_session(self.engine, client_id)
         with suppress(StopIteration):
             ending.send(None)  # it waits for the disk

@@ -36,7 +36,7 @@ class Manner:
 
     @classmethod
     def of(cls, number: int) -> "Manner":
-        """One of 256."""
+        """Return one of the 256 manners by its number."""
         version = list(Version)[(number >> 6) % 3]
         return cls(
             version,

@@ -13,7 +13,7 @@ PLAIN = {P.CONTENT_TYPE: "text/plain"}
 
 
 def flying(world: World, qos: int, *payloads: bytes) -> tuple[Client, list[Publish]]:
-    """A client with messages in flight."""
+    """Return a client with messages in flight."""
     client = world.durable("bridge")
     client.subscribe("t")
     publisher = world.accepted(answers=True)

@@ -248,7 +248,7 @@ class Bystander:
         self.client, self.seen = self._connect(), 0
 
     def look(self) -> list[Packet]:
-        """Packets received since the last call."""
+        """Return the packets received since the last call."""
         found = self.client.received[self.seen :]
         self.seen = len(self.client.received)
         return found
@@ -405,7 +405,9 @@ class Scene:
     # -- promises
 
     def acknowledged(self) -> None:
-        """Acknowledged messages are in the spool; a message at QoS 2 has one row."""
+        """Check that acknowledged messages are in the spool, and that a message at QoS 2 has one
+        row.
+        """
         rows = Counter(payload for (payload,) in self.world.rows("SELECT payload FROM spool"))
         for packet in self.writer.look():
             if isinstance(packet, Pubrec):
@@ -675,7 +677,7 @@ class Scene:
 
 
 def sound(broker: Broker) -> None:
-    """Counters of memory match the content, and no message is in a queue twice."""
+    """Check that counters of memory match the content, and that no message is in a queue twice."""
     sessions = broker.by_id.values()
     for session in sessions:
         flow = session.send_flow

@@ -33,7 +33,7 @@ def connect(world: World, device: DeviceIdentity, clean: bool = False) -> Client
 
 
 def exchange(client: Client, sequence: int) -> list[Pubrec | Pubcomp]:
-    """A whole exchange; returns its answers."""
+    """Make a whole exchange, and return its answers."""
     identifier = sequence & 0xFFFF
     client.send(Publish(TOPIC, str(sequence).encode(), 2, identifier))
     if client.received and client.received[-1] == Pubrec(identifier):

@@ -27,7 +27,7 @@ def arrive(world: World, name: str, address: str, user: str | None = None, **mor
 def greet(
     world: World, name: str, address: str, user: str | None = None, **more: Any
 ) -> tuple[Client, Connack]:
-    """A client that has sent CONNECT from an address, and its CONNACK."""
+    """Return a client that has sent CONNECT from an address, and its CONNACK."""
     client = world.open(address=f"{address}:1", policy=NAMED if user else None)
     client.send(Connect(name, Version.V5, False, properties=FOREVER, username=user, **more))
     return client, client.take(Connack)

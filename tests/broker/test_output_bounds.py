@@ -154,7 +154,7 @@ def test_a_peer_that_takes_nothing_is_closed_when_its_keep_alive_is_over(busy: b
 
 
 def stuck(world: World) -> Client:
-    """A client that was sent more bytes than it reads."""
+    """Return a client that was sent more bytes than it reads."""
     client = world.accepted("c", keep_alive=10)
     client.subscribe("t", qos=0)
     client.reads = False

@@ -121,7 +121,7 @@ ACTS = st.one_of(
 
 @pytest.fixture(params=[1, 3, 256])
 def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queues that keep this many rows in memory; the rest waits in the store."""
+    """Keep this many rows of a queue in memory; the rest waits in the store."""
     monkeypatch.setattr("gateway.broker.send_flow.MOST_PENDING", request.param)
     monkeypatch.setattr("gateway.broker.send_flow.PAGE_LOW", request.param)
     monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", request.param)

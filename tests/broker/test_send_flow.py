@@ -13,7 +13,7 @@ V4, V5 = Version.V3_1_1, Version.V5
 
 
 def kept(world: World, version: Version = V5, **properties: int) -> Client:
-    """The client `s` with a session that outlives its connection."""
+    """Return the client `s` with a session that outlives its connection."""
     own = (
         FOREVER | {P[name.upper()]: value for name, value in properties.items()}
         if version == V5

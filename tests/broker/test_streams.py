@@ -12,7 +12,7 @@ from tests.broker.streams import PACKETS, Manner, feed
 
 @st.composite
 def damaged(draw: st.DrawFn, version: Version) -> bytes:
-    """A few packets, with some bytes changed, put in or left out."""
+    """Return a few packets, with some bytes changed, put in or left out."""
     data = bytearray(
         b"".join(
             draw(

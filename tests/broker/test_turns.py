@@ -8,7 +8,7 @@ V5 = Version.V5
 
 
 def bring(world: World, client: Client, packet_id: int) -> None:
-    """A client publishes; all waits are for ready work."""
+    """Publish from a client; all waits are for ready work."""
     client.bring(encode(Publish("t", b"%d" % packet_id, 1, packet_id), V5))
     world.turn(moment=0)
 

@@ -183,7 +183,7 @@ def test_wills_refused_by_a_full_spool_do_not_block_others(
 
 
 def test_the_wills_of_many_clients_that_go_at_once_are_said_little_by_little() -> None:
-    """Each will may have hundreds of receivers, and no turn takes too long because of that."""
+    """A will may have hundreds of receivers, so the wills are published over several turns."""
     world = World()
     watching = watcher(world)
     clients = [world.durable(f"{at}", will=Will("will", b"%d" % at, 1)) for at in range(5)]

@@ -80,7 +80,7 @@ class Run:
                 await self._cell("brokers", row, ALONE, *work(client, version, ALONE))
 
     def _plain(self, client: Client, cell: Callable[..., None]) -> None:
-        """The probes with a server that the test writes; it speaks MQTT 5."""
+        """Run the probes with a server that the test writes; it speaks MQTT 5."""
         name = client.names[5]
         for qos in (1, 2):
             for column, reason in zip(COLUMNS["refused"][1:], REASONS, strict=True):

@@ -33,7 +33,9 @@ QUIET_S = 60.0
 
 
 async def refused(client: Client, reason: R | None, qos: int) -> str:
-    """reason: of each answer; None for DISCONNECT 0x97 in the place of the first one."""
+    """Refuse a client's messages, and return what the client does about it. reason: of each answer;
+    None for DISCONNECT 0x97 in the place of the first one.
+    """
     async with server() as own:
         if reason is None:
             own.farewell = Disconnect(R.QUOTA_EXCEEDED)
@@ -59,7 +61,7 @@ async def most_in_flight(client: Client) -> str:
 
 
 async def keep_alive(client: Client) -> str:
-    """Server Keep Alive."""
+    """Check Server Keep Alive."""
     async with server() as own:
         own.connack = Connack(False, properties={PropertyId.SERVER_KEEP_ALIVE: KEEP_ALIVE_S})
         async with running(client, "subscribe", port=own.port) as driver:
@@ -101,7 +103,7 @@ Probe = Callable[[Client, Where], Awaitable[str]]
 
 
 def by(way: str) -> Probe:
-    """Ten messages at QoS 2 from the client to itself."""
+    """Send ten messages at QoS 2 from the client to itself."""
 
     async def probe(client: Client, at: Where) -> str:
         if way not in client.ways:
@@ -122,7 +124,7 @@ def by(way: str) -> Probe:
 
 
 async def restart(client: Client, at: Where) -> str:
-    """A session over a restart of the broker, with messages before and after it."""
+    """Keep a session over a restart of the broker, with messages before and after it."""
     with tempfile.TemporaryDirectory() as folder:
         common = at.options() | {"folder": folder}
         async with running(client, "subscribe", **common) as ear:
@@ -139,7 +141,7 @@ async def restart(client: Client, at: Where) -> str:
 
 
 async def cut_publisher(client: Client, at: Where) -> str:
-    """Many messages from the client, over a connection that is cut."""
+    """Send many messages from the client, over a connection that is cut."""
     came: list[int] = []
     more = at.options() | {"count": MANY, "within_s": LONG_S}
     async with (
@@ -154,7 +156,7 @@ async def cut_publisher(client: Client, at: Where) -> str:
 
 
 async def cut_subscriber(client: Client, at: Where) -> str:
-    """Many messages to the client, over a connection that is cut."""
+    """Send many messages to the client, over a connection that is cut."""
     async with (
         cutting(at.own.ports["tcp"], CUTS, "subscriber") as proxy,
         running(client, "subscribe", **at.options() | {"port": proxy.port}) as driver,

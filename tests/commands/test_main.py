@@ -29,7 +29,7 @@ def _run(*arguments: str | Path, **environment: str) -> subprocess.CompletedProc
 
 
 def _imported(*arguments: str) -> set[str]:
-    """The modules that a command imports."""
+    """Return the modules that a command imports."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "gateway", *arguments],
         capture_output=True,

@@ -95,7 +95,7 @@ def place() -> Iterator[tuple[Silent, int]]:
 
 @pytest.fixture
 def gateway(tmp_path: Path, place: tuple[Silent, int]) -> Iterator[Silent]:
-    """The control socket of a gateway that hangs, beside its configuration and data."""
+    """Yield the control socket of a gateway that hangs, beside its configuration and data."""
     data = GatewayData(tmp_path / "data")
     data.add(3)
     with closing(Registry(data.path / "registry.db")) as registry:

@@ -42,7 +42,7 @@ OF_GATEWAY = sorted(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration, whose data directory is `data`."""
+    """Return a configuration, whose data directory is `data`."""
     data, config = tmp_path / "data", tmp_path / "gateway.toml"
     config.write_text(
         f'[gateway]\nname = "site-1"\ndata = "{data}"\n[[listener]]\nbind = "127.0.0.1:0"\n'

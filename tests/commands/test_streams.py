@@ -18,7 +18,7 @@ PLAIN, TABLE, LARGE = ["--version"], ["board", "list"], ["board", "list", "--jso
 
 @contextmanager
 def no_reader() -> Iterator[int]:
-    """A pipe whose reader has ended, as after `| head -1`."""
+    """Yield a pipe whose reader has ended, as after `| head -1`."""
     reader, writer = os.pipe()
     os.close(reader)
     yield writer

@@ -67,7 +67,7 @@ def test_every_key_has_its_meaning() -> None:
 
 
 def _sections(above: str, section: type[BaseModel]) -> dict[str, list[str]]:
-    """The names of all tables, each with its keys."""
+    """Return the names of all tables, each with its keys."""
     found: dict[str, list[str]] = {}
     for name, field in section.model_fields.items():
         kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]

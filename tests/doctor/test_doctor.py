@@ -74,7 +74,7 @@ def test_a_clock_that_is_not_synchronised(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def card(root: Path, data: Path, errors: int, life: str) -> None:
-    """An eMMC with one partition, on which the data directory is."""
+    """Imitate an eMMC with one partition, on which the data directory is."""
     number = os.stat(data).st_dev
     block = root / "sys/devices/mmc0/block/mmcblk0"
     (block / "queue").mkdir(parents=True)
@@ -298,7 +298,7 @@ def test_files_of_another_user(tmp_path: Path) -> None:
 
 @pytest.fixture
 def configured(tmp_path: Path) -> Path:
-    """A gateway that has run once, and is stopped."""
+    """Return a gateway that has run once, and is stopped."""
     data, landing = tmp_path / "data", tmp_path / "landing"
     data.mkdir(mode=0o750)
     landing.mkdir()

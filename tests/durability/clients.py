@@ -130,15 +130,15 @@ class Client(ABC):
         return self.resume()
 
     def resume(self) -> list[Packet]:
-        """Packets to send first on a new connection."""
+        """Return packets to send first on a new connection."""
         return []
 
     @abstractmethod
     def take(self, packet: Packet) -> list[Packet]:
-        """The answers to a packet."""
+        """Return the answers to a packet."""
 
     def more(self) -> list[Packet]:
-        """Packets to send after all packets of one read."""
+        """Return packets to send after all packets of one read."""
         return []
 
 
@@ -262,6 +262,6 @@ class Subscriber(Client):
 
 
 def label(payload: bytes) -> tuple[str, int]:
-    """Publisher and number of a payload."""
+    """Return the publisher and number of a payload."""
     name, _, number = payload.decode().rstrip().partition(":")
     return name, int(number)

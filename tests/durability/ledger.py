@@ -42,7 +42,7 @@ class Ledger:
         return [number for number in range(self._settled[name], published) if number not in came]
 
     def newest(self, name: str) -> int:
-        """The highest number that has arrived, -1 before the first."""
+        """Return the highest number that has arrived, -1 before the first."""
         return self._last.get(name, -1)
 
     def settle(self, name: str, published: int) -> None:

@@ -30,17 +30,17 @@ def _with_synchronous(value: str) -> None:
 
 
 def no_sync() -> None:
-    """Commits that do not wait for the disk."""
+    """Commit without a wait for the disk."""
     _with_synchronous("OFF")
 
 
 def lazy_sync() -> None:
-    """Common practice: the disk is synced at checkpoints only."""
+    """Sync the disk at checkpoints only, as is common practice."""
     _with_synchronous("NORMAL")
 
 
 def early_ack() -> None:
-    """Acknowledgements that do not wait for the commit, on a disk that takes its time."""
+    """Acknowledge before the commit, on a disk that takes its time."""
 
     def slowly(database: sqlite3.Connection, commit: Commit, *more: SpoolChecks) -> float:
         time.sleep(0.02)
@@ -54,8 +54,8 @@ def early_ack() -> None:
 
 
 def forgotten_identifiers() -> None:
-    """Packet identifiers of received messages that are in memory only; and acknowledgements so slow
-    that a kill finds some in flight.
+    """Keep packet identifiers of received messages in memory only; and acknowledge so slowly that a
+    kill finds some in flight.
     """
     real = Changes.seal
 

@@ -206,7 +206,7 @@ class Site:
                 drain(database, rows[-1][0])
 
     def table(self) -> Counter[str]:
-        """Events that the run has covered."""
+        """Return the events that the run has covered."""
         subscribers = (*self._present, self._away)
         return self.reached + Counter(
             {

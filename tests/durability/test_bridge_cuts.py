@@ -202,7 +202,7 @@ class Pair:
 
 
 async def states(port: int) -> dict[str, bytes]:
-    """The retained messages of a broker on the topics of STATES."""
+    """Return the retained messages of a broker on the topics of STATES."""
     found: dict[str, bytes] = {}
     async with wire(port, Connect("reader")) as client:
         client.send(Subscribe(1, [Subscription(topic, 0) for topic in STATES]))

@@ -18,7 +18,7 @@ LIMITS = "[limits]\nqueue_bytes = 2_000_000\noutgoing_bytes = 1_000_000\n"
 
 
 def resident(running: GatewayProcess) -> int:
-    """Bytes of memory that the gateway has in use."""
+    """Return the bytes of memory that the gateway has in use."""
     status = Path(f"/proc/{running.process.pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0]) * 1024
 

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def sensor() -> Path:
-    """The sensor example as a program of this machine."""
+    """Return the sensor example as a program of this machine."""
     programs = ["../build/firmware/host/sensor", "../build/firmware/host/sensor-packs"]
     subprocess.run(["make", "-s", "-C", ROOT / "firmware", *programs], check=True)
     return ROOT / "build/firmware/host/sensor"

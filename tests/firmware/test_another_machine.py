@@ -60,7 +60,7 @@ def set_up(machine: Path, board: Board, landing: Path) -> None:
 
 
 def landed(landing: Path) -> dict[Key, bytes]:
-    """Payloads by key. If a key arrives twice, both payloads are the same."""
+    """Return the payloads by key. If a key arrives twice, both payloads are the same."""
     found: dict[Key, bytes] = {}
     for path in landing.glob("site-7/*/*.parquet"):
         rows = pq.read_table(path, columns=["device", "incarnation", "sequence", "payload"])

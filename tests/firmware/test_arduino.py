@@ -140,8 +140,8 @@ EVERY_S_HURRIED = 3
 
 
 def hurried(sketch: str, folder: Path) -> Path:
-    """The HEX file of an example that measures every three seconds; else the simulated hour in
-    which it fills its journal takes minutes.
+    """Return the HEX file of an example that measures every three seconds; else the simulated hour
+    in which it fills its journal takes minutes.
     """
     built = folder / "build" / "arduino" / "uno"
     built.mkdir(parents=True)

@@ -40,7 +40,7 @@ def checked(record: bytes) -> bytes:
 
 
 def source_of(sequence: int) -> bytes:
-    """A reading of ADC channel 0 with a time of its own (examples/sensor/reading.h)."""
+    """Return a reading of ADC channel 0 with a time of its own (examples/sensor/reading.h)."""
     return (
         (0x695B9B00 % 2**31 + sequence).to_bytes(4) + (sequence * 11 % 1024).to_bytes(2) + bytes(2)
     )
@@ -51,7 +51,7 @@ def address_of(sequence: int) -> int:
 
 
 def image(incarnation: int) -> bytearray:
-    """The EEPROM of a board that has published NEWEST times, of which the last ones wait."""
+    """Return the EEPROM of a board that has published NEWEST times, of which the last ones wait."""
     made = bytearray(with_interval(SAMPLING_OFF))
     assert len(made) == EEPROM_SIZE
     made[0x000:0x006] = made[0x008:0x00E] = checked(incarnation.to_bytes(4))

@@ -13,7 +13,7 @@ FIRMWARE = ROOT / "firmware"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library as it is unpacked into a sketchbook."""
+    """Return the library as it is unpacked into a sketchbook."""
     subprocess.run(["make", "-s", "-C", FIRMWARE, "dist"], check=True, stdout=subprocess.DEVNULL)
     version = json.loads((FIRMWARE / "library.json").read_text())["version"]
     folder = tmp_path_factory.mktemp("libraries")

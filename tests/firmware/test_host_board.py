@@ -190,8 +190,8 @@ async def connected(board: Board, folder: Path) -> None:
 
 
 def check(board: Board, folder: Path) -> None:
-    """Each sequence once, under one incarnation, and with what the board journalled, as far as that
-    is still there.
+    """Check that each sequence arrived once, under one incarnation, and with the content that the
+    board journalled, as far as the journal still has it.
     """
     rows = spooled(folder)
     ledger = board.ledger

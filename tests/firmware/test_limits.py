@@ -20,8 +20,8 @@ Calls = dict[str, set[str]]
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["serial", "radio"])
 def objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an object file and a call graph (-fcallgraph-info) of each file of the library
-    and the sensor, with a log.
+    """Return a folder with an object file and a call graph (-fcallgraph-info) of each file of the
+    library and the sensor, with a log.
     """
     folder = tmp_path_factory.mktemp("objects")
     sources = [*FIRMWARE.glob("src/*.c"), *FIRMWARE.glob("examples/sensor/*.c")]
@@ -33,7 +33,7 @@ def objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def calls(objects: Path) -> Calls:
-    """Functions by who calls them."""
+    """Return the callers of each function."""
     found: Calls = {}
     for graph in objects.glob("*.ci"):
         for caller, called in re.findall(

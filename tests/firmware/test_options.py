@@ -257,7 +257,7 @@ async def test_an_option_in_the_build_flags_takes_effect(
 
 
 async def publishes(firmware: Path, page: int, folder: Path) -> None:
-    """Three readings of the simulated Uno at 0.7 V, as they are with the defaults."""
+    """Check that the simulated Uno publishes three readings at 0.7 V, as with the defaults."""
     image = IntelHex(str(firmware))
     image.puts(page, Identity("roof-1", NO_KEY).to_bytes())
     image.write_hex_file(str(folder / "named.hex"))

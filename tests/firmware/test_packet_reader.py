@@ -64,7 +64,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def refusal(client: ctypes.CDLL, first: int, body: bytes) -> int:
-    """The reason code that the client refuses the packet with, 0 when it takes it."""
+    """Return the reason code that the client refuses the packet with, 0 when it takes it."""
     room = ctypes.create_string_buffer(64)
     match PacketType(first >> 4):
         case PacketType.CONNACK:
@@ -88,7 +88,7 @@ def refusal(client: ctypes.CDLL, first: int, body: bytes) -> int:
 
 
 def knows_better(packet: Packet) -> bool:
-    """The client asked for nothing that has this property, or subscribes to one filter at a
+    """Whether the client asked for nothing that has this property, or subscribes to one filter at a
     time.
     """
     properties = getattr(packet, "properties", None) or {}
@@ -98,7 +98,7 @@ def knows_better(packet: Packet) -> bool:
 
 
 def bodies(properties: bytes) -> Iterator[tuple[int, bytes]]:
-    """First byte and body of one packet of each kind with this property block."""
+    """Yield the first byte and the body of one packet of each kind with this property block."""
     block = bytes([len(properties)]) + properties
     yield 0x20, b"\x00\x00" + block
     yield 0x20, b"\x01\x00" + block
@@ -112,7 +112,7 @@ def bodies(properties: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def damaged(body: bytes) -> Iterator[bytes]:
-    """The body cut off, with a byte too many, and with each byte changed."""
+    """Yield the body cut off, with a byte too many, and with each byte changed."""
     yield from (body[:length] for length in range(len(body)))
     yield body + b"\x00"
     for at, byte in enumerate(body):

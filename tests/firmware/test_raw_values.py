@@ -91,7 +91,7 @@ def test_each_raw_value_gives_its_true_value_or_a_fault(
 
 
 def test_each_voltage_of_a_door_contact_is_a_state_or_a_fault(tmp_path: Path) -> None:
-    """The circuit: 10 kΩ to 5 V and two of 10 kΩ at the contact, each with 5 % of tolerance."""
+    """The circuit: 10 kΩ to 5 V and two of 10 kΩ at the contact, each with 5 % tolerance."""
     found = measured("own_payload", 0, 1023, 1, tmp_path)
     shorted, absent, opened = {"contact.fault": 2.0}, {"contact.fault": 1.0}, {"opening": 1.0}
     assert list(found.values()) == [shorted] * 256 + [{}] * 341 + [opened] * 256 + [absent] * 171

@@ -59,7 +59,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def encode(library: ctypes.CDLL, record: Record, room: int = ROOM) -> bytes | None:
-    """A pack of this record; None if that was refused."""
+    """Return a pack of this record; None if that was refused."""
     buffer = (ctypes.c_uint8 * ROOM)(*[0xEE] * ROOM)
     start = ctypes.addressof(buffer)
     end = ctypes.c_void_p(start + room)

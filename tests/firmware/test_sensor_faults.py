@@ -65,7 +65,7 @@ def board(sketch: str, folder: Path) -> SimulatedBoard:
 
 
 def told(gateway: Gateway) -> list[list[tuple[str, float | None]]]:
-    """Names without the board and values, by publication."""
+    """Return the names without the board and values, by publication."""
     return [
         [
             (record.name.removeprefix("roof-1:"), record.value)

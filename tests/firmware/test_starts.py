@@ -158,13 +158,13 @@ class AwaitingByRadio(RadioGateway):
 
 
 def in_time(build: Build, journal: Journal) -> float:
-    """Seconds from the start on."""
+    """Return the seconds within which a start must end."""
     seconds = IN_TIME_S[build.slots] + FOR_EACH_DAMAGED_S * len(journal.damaged)
     return seconds + (FOR_DAMAGE_S[build.slots] if journal.damaged else 0)
 
 
 def place_of(build: Build, journal: Journal, folder: Path) -> Path:
-    """A folder for a simulated Uno, with its memories."""
+    """Return a folder for a simulated Uno, with its memories."""
     place = folder / "board"
     place.mkdir()
     image = bytearray(with_interval(1000))

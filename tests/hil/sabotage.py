@@ -87,7 +87,8 @@ class Judged:
 
 
 def catalogue() -> dict[str, Sabotage]:
-    """All sabotages by name. Raises ValueError for one whose keys are not as they should be."""
+    """Return all sabotages by name. Raises ValueError for one whose keys are not as they should be.
+    """
     paths = sorted([*PATCHES.glob("*.patch"), *PATCHES.glob("*.toml")])
     return {path.stem: _parse(path) for path in paths}
 
@@ -119,7 +120,7 @@ def _parse(path: Path) -> Sabotage:
 
 
 def copy_tree(tree: Path) -> None:
-    """A copy of what a run needs, with the firmware as it is built."""
+    """Copy everything that a run needs, with the firmware as it is built."""
     for package in PACKAGES:
         # with Python's compiled files, except those that are being renamed
         shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.pyc.*"))
@@ -152,7 +153,8 @@ def fit(sabotage: Sabotage, tree: Path, *, dry: bool = False) -> None:
 
 
 def edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
-    """The file that has the symbol with the old text in it, and its text with the new one."""
+    """Return the file that has the symbol with the old text in it, and its text with the new one.
+    """
     found = []
     for file in sorted((tree / sabotage.package).rglob("*")):
         if file.suffix not in (".py", ".c", ".h"):
@@ -240,7 +242,7 @@ def judge(tree: Path, bench: str, seed: int, folder: Path, readings: int | None)
 
 
 def try_out(sabotage: Sabotage, bench: str, seed: int, folder: Path) -> Judged:
-    """A copy of its own in `folder`, sabotaged, under a bench. The copy is removed again."""
+    """Try a sabotaged copy of the tree in `folder`, under a bench. The copy is removed again."""
     tree = folder / "tree"
     try:
         copy_tree(tree)

@@ -65,7 +65,7 @@ async def run(folder: Path, text: str, until: str = "") -> tuple[int, str]:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder with the parts of a clone that the lines name."""
+    """Return a folder with the parts of a clone that the lines name."""
     for name in (".venv", "hil", "firmware"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "FOLDER").mkdir()

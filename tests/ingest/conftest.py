@@ -54,16 +54,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
 @pytest.fixture(autouse=True)
 def fresh_log(request: pytest.FixtureRequest) -> None:
-    """Delta remembers the state of each table, about 2 MB, for an hour. A test's tables are of no
-    use to the next one.
+    """Empty Delta's memory of tables. It keeps the state of each table, about 2 MB, for an hour,
+    and later tests do not use it.
     """
     if "spark" in request.fixturenames:
         request.getfixturevalue("spark")._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """A test that ran out of time was waiting for an answer of the JVM. The next question would get
-    it: every later test would fail, for that reason alone.
+    """End the run if a test ran out of time while it waited for the JVM. The next test would get
+    that answer, so every later test would fail.
     """
     late = call.excinfo is not None and "Timeout (>" in str(call.excinfo.value)
     if late and "spark" in getattr(item, "fixturenames", ()):

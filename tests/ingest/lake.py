@@ -46,7 +46,7 @@ class Lake:
         save(keys_url(str(self.publications)), Keys(unsigned=True))
 
     def open(self) -> Sink:
-        """A sink as a new process has it."""
+        """Return a sink as a new process has it."""
         return open_sink(self.spark, self._landing, str(self.publications), self.writer)
 
     def micro_batch(self, *batches: list[Row]) -> DataFrame:
@@ -78,7 +78,7 @@ class Lake:
         )
 
     def readings(self, device: str) -> list[Any]:
-        """Every reading's key and value, sorted."""
+        """Return every reading's key and value, sorted."""
         rows = self.table("_readings").where(F.col("device") == device)
         return sorted(
             tuple(one)
@@ -88,7 +88,7 @@ class Lake:
         )
 
     def version(self) -> int:
-        """The newest version."""
+        """Return the newest version."""
         return max(int(one.stem) for one in (self.publications / "_delta_log").glob("*.json"))
 
     def versions(self) -> int:
@@ -98,7 +98,7 @@ class Lake:
         shutil.rmtree(self.publications / "_onceway", ignore_errors=True)
 
     def sql(self, text: str) -> None:
-        """A statement on the table, which is called `publications` in it."""
+        """Run a statement on the table, which is called `publications` in it."""
         self.spark.sql(text.replace("publications", f"delta.`{self.publications}`"))
 
 
@@ -124,7 +124,7 @@ class Job(Lake):
         return argparse.Namespace(**(vars(stream.parse_arguments(arguments)) | changes))
 
     def run(self, **changes: Any) -> None:
-        """One pass from a fresh start, as a new process would make it. Spark gives Python 10 s to
+        """Make one pass from a fresh start, as a new process would. Spark gives Python 10 s to
         start, which a busy machine may not keep: then once more.
         """
         for tries in (3, 2, 1):
@@ -139,8 +139,8 @@ class Job(Lake):
         stream.finish(query, sink)
 
     def take(self, **changes: Any) -> Sink:
-        """One pass as `run` makes it, without Spark's stream and its checkpoint: it costs a part of
-        the time.
+        """Make one pass as `run` does, without Spark's stream and its checkpoint, in a part of the
+        time.
         """
         options = self.options(**changes)
         sink, source = stream.prepare(self.spark, options)

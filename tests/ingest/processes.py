@@ -104,8 +104,8 @@ class Site:
         return Counter((one["device"], one["incarnation"], one["sequence"]) for one in rows)
 
     def landed(self, more: Iterable[Key] = ()) -> Counter[Key]:
-        """Each key once; those of the damaged batch that no other batch holds are missing. more:
-        keys that were landed besides.
+        """Return each key once; those of the damaged batch that no other batch holds are missing.
+        more: keys that were landed besides.
         """
         expected = {
             ("dev", 7, number * 10 + position)
@@ -133,7 +133,7 @@ def environment_of(line: command.Command) -> dict[str, str]:
 
 @contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """One master and some workers of one core each on loopback; yields the master's URL. Their
+    """Run one master and some workers of one core each on loopback; yield the master's URL. Their
     executors' logs are in folders `worker-1`, `worker-2`, …
     """
     port = free_port()

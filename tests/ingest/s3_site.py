@@ -51,8 +51,8 @@ class S3Site(Site):
         self.files.put(f"{self.landing}/", f"{self.at_s3}/", recursive=True)
 
     def delete(self, location: str) -> None:
-        """A table, and its folders too: SeaweedFS keeps them when they are empty, Amazon's S3 knows
-        none.
+        """Delete a table and its folders: SeaweedFS keeps them when they are empty, Amazon's S3
+        knows none.
         """
         self.files.rm(location, recursive=True)
         bucket, _, folder = location.removeprefix("s3a://").partition("/")
@@ -86,7 +86,7 @@ class S3Site(Site):
         assert done.returncode == 0, done.stderr
 
     def sql(self, statement: str) -> None:
-        """A statement of a user, by another Spark."""
+        """Run a statement of a user, by another Spark."""
         script, options = str(HERE / "statement.py"), [statement, self.on_s3]
         line = command.build(script, options, "local[1]", "1g", self.conf, downloaded=True)
         done = subprocess.run(

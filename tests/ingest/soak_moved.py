@@ -44,12 +44,12 @@ def land(site: S3Site, number: int) -> None:
 
 
 def later(*numbers: int) -> list[tuple[str, int, int]]:
-    """The keys of these batches."""
+    """Return the keys of these batches."""
     return [("later", 7, number * 10 + position) for number in numbers for position in range(3)]
 
 
 def runs(site: S3Site, writer: WriterName) -> subprocess.Popen[bytes]:
-    """A job that has taken all that is there, and continues."""
+    """Return a job that has taken all that is there, and continues."""
     job = site.start(writer=writer, every="500ms")
     wait_for(site, job, MICRO_BATCHES)
     return job
@@ -72,8 +72,8 @@ def moved_under(
     move: Callable[[], None],
     why: str = "the table was deleted, restored from a copy",
 ) -> None:
-    """The job ends at the batch that comes after the move, and its last line says why; the next
-    start takes what the table lacks.
+    """Check that the job ends at the batch that comes after the move, and that its last line says
+    why; the next start takes the batches that the table lacks.
     """
     move()
     land(site, 8)

@@ -25,7 +25,7 @@ FROM_ARCHIVE = "shared objects file (top)"
 
 @pytest.fixture
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Delta's jars, in a home whose name has a space."""
+    """Return Delta's jars, in a home whose name has a space."""
     monkeypatch.setenv("HOME", str(tmp_path / "a home"))
     monkeypatch.delenv("SPARK_DIST_CLASSPATH", raising=False)
     folder = tmp_path / "a home" / command.IVY / "jars"
@@ -37,7 +37,7 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 @pytest.fixture
 def archive(jars: list[Path]) -> Path:
-    """An archive that Java has written."""
+    """Return an archive that Java has written."""
     written, _ = class_archive.options_to_write(jars)
     subprocess.run(["java", *shlex.split(written), "-version"], check=True, capture_output=True)
     return class_archive.keep(jars)

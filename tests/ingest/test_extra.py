@@ -16,7 +16,7 @@ BY_URL = {ROOT / "gateway" / "uplink" / "landing" / f"{kind}.py" for kind in ("s
 
 
 def imported(file: Path) -> Iterator[str]:
-    """Modules, and what may be modules."""
+    """Yield the modules that a file imports, and names that may be modules."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -25,7 +25,7 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def of_others() -> set[str]:
-    """The top modules that the ingest imports, by whatever module of ours."""
+    """Return the top modules that the ingest imports, by whatever module of ours."""
     waiting, seen, found = set((ROOT / "gateway" / "ingest").rglob("*.py")), set(BY_URL), set()
     while waiting:
         file = waiting.pop()
@@ -39,7 +39,7 @@ def of_others() -> set[str]:
 
 
 def brought(name: str, extra: str) -> set[str]:
-    """The distributions that come with one, as far as they are installed here."""
+    """Return the distributions that come with one, as far as they are installed here."""
     waiting, found = [(name, extra)], set()
     while waiting:
         name, extra = waiting.pop()

@@ -47,8 +47,8 @@ def on_topic(one: Row, topic: str) -> Row:
 
 @pytest.fixture(scope="module")
 def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """roof-1 has a gap and one value that is far off; roof-2 has no clock, and is silent on the
-    second day.
+    """Return a table in which roof-1 has a gap and one value that is far off; roof-2 has no clock,
+    and is silent on the second day.
     """
     job = Job(spark, tmp_path_factory.mktemp("questions"))
     listed = [
@@ -72,7 +72,7 @@ def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Job
 
 
 def blocks(lake: Job, way: str) -> str:
-    """The Python of this page for one way, with the tables where they are here."""
+    """Return the Python of this page for one way, with the tables where they are here."""
     (found,) = (text for language, name, text in BLOCKS if (language, name) == ("python", way))
     return found.replace("/srv/lake", str(lake.publications.parent))
 
@@ -162,8 +162,8 @@ NAMED = [
 
 
 def evening_of_the_change(spark: "SparkSession") -> None:
-    """Views of one device that begins half an hour before the second day, and whose readings come
-    every half an hour. spark: a session of its own.
+    """Create views of one device that begins half an hour before the second day, and whose readings
+    come every half an hour. spark: a session of its own.
     """
     first = BEGIN_S + 23 * HOUR_S + 1800
     moments = [datetime.fromtimestamp(first + one * 1800, UTC) for one in range(60)]
@@ -207,7 +207,7 @@ def test_spark_answers_the_same_in_a_session_of_any_zone(spark: "SparkSession") 
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Times without a zone (Spark gives them so), and numbers as numbers."""
+    """Return a row with times without a zone (Spark gives them so), and numbers as numbers."""
     found = {}
     for name, value in row.items():
         if hasattr(value, "tzinfo"):

@@ -113,7 +113,7 @@ class Centre:
     def running(
         self, line: str, cwd: Path = ROOT, **more: str
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """A shell's line, with what README.md says is done before it."""
+        """Run a shell's line, with `srv` mounted at /srv."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         bound = f'mount --bind "{self.srv}" /srv && {line}'
         with self.log.open("ab") as log:
@@ -262,7 +262,8 @@ def test_a_cluster_runs_the_line_while_one_of_its_workers_is_killed(
 
 
 def executors_of(work: Path) -> list[int]:
-    """The processes of a worker and of its executor, which have its folder in their command."""
+    """Return the processes of a worker and of its executor, which have its folder in their command.
+    """
     found = subprocess.run(
         ["pgrep", "--full", str(work)], check=False, capture_output=True, text=True
     )
@@ -335,14 +336,14 @@ def test_a_reading_comes_by_each_kind_of_landing_place(
 
 
 def _port(text: str) -> str:
-    """The host and port in an SFTP URL."""
+    """Return the host and port in an SFTP URL."""
     found = re.search(r"127\.0\.0\.1:\d+", text)
     assert found is not None
     return found[0]
 
 
 def as_published(reading: dict[str, Any]) -> Row:
-    """The publication that a row of readings comes from."""
+    """Return the publication that a row of readings comes from."""
     measured, received = (moment(reading[name]) for name in ("time", "received"))
     record = {-2: f"{reading['device']}:", 0: reading["name"], 1: reading["unit"]}
     payload = cbor2.dumps([{**record, 2: reading["value"], -3: int(measured.timestamp())}])

@@ -19,7 +19,7 @@ _FRAME = 69
 
 
 def play(latency: float, key: bytes | None) -> World:
-    """A board in session, over a line that takes its time."""
+    """Return a board in session, over a line that takes its time."""
 
     def board(
         ledger: Ledger,

@@ -30,8 +30,8 @@ subprocess.run(["umount", "--lazy", "/mnt"], check=True)
 
 @contextmanager
 def _container_that_holds(number: int) -> Iterator[int]:
-    """A process with pseudo terminals of its own, as a container has, that holds the one with this
-    number; the device number that it sees.
+    """Run a process with pseudo terminals of its own, as a container has, that holds the one with
+    this number; yield the device number that the process sees.
     """
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     # in a chroot, / need not be where something is mounted: then nothing can be said of it

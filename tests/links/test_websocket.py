@@ -314,7 +314,7 @@ async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:
 
 
 async def _opened(listener: WebSocketListener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A WebSocket of a client that frames by hand."""
+    """Return a WebSocket of a client that frames by hand."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.addresses[0][1])
     writer.write(
         b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -326,7 +326,9 @@ async def _opened(listener: WebSocketListener) -> tuple[asyncio.StreamReader, as
 
 
 def _fragment(size: int, first: bool) -> bytes:
-    """Part of a binary message that is not its last (RFC 6455, section 5.4), masked with zeros."""
+    """Return the part of a binary message that is not its last (RFC 6455, section 5.4), masked with
+    zeros.
+    """
     return bytes((0x02 if first else 0x00, 0x80 | 126)) + size.to_bytes(2, "big") + bytes(4 + size)
 
 

@@ -56,13 +56,15 @@ class Ledger:
         self.checks: dict[Check, Id] = {}
 
     def welcomed(self, known: Id) -> None:
-        """A session has begun at the device."""
+        """Record that a session has begun at the device."""
         assert known not in self.at_device
         self.at_device.append(known)
         self._open(known)
 
     def started(self, known: Id) -> None:
-        """A session has begun at the gateway. With keys, the device has begun it before."""
+        """Record that a session has begun at the gateway. With keys, the device has begun it
+        before.
+        """
         assert known in self.at_device or isinstance(known[2], Crc16)
         assert known not in self.at_gateway
         self.at_gateway.append(known)

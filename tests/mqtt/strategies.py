@@ -83,8 +83,8 @@ _VALUES: dict[PropertyId, st.SearchStrategy[object]] = {
 def properties_for(
     allowed: props.Allowed, version: Version, one_identifier: bool = False
 ) -> st.SearchStrategy[Properties | None]:
-    """Any set of the allowed properties, in any order. one_identifier: SUBSCRIBE takes a single
-    subscription identifier.
+    """Return any set of the allowed properties, in any order. one_identifier: SUBSCRIBE takes a
+    single subscription identifier.
     """
     if version < Version.V5:
         return st.none()
@@ -201,7 +201,7 @@ def _subscriptions(version: Version) -> st.SearchStrategy[Subscription]:
 
 
 def client_packets(version: Version) -> st.SearchStrategy[Packet]:
-    """Everything but CONNECT that a client may send."""
+    """Return everything but CONNECT that a client may send."""
     subscribe_properties = properties_for(props.SUBSCRIBE_PROPERTIES, version, one_identifier=True)
     some_filters = st.lists(filters, min_size=1, max_size=4)
     kinds: list[st.SearchStrategy[Packet]] = [
@@ -232,7 +232,7 @@ def client_packets(version: Version) -> st.SearchStrategy[Packet]:
 
 
 def server_packets(version: Version) -> st.SearchStrategy[Packet]:
-    """Everything that a server may send."""
+    """Return everything that a server may send."""
     v5 = version == Version.V5
     refusals = (
         sorted(codes.CONNACK_CODES)
@@ -289,5 +289,5 @@ def _auths(allowed: frozenset[ReasonCode]) -> st.SearchStrategy[Packet]:
 
 
 def packets(version: Version, sender: Side) -> st.SearchStrategy[Packet]:
-    """Everything but CONNECT."""
+    """Return everything but CONNECT."""
     return client_packets(version) if sender is Side.CLIENT else server_packets(version)

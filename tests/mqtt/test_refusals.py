@@ -18,7 +18,7 @@ CONNECT_4 = "00 04 'MQTT' 04"
 
 
 def error_for(version: Version | None, sender: Side, text: str) -> MqttError:
-    """The error for a packet given without its length byte: first byte, then body."""
+    """Return the error for a packet given without its length byte: first byte, then body."""
     data = from_hex(text)
     stream = PacketStream(1 << 20, version, sender)
     stream.feed(data[:1] + bytes((len(data) - 1,)) + data[1:])

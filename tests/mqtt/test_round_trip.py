@@ -52,8 +52,8 @@ def test_connect_survives_writing_and_reading(data: st.DataObject, version: Vers
 
 @st.composite
 def conversations(draw: st.DrawFn, version: Version, sender: Side) -> list[Packet]:
-    """Packets in a row, among them PUBLISH and acknowledgements that are alike in all but packet
-    identifier and payload.
+    """Return packets in a row, among them PUBLISH and acknowledgements that are alike in all but
+    packet identifier and payload.
     """
     topics = st.sampled_from(["a", "a/b"])
     plain = st.one_of(

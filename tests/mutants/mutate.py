@@ -114,7 +114,7 @@ def of_python(text: str) -> Iterator[Mutant]:
 
 
 def _skipped(tree: ast.Module) -> set[int]:
-    """Nodes that stay as they are, with all below them."""
+    """Return nodes that stay as they are, with all below them."""
     found: set[int] = set()
 
     def leave_out(node: ast.AST | None) -> None:
@@ -167,7 +167,7 @@ _IN_C = (
 
 
 def of_c(text: str) -> Iterator[Mutant]:
-    """Line by line, outside comments, directives and text."""
+    """Yield mutants of C code line by line, outside comments, directives and text."""
     comment = False
     offset = 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):

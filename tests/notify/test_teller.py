@@ -67,8 +67,8 @@ async def web_server() -> AsyncIterator[Web]:
 async def mail_server(
     context: ssl.SSLContext, mails: asyncio.Queue[str], *, starttls: bool, refused: str = "@none"
 ) -> AsyncIterator[int]:
-    """An SMTP server (RFC 5321) with TLS from the start, or by STARTTLS (RFC 3207). Without TLS it
-    takes no mail.
+    """Run an SMTP server (RFC 5321) with TLS from the start, or by STARTTLS (RFC 3207). Without TLS
+    it takes no mail.
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -269,8 +269,8 @@ def test_refusal_of_a_mail_server_is_shown_in_words(error: Exception, words: str
 
 @asynccontextmanager
 async def hanging(*, drips: bool) -> AsyncIterator[tuple[int, asyncio.Event]]:
-    """A server that takes each connection and never ends its answer. drips: it sends a byte now and
-    then, so no timeout of a socket passes. The event: a client has connected.
+    """Run a server that takes each connection and never ends its answer. drips: it sends a byte now
+    and then, so no timeout of a socket passes. The event: a client has connected.
     """
     came, over = asyncio.Event(), asyncio.Event()
 

@@ -164,9 +164,9 @@ class Machine:
         )
 
     def dpkg(self, *calls: Call | str) -> str:
-        """One run of dpkg; returns what the scripts print. A string is "unpack" or "remove": what
-        happens to the files between two calls. Raises AssertionError if a script fails that should
-        not.
+        """Run dpkg once, and return the output of the scripts. A string is "unpack" or "remove":
+        what happens to the files between two calls. Raises AssertionError if a script fails that
+        should not.
         """
         lines = ["set -e"]
         for number, call in enumerate(calls):
@@ -188,6 +188,6 @@ class Machine:
         return done.stdout + done.stderr
 
     def _here(self, script: str) -> str:
-        """A script whose `/` is this machine's."""
+        """Return a script whose `/` is this machine's."""
         folders = "|".join(_FOLDERS)
         return re.sub(rf"(?<![\w.}}/])/({folders})(?=/)", rf"{self.root}/\1", script)

@@ -32,7 +32,7 @@ REMOVING = f"{IN_FAVOUR} removing third 2.0"
 
 
 def upgrade(old: Path, new: Path = NOW, to: str = NEWER) -> list[Call | str]:
-    """All calls of an upgrade without a fault."""
+    """Return all calls of an upgrade without a fault."""
     return [
         Call(old, "prerm", f"upgrade {to}"),
         Call(new, "preinst", f"upgrade {VERSIONS[old]} {to}"),
@@ -43,7 +43,7 @@ def upgrade(old: Path, new: Path = NOW, to: str = NEWER) -> list[Call | str]:
 
 
 def failing(what: str, old: Path, how: str) -> list[Call | str]:
-    """The calls of an upgrade in which `what` fails, first at once or at its end (`how`)."""
+    """Return the calls of an upgrade in which `what` fails, first at once or at its end (`how`)."""
     was = VERSIONS[old]
     prerm, preinst, _, postrm, postinst = upgrade(old)
     prerm_fails = Call(old, "prerm", f"upgrade {NEWER}", how)

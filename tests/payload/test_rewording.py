@@ -22,7 +22,7 @@ def reading(
     name: str = "adc0",
     unit: str = "V",
 ) -> bytes:
-    """A reading in the form of `examples/sensor`."""
+    """Return a reading in the form of `examples/sensor`."""
     record: dict[Any, Any] = {BASE_NAME: "roof-1:", NAME: name, UNIT: unit, VALUE: value}
     record |= {BASE_TIME: at} if at is not None else {}
     record |= {"tu": error} if error is not None else {}

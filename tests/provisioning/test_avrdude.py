@@ -13,7 +13,7 @@ PAGE = "7d80  4f 57 31 |OW1|"
 
 
 def _says(folder: Path, monkeypatch: pytest.MonkeyPatch, *runs: tuple[str, int]) -> None:
-    """Each run of avrdude from now on says the next of these and ends with that code."""
+    """Make each run of avrdude from now on say the next of these texts, and end with its code."""
     for number, (said, code) in enumerate(runs):
         (folder / str(number)).write_text(f"cat <<'END' >&2\n{said}\nEND\nexit {code}\n")
     program = folder / "avrdude"

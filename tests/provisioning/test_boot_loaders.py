@@ -38,7 +38,7 @@ TRIES = 8
 
 @asynccontextmanager
 async def chip(program: Path, name: str, link: Path) -> AsyncIterator[Path]:
-    """A chip behind a serial port."""
+    """Yield a chip behind a serial port."""
     kind, (mcu, loader) = board(name), OTHERS[name]
     assert first_address(loader) == kind.application_end
     command = [
@@ -98,7 +98,7 @@ async def added(folder: Path, kind: str, port: Path) -> dict[str, Any]:
 
 
 async def probed(port: Path) -> list[str]:
-    """The boards that `onceway board probe` names."""
+    """Return the boards that `onceway board probe` names."""
     command = [Path(sys.executable).with_name("onceway"), "board", "probe", "--json", "--port"]
     process = await asyncio.create_subprocess_exec(
         *command, port, stdout=subprocess.PIPE, stderr=subprocess.PIPE

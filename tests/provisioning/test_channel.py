@@ -1,4 +1,4 @@
-"""Choice of channel and number of a radio board, and that the board keeps them."""
+"""Channel and number of a radio board: how they are chosen, and that the board keeps both."""
 
 import json
 import subprocess

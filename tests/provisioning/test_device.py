@@ -40,7 +40,9 @@ def small(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def signed(small: Path) -> Path:
-    """The same with the library's signature, as a firmware of ours that hangs."""
+    """Return the firmware of `small` with the library's signature, as a firmware of ours that
+    hangs.
+    """
     image = IntelHex(str(small))
     image.puts(504, b"OWFW\x01" + board("uno").identity.to_bytes(3))
     image.write_hex_file(str(path := small.with_name("signed.hex")))

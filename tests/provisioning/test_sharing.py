@@ -56,7 +56,7 @@ def shared(registry: Registry) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A folder in memory, because the tests sync thousands of times."""
+    """Yield a folder in memory, because the tests sync thousands of times."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
 

@@ -39,7 +39,7 @@ async def uno(tmp_path: Path) -> AsyncIterator[SimulatedBoard]:
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Path:
-    """The sensor's firmware with a byte more behind it."""
+    """Return the sensor's firmware with a byte more at its end."""
     image = IntelHex(str(HEX))
     image[(image.maxaddr() or 0) + 1] = 0x42
     image.write_hex_file(str(path := tmp_path / "newer.hex"))
@@ -48,7 +48,7 @@ def newer(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mute(tmp_path: Path) -> Path:
-    """A firmware of ours that hangs, longer than the sensor's."""
+    """Return a firmware of ours that hangs, longer than the sensor's."""
     image = IntelHex()
     image.puts(0, b"\xff\xcf" * 10_000)  # rjmp to itself
     image.puts(504, b"OWFW\x01" + PAGE.to_bytes(3))
@@ -77,7 +77,7 @@ async def update(folder: Path, *arguments: str) -> tuple[int, list[dict[str, Any
 
 @asynccontextmanager
 async def in_service(folder: Path, uno: SimulatedBoard) -> AsyncIterator[GatewayProcess]:
-    """The board is roof-1, and in session with a gateway."""
+    """Put the board in service as roof-1, in session with a gateway."""
     code, _, err = await onceway(
         folder, "add", "roof-1", "--port", str(uno.port), "--hex", str(HEX)
     )
@@ -97,7 +97,7 @@ def greetings(running: GatewayProcess) -> list[str]:
 
 
 async def greets_again(running: GatewayProcess, before: int) -> int:
-    """The next sequence that the board tells the gateway when it is back."""
+    """Return the next sequence that the board tells the gateway when it is back."""
     async with asyncio.timeout(30):
         while len(greetings(running)) <= before:  # noqa: ASYNC110  # lines have no event here
             await asyncio.sleep(0.05)

@@ -51,7 +51,7 @@ COMMANDS = [
 
 @pytest.fixture
 def site() -> Iterator[Path]:
-    """A configuration and a data directory of another account, as the package makes them."""
+    """Yield a configuration and a data directory of another account, as the package makes them."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o711)

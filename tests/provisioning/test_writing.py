@@ -56,7 +56,7 @@ class Flash:
 
 @pytest.fixture
 def boards(monkeypatch: pytest.MonkeyPatch) -> dict[str, Flash]:
-    """Two boards, by port."""
+    """Return two boards, by port."""
     plugged = {"/dev/a": Flash(), "/dev/b": Flash()}
     monkeypatch.setattr(
         avrdude, "write", lambda kind, port, *rest: plugged[port].write(kind, port, *rest)
@@ -99,7 +99,7 @@ def _statuses(registry: Registry) -> dict[str, str]:
 
 @pytest.fixture
 def roof_1(registry: Registry, boards: dict[str, Flash], firmware: Path) -> Identity:
-    """A device on /dev/a."""
+    """Return a device on /dev/a."""
     _write(registry, plans.provision(registry, "roof-1"), firmware)
     identity = boards["/dev/a"].identity
     assert identity is not None

@@ -38,7 +38,7 @@ def keys(journal: Journal) -> list[tuple[int, int]]:
 
 
 def three(path: Path) -> int:
-    """A journal with three messages; returns its incarnation."""
+    """Create a journal with three messages, and return its incarnation."""
     with closing(opened(path)) as journal:
         journal.write([("t", b"1", False), ("u", b"2", True)], [])
         journal.write([("t", b"3", False)], [])
@@ -77,7 +77,7 @@ def test_the_last_sequence_begins_another_incarnation(tmp_path: Path) -> None:
 
 
 def holder(path: Path, count: int) -> tuple[subprocess.Popen[str], list[tuple[int, int]]]:
-    """A process that has a journal open, and the numbers of its messages."""
+    """Return a process that has a journal open, and the numbers of its messages."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, path, str(count)], stdout=subprocess.PIPE, text=True
     )

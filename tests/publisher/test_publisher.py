@@ -53,7 +53,7 @@ def to(own: Server, folder: Path, **options: Any) -> Publisher:
 
 
 def kept(folder: Path) -> int:
-    """Messages in the journal of a publisher that has ended."""
+    """Return messages in the journal of a publisher that has ended."""
     with closing(sqlite3.connect(folder / "boiler.db")) as database:
         return int(database.execute("SELECT count(*) FROM messages").fetchone()[0])
 

@@ -47,7 +47,7 @@ def configure(folder: Path, port: int, more: str = "") -> tuple[Path, str, str]:
 
 
 def spooled(folder: Path) -> list[tuple[int, int, object]]:
-    """Incarnation, sequence and value of each row."""
+    """Return the incarnation, sequence and value of each row."""
     with closing(sqlite3.connect(folder / "data" / "gateway.db")) as database:
         rows = database.execute("SELECT incarnation, sequence, payload FROM spool ORDER BY id")
         return [(row[0], row[1], json.loads(row[2])[0]["v"]) for row in rows]

@@ -31,7 +31,7 @@ def test_connections_and_routes_leave_nothing(tmp_path: Path) -> None:
 
 
 async def left_by_clients(tmp_path: Path) -> int:
-    """Objects that the collector finds when clients have come and gone."""
+    """Return objects that the collector finds when clients have come and gone."""
     port, loop = free_port(), asyncio.get_running_loop()
     listener = {"bind": f"127.0.0.1:{port}", "anonymous": True}
     gateway = Gateway(parse({"gateway": {"data": str(tmp_path)}, "listener": [listener]}, "here"))

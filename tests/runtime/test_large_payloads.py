@@ -14,7 +14,7 @@ BIG = bytes(range(256)) * 1200
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[bytes | memoryview]:
-    """A list that collects the data that the broker writes to links."""
+    """Return a list that collects the data that the broker writes to links."""
     found: list[bytes | memoryview] = []
     write = ClientLink.write
 

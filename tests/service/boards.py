@@ -12,7 +12,7 @@ from tests.links.board import Board, Pty, until
 
 
 def configuration(folder: Path, lines: list[Pty], text: str = "", clock: bool = True) -> Path:
-    """Boards are let in by name."""
+    """Write the configuration of a gateway that lets boards in by name, and return its path."""
     path = folder / "gateway.toml"
     ports = "".join(f'[[serial]]\nport = "{line.path}"\nopen = true\n' for line in lines)
     path.write_text(

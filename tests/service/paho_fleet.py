@@ -73,7 +73,7 @@ class Sensor:
 
 
 def qos_of(name: str) -> int:
-    """The QoS of a client's messages."""
+    """Return the QoS of a client's messages."""
     return 1 + int(name[1:]) % 2
 
 

@@ -39,7 +39,7 @@ def _ours() -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that no one listens on, and none of the last that were given here."""
+    """Return a free port that this function has not returned recently."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
         port = _ours() + secrets.randbelow(_COUNT)
@@ -112,7 +112,8 @@ async def start(
 
 
 def spooling(data: Path) -> tuple[str, str]:
-    """The arguments of a gateway that takes anonymous clients, and keeps all for an uplink."""
+    """Return the arguments of a gateway that takes anonymous clients, and keeps all for an uplink.
+    """
     file = data.with_name(f"{data.name}.toml")
     file.write_text(
         f'[gateway]\ndata = "{data}"\n[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n'
@@ -125,8 +126,8 @@ def spooling(data: Path) -> tuple[str, str]:
 async def gateway(
     data: Path, *arguments: str, env: dict[str, str] | None = None
 ) -> AsyncIterator[GatewayProcess]:
-    """A gateway on a free port, ended when the block ends; without arguments one for everybody,
-    with a spool.
+    """Run a gateway on a free port until the block ends; without arguments one for everybody, with
+    a spool.
     """
     running = await start(*(arguments or spooling(data)), env=env)
     try:

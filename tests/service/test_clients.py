@@ -27,7 +27,7 @@ VERSIONS = {"mqttv31": Version.V3_1, "mqttv311": Version.V3_1_1, "mqttv5": Versi
 
 
 def configured(folder: Path, *parts: str) -> tuple[Path, str, str]:
-    """Data directory and arguments of a gateway with this configuration."""
+    """Return the data directory and arguments of a gateway with this configuration."""
     path = folder / "gateway.toml"
     path.write_text(f'[gateway]\ndata = "{folder / "data"}"\n' + "".join(parts))
     return folder / "data", "--config", str(path)
@@ -301,7 +301,7 @@ async def test_paho_3_1_1_that_runs_into_a_full_spool_loses_nothing_that_was_ack
 
 
 def publish_until_closed(port: int, qos: int) -> set[int]:
-    """Numbers whose acknowledgement came before the connection was closed."""
+    """Return the numbers whose acknowledgement came before the connection was closed."""
     closed = threading.Event()
     acknowledged: set[int] = set()
     numbers: dict[int, int] = {}

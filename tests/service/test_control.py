@@ -64,7 +64,7 @@ APPS.add_typer(retained_cli.app, name="retained")
 
 
 def run(*arguments: str, code: int = 0) -> str:
-    """Output of `onceway …`."""
+    """Return the output of `onceway …`."""
     result = CliRunner().invoke(APPS, list(arguments))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -73,7 +73,7 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 async def session(*arguments: str) -> Any:
-    """`onceway session … --json`."""
+    """Return the answer of `onceway session … --json`."""
     return json.loads(await asyncio.to_thread(run, "session", *arguments, "--json"))
 
 

@@ -17,7 +17,7 @@ from tests.service.process import gateway
 
 @pytest.fixture
 def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A registry that this process counts as not its own."""
+    """Return a registry that this process counts as not its own."""
     Registry(tmp_path / "data" / FILE).admit("roof-1")
     config = tmp_path / "gateway.toml"
     config.write_text(f'[gateway]\ndata = "{tmp_path}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n')

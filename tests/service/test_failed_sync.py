@@ -29,8 +29,8 @@ PUBLISHER = Connect(
 
 
 def disk_after(notes: list[Note], moment: float, file: str, chance: random.Random) -> bytes:
-    """A file after a power cut: what a sync that succeeded found written; nothing that a sync that
-    failed had found before; of later writes, any part.
+    """Return a file after a power cut: what a sync that succeeded found written; nothing that a
+    sync that failed had found before; of later writes, any part.
     """
     content, pending = bytearray(), list[Note]()
 
@@ -67,7 +67,7 @@ def spooled_after_a_cut(
 
 
 async def publish(client: Wire, identifier: int, payload: bytes, within: float = 30) -> float:
-    """Returns when PUBREC came."""
+    """Publish a message at QoS 2. Return the monotonic time at which its PUBREC arrived."""
     client.send(Publish("t", payload, 2, identifier))
     packet = await client.take(Pubrec, within)
     assert not packet.reason

@@ -51,7 +51,7 @@ def connect(client: str) -> Connect:
 
 
 def config(folder: Path) -> list[str]:
-    """Arguments of a gateway that spools, with a landing place that nothing reaches."""
+    """Return the arguments of a gateway that spools, with a landing place that nothing reaches."""
     file = folder / "gateway.toml"
     file.write_text(
         f'[gateway]\nname = "faulty"\ndata = "{folder / "data"}"\n'
@@ -76,7 +76,7 @@ async def faulty_gateway(folder: Path, fault: str) -> AsyncIterator[GatewayProce
 
 
 async def publish(writer: Wire, number: int, dup: bool = False) -> None:
-    """One message at QoS 2, to its end."""
+    """Publish one message at QoS 2, to its end."""
     writer.send(Publish("by", b"%d" % number, 2, number, dup=dup))
     assert (await writer.take(Pubrec)).reason == ReasonCode.SUCCESS
     await release(writer, number)
@@ -88,7 +88,7 @@ async def release(writer: Wire, number: int) -> None:
 
 
 async def read(reader: Wire) -> bytes:
-    """The next message at QoS 2, to its end."""
+    """Read the next message at QoS 2, to its end."""
     message = await reader.take(Publish)
     reader.send(Pubrec(message.packet_id))
     await reader.take(Pubrel)
@@ -203,7 +203,7 @@ async def rest(client: Wire) -> list[Packet]:
 
 
 def rows(folder: Path) -> Counter[bytes]:
-    """Payloads in the spool."""
+    """Return the payloads in the spool."""
     with closing(sqlite3.connect(folder / "data" / FILE)) as database:
         return Counter(payload for (payload,) in database.execute("SELECT payload FROM spool"))
 

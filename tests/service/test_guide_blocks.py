@@ -107,7 +107,9 @@ class Machine:
 
 
 def client(block: str, port: int, authority: Path) -> aiomqtt.Client:
-    """The user alice, over the listener of the block if it has one."""
+    """Return a client that connects as the user alice, over the listener of the block if it has
+    one.
+    """
     way: dict[str, Any] = {}
     block = re.split(r"\n(?=\[)", block)[0]
     if block.startswith("[[listener]]"):

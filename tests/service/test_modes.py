@@ -15,7 +15,7 @@ from tests.service.wire import wire
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """Files that accounts outside of the group may read or write."""
+    """Return the files that accounts outside of the group may read or write."""
     found = []
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o007:

@@ -71,7 +71,7 @@ def read_notes(path: Path) -> list[Note]:
 
 
 def disk_after(notes: list[Note], moment: float, chance: random.Random) -> dict[str, bytes]:
-    """The two files after a cut at `moment`."""
+    """Return the two files after a cut at `moment`."""
     files = {"d": bytearray(), "l": bytearray()}
     for file, content in files.items():
         past = [note for note in notes if note.file == file and note.begin <= moment]

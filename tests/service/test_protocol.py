@@ -36,8 +36,8 @@ FOREVER: Properties = {P.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
 def configured(folder: Path, text: str = "", trust: bool = True) -> tuple[Path, str, str]:
-    """Data directory and arguments of a gateway. trust: it takes the clock of this machine for
-    right.
+    """Return the data directory and arguments of a gateway. trust: it takes the clock of this
+    machine for right.
     """
     path = folder / "gateway.toml"
     path.write_text(
@@ -55,7 +55,7 @@ async def connect(
     clean: bool = False,
     will: Will | None = None,
 ) -> Wire:
-    """A connection whose CONNACK is still to be taken."""
+    """Open a connection whose CONNACK is still to be taken."""
     client = Wire(*await asyncio.open_connection("127.0.0.1", port), Version.V5)
     client.send(
         Connect(client_id, clean_start=clean, properties=FOREVER | (properties or {}), will=will)
@@ -72,12 +72,12 @@ async def accepted(
 
 
 def causes(packet: Publish) -> set[int]:
-    """The subscriptions that a message comes from."""
+    """Return the subscriptions that a message comes from."""
     return set((packet.properties or {}).get(P.SUBSCRIPTION_IDENTIFIER, ()))
 
 
 async def ask(client: Wire, packet: Packet) -> int:
-    """The reason in the answer to a SUBSCRIBE or a PUBLISH at QoS 1 or 2."""
+    """Return the reason in the answer to a SUBSCRIBE or a PUBLISH at QoS 1 or 2."""
     client.send(packet)
     if isinstance(packet, Subscribe):
         return (await client.take(Suback)).reasons[0]

@@ -31,8 +31,8 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def configured(folder: Path, spool_bytes: int, more: str = LISTENER) -> tuple[Path, str, str]:
-    """Arguments of a gateway whose spool takes this many bytes of one address. A fifth is left to
-    others.
+    """Return the arguments of a gateway whose spool takes this many bytes of one address. A fifth
+    is left to others.
     """
     path = folder / "gateway.toml"
     path.write_text(
@@ -73,7 +73,7 @@ async def worker(port: int, first: int, count: int, seconds: float) -> asyncio.s
 
 
 async def told(workers: list[asyncio.subprocess.Process]) -> Report:
-    """The reports of all workers in one."""
+    """Return the reports of all workers in one."""
     whole: Report = {"reconnections": 0, "said": [], "published": []}
     for process in workers:
         assert process.stdout is not None

@@ -69,7 +69,7 @@ def site(tmp_path: Path) -> Site:
 
 
 async def ask(client: Wire, packet: Publish | Subscribe) -> int:
-    """The reason in the answer."""
+    """Return the reason in the answer."""
     client.send(packet)
     if isinstance(packet, Subscribe):
         return (await client.take(Suback)).reasons[0]

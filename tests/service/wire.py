@@ -34,7 +34,7 @@ class Wire:
         self.writer.write(b"".join(encode(packet, self.version) for packet in packets))
 
     async def take(self, kind: type[P], within: float = 30) -> P:
-        """The next packet, which must be of this kind."""
+        """Return the next packet, which must be of this kind."""
         async with asyncio.timeout(within):
             while not self._packets:
                 await self._read()
@@ -43,7 +43,7 @@ class Wire:
         return packet
 
     async def pick(self, kind: type[P], within: float = 30) -> P:
-        """The next packet of this kind; others may come before it, and stay."""
+        """Return the next packet of this kind; others may come before it, and stay."""
         async with asyncio.timeout(within):
             while True:
                 for packet in self._packets:
@@ -61,7 +61,7 @@ class Wire:
 
 @asynccontextmanager
 async def wire(port: int, connect: Connect) -> AsyncIterator[Wire]:
-    """A connection that was accepted."""
+    """Yield a connection that was accepted."""
     client = Wire(*await asyncio.open_connection("127.0.0.1", port), connect.version)
     client.send(connect)
     assert (await client.take(Connack)).reason == 0

@@ -29,7 +29,7 @@ ANSWERS_MS = 40
 
 
 def provisioned(folder: Path) -> Path:
-    """The sensor with name, key and channel."""
+    """Return the sensor with name, key and channel."""
     image = IntelHex(str(BUILD / "uno" / "sensor-lora.hex"))
     image.puts(kind("uno").identity, radio_page(Identity("roof-1", KEY), PLAN))
     image.write_hex_file(str(folder / "roof-1.hex"))

@@ -84,7 +84,7 @@ async def cut_and_recover(
 
 
 async def used_eeprom(folder: Path) -> bytes:
-    """The EEPROM of a board that has filled each slot of its journal once."""
+    """Return the EEPROM of a board that has filled each slot of its journal once."""
     gateway = Gateway()
     async with board_in(folder, fresh_eeprom()) as board:
         await converse(board, gateway, completed=61, seconds=60)
@@ -93,7 +93,8 @@ async def used_eeprom(folder: Path) -> bytes:
 
 
 async def uncut(folder: Path, eeprom: bytes) -> tuple[int, int]:
-    """A run without a cut: how many EEPROM cells it writes and how many bytes it sends."""
+    """Make a run without a cut; return how many EEPROM cells it writes and how many bytes it sends.
+    """
     gateway = Gateway()
     async with board_in(folder, eeprom) as board:
         await converse(board, gateway, completed=READINGS)
@@ -260,7 +261,7 @@ async def test_an_interval_may_be_minutes_or_days_long(
 
 @pytest.fixture
 def sensor_of_short_days(tmp_path: Path) -> Path:
-    """A day of this build has ten seconds."""
+    """Return a build of the sensor whose days have ten seconds."""
     command = ["make", "-s", "-C", FIRMWARE, f"BUILD={tmp_path}", f"{tmp_path}/uno/sensor.hex"]
     subprocess.run([*command, "DEFINES=-DSENSOR_STATUS_EVERY_S=10"], check=True)
     return tmp_path / "uno" / "sensor.hex"

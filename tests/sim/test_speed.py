@@ -22,7 +22,7 @@ def processor_seconds(board: SimulatedBoard) -> float:
 
 
 async def cost(board: SimulatedBoard, seconds: int) -> float:
-    """Processor seconds per second of board time."""
+    """Return the processor seconds per second of board time."""
     before = processor_seconds(board)
     for _ in range(seconds * 100):
         await board.run(HZ // 100)

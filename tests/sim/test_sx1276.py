@@ -43,7 +43,7 @@ class Bus:
         assert await ask(self.board, b"R", 1) == b"r"
 
     async def to_lora(self) -> None:
-        """Asleep in LoRa mode."""
+        """Put the chip to sleep in LoRa mode."""
         await self.put(OP_MODE, 0x08)
         await self.put(OP_MODE, SLEEP)
 

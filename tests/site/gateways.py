@@ -140,7 +140,7 @@ class Gateways:
     async def connect(
         self, name: str, client: str = "c", *, clean: bool = False
     ) -> tuple[Wire, bool]:
-        """A client that was accepted, and whether its session was present."""
+        """Connect a client. Return it, and whether its session was present."""
         port = self.running[name].port
         found = Wire(*await asyncio.open_connection("127.0.0.1", port), Version.V5)
         self._clients.append(found)  # a connection that nobody holds is closed, from Python 3.13 on
@@ -166,7 +166,7 @@ async def gateways(
     site: str = "",
     program: tuple[str, ...] = PROGRAM,
 ) -> AsyncIterator[Gateways]:
-    """All of them, in contact. web: with /metrics and /healthz."""
+    """Yield all gateways, in contact. web: with /metrics and /healthz."""
     found = Gateways(folder, *names, web=web, text=text, site=site, program=program)
     async with AsyncExitStack() as stack:
         for name in names:

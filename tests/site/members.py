@@ -45,7 +45,7 @@ class Site:
             self.issue(name)
 
     def of(self, name: str) -> Path:
-        """The member's folder of the site."""
+        """Return the member's folder of the site."""
         return self.folder / name / "site"
 
     def issue(self, name: str, place: Path | None = None, **how: Any) -> Membership:
@@ -124,7 +124,7 @@ async def joined(*configs: Config) -> AsyncIterator[list[Member]]:
 
 
 class Peer:
-    """Speaks to a member frame by frame, as a test wants it."""
+    """The test's side of a connection to a member, frame by frame."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer

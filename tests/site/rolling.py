@@ -42,7 +42,7 @@ class Crowd:
 
 
 async def stay(site: Gateways, crowd: Crowd, client: str, at: int) -> None:
-    """One client, until it is cancelled."""
+    """Run one client, until it is cancelled."""
     known = False
     while True:
         running = site.running[NAMES[at % len(NAMES)]]
@@ -74,7 +74,7 @@ async def stay(site: Gateways, crowd: Crowd, client: str, at: int) -> None:
 
 
 async def roll(folder: Path, clients: int, *, one: bool = False) -> Crowd:
-    """All gateways restart, one after the other. one: only the first, where all clients are."""
+    """Restart all gateways, one after the other. one: only the first, where all clients are."""
     crowd = Crowd()
     async with gateways(folder, *NAMES) as site:
         tasks = [

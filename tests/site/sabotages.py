@@ -157,7 +157,7 @@ def sabotaged(where: Any, attribute: str, replacement: Any) -> Iterator[None]:
 
 
 def first_noticed(name: str, schedules: range, run: Callable[[int], object]) -> tuple[int, str]:
-    """The first schedule that notices it, and how; -1 if none does."""
+    """Return the first schedule that notices the sabotage, and how; -1 if none does."""
     with sabotage(name):
         for number in schedules:
             try:

@@ -86,7 +86,7 @@ class Client:
         self.world.after(self.world.delay(), arrive)
 
     def leave(self, notice: bool = True) -> None:
-        """notice: the gateway hears of it."""
+        """Leave. notice: the gateway hears of it."""
         connection, accepted = self.connection, self.accepted
         self.connection, self.accepted = None, False
         if connection is not None and connection.clean and not accepted:

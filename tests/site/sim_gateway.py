@@ -68,8 +68,9 @@ class Gateway:
         self.connections.clear()
 
     def restore(self, copy: dict[str, Record], written: set[int]) -> None:
-        """The disk is an older one: the store forgets received identifiers, trusts nothing, and has
-        to tell the others."""
+        """Put in an older disk: the store forgets received identifiers, trusts nothing, and has to
+        tell the others.
+        """
         self.disk.clear()
         for client, record in copy.items():
             session = record.session and record.session._replace(received=())

@@ -69,7 +69,7 @@ class MemoryHolder:
         """Sessions that come, or come back, and are not on the disk yet."""
 
     def change(self, client: str, record: Record | None, done: Event = lambda: None) -> None:
-        """Memory changes now, the disk with the next commit."""
+        """Change memory now, and the disk with the next commit."""
         if record is not None and record.session is None and not record.older:
             record = record if record.unheard else None
         _put(self.records, client, record)

@@ -137,7 +137,7 @@ class Schedule:
         self.world.after(self.random.choice((0.0, 0.3, 2.0, 9.0)), partial(self.world.start, name))
 
     def blackout(self) -> None:
-        """All members crash at once, and start in any order."""
+        """Crash all members at once, and start them in any order."""
         self.world.reached["blackout"] += 1
         for name in self.random.sample(self.world.names, len(self.world.names)):
             self.world.crash(name)

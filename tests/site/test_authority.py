@@ -52,7 +52,7 @@ def invited(site: Site, name: str = "barn", hours: int = 1) -> Invitation:
 
 
 def asked(site: Site, data: bytes) -> dict[str, Any]:
-    """The answer, as the other Pi sees it."""
+    """Return the answer, as the other Pi sees it."""
     told, line = answer(site.of("attic"), site.addresses, data)
     assert "BEGIN" not in line
     return dict(json.loads(told))

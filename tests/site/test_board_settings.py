@@ -18,7 +18,7 @@ async def ask(site: Gateways, gateway: str, **request: str) -> dict[str, Any]:
 
 
 async def with_board(site: Gateways) -> None:
-    """A board that is silent at the gateway b."""
+    """Add a board that is silent at the gateway b."""
     board, _ = await site.connect("b", "roof-1")  # before it is registered: it needs no line
     board.send(Subscribe(7, [Subscription("commands/roof-1", 1)]))
     await board.take(Suback)
@@ -58,7 +58,7 @@ async def _pauses(site: Gateways) -> None:
 
 
 async def _is_commanded_elsewhere(site: Gateways) -> None:
-    """A command that comes to another gateway sets what the board's gateway expects."""
+    """Send a command to another gateway: it must set the value that the board's gateway expects."""
     phone, _ = await site.connect("a", "phone")
     number, row = 0, await ask(site, "b", do="boards")
     async with asyncio.timeout(SOON_S):
@@ -78,7 +78,7 @@ async def _sets_as_a_client(site: Gateways) -> None:
 
 
 async def _learns_later(site: Gateways) -> None:
-    """A gateway learns the settings that were made while it was away."""
+    """Check that a gateway learns the settings that were made while it was away."""
     await ask(site, "a", do="expect", client="roof-1", interval="20m")
     await row_at(site, "b", interval_s=1200.0, set=True)
     assert await site.running["b"].end() == 0
@@ -91,7 +91,7 @@ async def _learns_later(site: Gateways) -> None:
 
 
 async def _forgets(site: Gateways) -> None:
-    """A board that was removed and added again has no pause."""
+    """Check that a board that was removed and added again has no pause."""
     with closing(Registry(site.data("a") / "registry.db")) as registry:
         registry.revoke("roof-1")
         async with asyncio.timeout(SOON_S):

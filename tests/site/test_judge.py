@@ -7,7 +7,9 @@ from tests.site.rules.three import Site
 
 @pytest.fixture
 def site() -> Site:
-    """A client at c, whose message is on disk there. It has not heard the PUBREC."""
+    """Return a site with a client at c, whose message is on disk there. The client has not received
+    the PUBREC.
+    """
     site = Site()
     site.eager = 1.0
     site.come("c", 0.5)

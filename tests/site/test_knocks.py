@@ -29,7 +29,9 @@ LONG_S = 600.0
 
 @pytest.fixture(scope="module", params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy])
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """The gateway runs on uvloop; TLS of both is not the same code."""
+    """Return the policy of one event loop: the gateway runs on uvloop, whose TLS is other code than
+    asyncio's.
+    """
     return request.param()
 
 
@@ -41,7 +43,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member whose dialling failed does not dial again by itself."""
+    """Keep a member whose dialling failed from dialling again by itself."""
     monkeypatch.setattr(dialling, "_FIRST_WAIT_S", LONG_S)
     monkeypatch.setattr(dialling, "MOST_WAIT_S", LONG_S)
 
@@ -82,7 +84,7 @@ async def test_when_a_member_joins_the_other_absent_ones_are_tried_at_once(
 async def answering(
     site: Site, name: str, talk: Callable[[Peer], object]
 ) -> AsyncIterator[list[Peer]]:
-    """A server at a member's address. `talk`, a coroutine, handles each of its connections."""
+    """Run a server at a member's address. `talk`, a coroutine, handles each of its connections."""
     came: list[Peer] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -142,7 +142,7 @@ class Site:
         return [message for message in self.said if isinstance(message, kind)]
 
     def claimed(self, *clients: str) -> None:
-        """The clients have connected here, and `mad` has claimed their sessions."""
+        """Ask for the sessions of clients that connect here; `mad` claims them."""
         for client in clients:
             done = self._found(client)
             self.member.want_session(client, self.now, done)

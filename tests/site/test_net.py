@@ -36,7 +36,9 @@ loop proves nothing about the member.
 
 @pytest.fixture(scope="module", params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy])
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """The gateway runs on uvloop; TLS of both is not the same code."""
+    """Return the policy of one event loop: the gateway runs on uvloop, whose TLS is other code than
+    asyncio's.
+    """
     return request.param()
 
 
@@ -47,7 +49,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def said(log: pytest.LogCaptureFixture, *words: str) -> int:
-    """Lines that hold all these words."""
+    """Return the number of log lines that contain all these words."""
     return sum(all(word in line for word in words) for line in log.messages)
 
 
@@ -209,7 +211,7 @@ async def test_another_sites_certificate_is_refused_on_both_sides(
 
 
 def _blind(context: ssl.SSLContext) -> ssl.SSLContext:
-    """A server that takes any certificate."""
+    """Return a server that takes any certificate."""
     context.verify_mode = ssl.CERT_NONE
     return context
 

@@ -85,7 +85,7 @@ async def restart(site: Gateways, name: str, how: signal.Signals, away_s: float)
 
 
 async def shared_out(site: Gateways) -> None:
-    """A third of the sessions is at each gateway, with a message that waits."""
+    """Share out the sessions: a third is at each gateway, with a message that waits."""
     coming = (subscribe(site, NAMES[n % 3], client) for n, client in enumerate(CLIENTS))
     await asyncio.gather(*coming)
     for number, name in enumerate(NAMES):

@@ -26,7 +26,7 @@ def site() -> Site:
 
 
 def start_without_links(site: Site, name: str) -> None:
-    """A member starts again, and no other one has reached it yet."""
+    """Start a member again; no other one has reached it yet."""
     for other in set(site.names) - {name}:
         site.cut(name, other, notice=0.001)
     site.run(0.1)
@@ -162,7 +162,9 @@ def test_a_member_that_answers_late_after_a_start_is_busy_and_not_silent(site: S
 
 
 def releases(site: Site, name: str) -> list[tuple[bool, tuple[str, ...]]]:
-    """A PUBREL whose identifier is not known there, in the session that the client has there."""
+    """Look up an identifier that a member does not know, as for a PUBREL, in the session that the
+    client has at the member. Return the answers.
+    """
     answers: list[tuple[bool, tuple[str, ...]]] = []
     gateway = site.gateways[name]
     gateway.holder.records.setdefault("client-0", Record(session=Session(0), suspect=True))
@@ -320,7 +322,7 @@ def test_crashed_member_is_silent_once_its_lease_is_over(site: Site) -> None:
 
 
 def hop(world: World, client: Client, random: Random) -> None:
-    """The client loses its connection, and connects at once to a running gateway."""
+    """Cut the client's connection, and connect it at once to a running gateway."""
     running = [name for name, gateway in world.gateways.items() if gateway.member is not None]
     client.connect(random.choice(running))
 

@@ -37,7 +37,7 @@ from tests.site.gateways import SOON_S, Gateways, gateways
 
 
 async def published(wire: Wire, packet_id: int = 9, payload: bytes = b"m") -> None:
-    """A PUBLISH at QoS 2 whose PUBREC has come."""
+    """Publish a message at QoS 2, and wait for its PUBREC."""
     wire.send(Publish("x", payload, 2, packet_id))
     assert (await wire.take(Pubrec)).reason == 0
 
@@ -115,7 +115,7 @@ async def test_all_sessions_of_the_site_are_listed_with_their_holders(tmp_path: 
 
 
 async def listed(site: Gateways, options: tuple[str, ...] = ("--json",)) -> tuple[int, Any, str]:
-    """`onceway session list --site` on a: its exit code, its JSON, and its text."""
+    """Return `onceway session list --site` on a: its exit code, its JSON, and its text."""
     words = ["list", "--site", "--data", str(site.data("a")), *options]
     done = await asyncio.to_thread(CliRunner().invoke, session_cli.app, words)
     found = json.loads(done.stdout) if options else None

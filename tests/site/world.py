@@ -120,7 +120,7 @@ class World:
                     self._dial(link, self.delay())
 
     def crash(self, name: str, *, stopped: bool = False) -> None:
-        """stopped: the others hear that the member stops."""
+        """Crash a member. stopped: the others hear that the member stops."""
         if self.gateways[name].member is not None:
             self.reached["crash"] += 1
             self.gateways[name].crash()
@@ -180,7 +180,7 @@ class World:
         gateway.run(tell)
 
     def break_link(self, link: Link, within: float = 0.01, stopped: bool = False) -> None:
-        """The connection has ended; each end notices that separately."""
+        """Break a connection; each end notices that separately."""
         number, link.number = link.number, 0
         link.held.clear()
         for frames in link.frames.values():
@@ -273,7 +273,7 @@ class World:
         next(one for one in self.clients if one.name == client).marked = True
 
     def on_expired(self, client: str, number: int) -> None:
-        """The session has expired for the client, too: it discards its state [MQTT-4.1.0-2]."""
+        """Discard the client's state: its session has expired, too [MQTT-4.1.0-2]."""
         one = next(one for one in self.clients if one.name == client)
         if one.session == number:
             one.session = None
@@ -289,9 +289,9 @@ class World:
         self.routed[message] += 1
 
     def check_first(self, client: str, message: int) -> None:
-        """A message goes to one disk, once: a client that is told Session Present 0 discards it. A
-        message from before a session became suspect may come twice (docs/limitations.md), and one
-        from before a Clean Start that its client has given up.
+        """Check that a message goes to one disk, once: a client that is told Session Present 0
+        discards it. A message from before a session became suspect may come twice
+        (docs/limitations.md), and one from before a Clean Start that its client has given up.
         """
         doubted = next(one for one in self.clients if one.name == client).doubted
         first = message <= doubted or not self.is_written(message)

@@ -64,7 +64,7 @@ MORE = """
 
 @pytest.fixture
 def image(world: World) -> bytes:
-    """A store with rows in every table."""
+    """Return a store with rows in every table."""
     world.database.executescript(MORE)
     settle_contents(world.database, checked=False)
     return world.database.serialize()
@@ -156,7 +156,8 @@ COLUMNS["meta"] = ["key", "value"]
 
 
 def cases(wanted: str | None) -> Iterator[tuple[str, str, str]]:
-    """Every column of a table with every value; None: of every table, with one of the values."""
+    """Yield every column of a table with every value; None: of every table, with one of the values.
+    """
     columns = [(table, column) for table, names in COLUMNS.items() for column in names]
     for number, (table, column) in enumerate(columns):
         if wanted is None:

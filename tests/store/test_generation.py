@@ -21,7 +21,7 @@ IDS = b"\0\7"
 
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[sqlite3.Connection, str | None]]:
-    """The parts of a start of the gateway that matter here."""
+    """Yield the parts of a gateway's start that matter here."""
     with closing(open_store(folder, "site")) as database:
         why = why_other_generation(database, folder)
         recover(database, None, 16, forget=why is not None)
@@ -36,7 +36,7 @@ def life(folder: Path) -> str | None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store with one exchange between PUBLISH and PUBREL."""
+    """Return a store with one exchange between PUBLISH and PUBREL."""
     folder = tmp_path / "data"
     folder.mkdir()
     with started(folder) as (database, why):

@@ -32,7 +32,9 @@ SOAK = pytest.mark.soak
 
 @pytest.fixture
 def world() -> World:
-    """Two sessions that wait for messages of one size, retained messages, and a will."""
+    """Return a world with two sessions that wait for messages of one size, retained messages, and a
+    will.
+    """
     world = World(inflight=20)
     world.absent("first", topic="a/#")
     world.absent("second", topic="b/#")
@@ -316,7 +318,9 @@ CELLS = st.one_of(
 
 @pytest.fixture
 def taught(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, list[tuple[str, int]]]]:
-    """A store, and the functions that its conditions call, with the number of their arguments."""
+    """Yield a store, and the functions that its conditions call, with the number of their
+    arguments.
+    """
     make_folder(tmp_path)
     with closing(sqlite3.connect(":memory:")) as plain:
         built_in = {name for name, _ in plain.execute(NAMES)}

@@ -34,8 +34,9 @@ GIVEN = key_of("given", None, 0)
 
 @pytest.fixture
 def world() -> World:
-    """Sessions in every state, as the broker leaves them: `waiting` has a long queue, `flying` has
-    messages under way in both directions, `shared` waits for a shared subscription.
+    """Return a world with sessions in every state, as the broker leaves them: `waiting` has a long
+    queue, `flying` has messages under way in both directions, `shared` waits for a shared
+    subscription.
     """
     world = World()
     world.absent("waiting", topic="w/#")
@@ -65,7 +66,7 @@ def world() -> World:
 
 
 def _as_in_a_site(database: sqlite3.Connection) -> None:
-    """Tables that other parts fill."""
+    """Fill the tables that other parts fill."""
     (session,) = database.execute("SELECT id FROM session WHERE client = 'willing'").fetchone()
     journey = (session, 5, 1, '["b"]', "[]", "[]", None, None, None, "[]")
     database.execute(f"INSERT INTO journey VALUES ({','.join('?' * 10)})", journey)
@@ -241,7 +242,7 @@ def harm(database: sqlite3.Connection, statement: str) -> None:
 
 
 def findings(world: World, folder: Path) -> list[str]:
-    """Findings of `onceway store check` on a copy of the store."""
+    """Return the findings of `onceway store check` on a copy of the store."""
     (folder / FILE).write_bytes(world.database.serialize())
     with closing(sqlite3.connect(folder / FILE)) as database:
         database.execute("PRAGMA journal_mode=WAL")

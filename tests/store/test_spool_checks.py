@@ -41,7 +41,7 @@ def commit(*rows: tuple[Any, ...]) -> Commit:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A store with ROWS rows, closed in order."""
+    """Return a store with ROWS rows, closed in order."""
     path = tmp_path / "data"
     make_folder(path)
     with closing(open_store(path, "site-7")) as database:
@@ -71,7 +71,7 @@ def right(number: int) -> tuple[Any, ...]:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A store after a start of the gateway."""
+    """Yield a store after a start of the gateway."""
     with closing(open_store(folder, "site-7")) as database:
         recover(database, None, 16)
         yield database

@@ -18,7 +18,7 @@ EXPIRES_SOON = {PropertyId.SESSION_EXPIRY_INTERVAL: 300}
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A broker whose store is a file in `tmp_path`."""
+    """Return a broker whose store is a file in `tmp_path`."""
     make_folder(tmp_path)
     world = World(inflight=4)
     world.database.close()
@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> World:
 
 
 def a_mixed_lot(world: World) -> None:
-    """Three clients: an observer without state; one with messages queued, in flight, half
+    """Create three clients: an observer without state; one with messages queued, in flight, half
     acknowledged and released; one that publishes.
     """
     world.durable("quiet", properties=EXPIRES_SOON)

@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 @contextmanager
 def silent(host: str = "127.0.0.1", port: int = 0) -> Iterator[Place]:
-    """An address that answers no SYN, because its backlog is full."""
+    """Yield an address that answers no SYN, because its backlog is full."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as full, ExitStack() as clients:
         full.bind((host, port))

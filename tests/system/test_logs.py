@@ -65,7 +65,7 @@ def test_json_has_keys_of_its_own_and_leaves_out_what_is_not_known() -> None:
 
 @pytest.fixture
 def root() -> Iterator[None]:
-    """`configure` changes the root logger: put it back."""
+    """Put the root logger back, because `configure` changes it."""
     logger, talkative = logging.getLogger(), logging.getLogger("talkative")
     handlers, level = logger.handlers[:], logger.level
     yield

@@ -122,7 +122,7 @@ def _allowed(program: str) -> set[str]:
 
 
 def _members(item: str) -> set[str]:
-    """The system calls in a group of systemd's, such as `@clock`; a call's name stands for
+    """Return the system calls in a group of systemd's, such as `@clock`; a call's name stands for
     itself.
     """
     if not item.startswith("@"):

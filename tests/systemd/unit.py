@@ -10,7 +10,7 @@ BACKUP = SYSTEMD / "onceway-backup.service"
 
 
 def service(unit: Path) -> configparser.SectionProxy:
-    """The [Service] section of a unit."""
+    """Return the [Service] section of a unit."""
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
     parser.read(unit)

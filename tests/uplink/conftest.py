@@ -189,8 +189,8 @@ def onceway():
 
 @pytest.fixture
 def landed():
-    """Reads a landing folder as the ingest does: contiguous manifests from 1, each file checked
-    against its manifest.
+    """Return a function that reads a landing folder as the ingest does: contiguous manifests from
+    1, each file checked against its manifest.
     """
 
     def read(landing: Path, gateway: str = "site-1", epoch: str = "00c0ffee") -> list[tuple]:

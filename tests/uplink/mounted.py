@@ -64,7 +64,8 @@ class Mounted(AbstractFileSystem):
         self.server.pipe_file(self._forget(path), value)
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        """Mode `x` is up to the server: NFS and SMB create a file exclusively there."""
+        """Open a file. Mode `x` is up to the server: NFS and SMB create a file exclusively there.
+        """
         path = self._forget(path)
         if "x" in mode and self.server.exists(path):
             raise FileExistsError(errno.EEXIST, "File exists", path)
@@ -94,7 +95,7 @@ class Mounted(AbstractFileSystem):
         self.server.mv(old, new)
 
     def _over(self, path: str) -> None:
-        """Decide what a rename to a taken name does."""
+        """Decide the answer to a rename to an existing name."""
         self.server.rm_file(path)
 
 
@@ -117,8 +118,8 @@ class Nfs(Mounted):
 
 
 class Smb(Mounted):
-    """A rename refuses a taken name, and an open file cannot be removed: every third is open, for a
-    virus scanner of the server.
+    """An SMB server. A rename onto an existing name fails. A file that a program has open cannot be
+    removed; every third removal fails this way, as if a virus scanner had the file open.
     """
 
     protocol = "smblike"

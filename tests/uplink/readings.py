@@ -10,8 +10,8 @@ from gateway.uplink.batch import Row
 def sensor_rows(
     count: int, devices: int = 20, payload: Callable[[], bytes] | None = None
 ) -> list[Row]:
-    """Rows of a batch as `examples/sensor` makes them: SenML-CBOR of one record with time and
-    value; one device after another.
+    """Return rows of a batch as `examples/sensor` makes them: SenML-CBOR of one record with time
+    and value; one device after another.
     """
     rng = random.Random(count)
     sequences = [rng.randrange(1, 60_000) for _ in range(devices)]
@@ -47,8 +47,8 @@ def sensor_rows(
 
 
 def senml(device: str, seconds: int, volts: float) -> bytes:
-    """`[{bn: "DEVICE:", bt: seconds, n: "adc0", u: "V", v: volts}]` in CBOR (RFC 8428, section 6),
-    as the firmware writes it: 36 bytes.
+    """Return `[{bn: "DEVICE:", bt: seconds, n: "adc0", u: "V", v: volts}]` in CBOR (RFC 8428,
+    section 6), as the firmware writes it: 36 bytes.
     """
     base = device.encode() + b":"
     head = (

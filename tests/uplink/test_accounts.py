@@ -41,8 +41,8 @@ batch_age_s = 1
 
 @pytest.fixture
 def site() -> Iterator[Path]:
-    """A folder with the files that the package makes. Not one of pytest's: each run of it closes
-    those.
+    """Yield a folder with the files that the package makes. Not one of pytest's: each run of it
+    closes those.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -69,7 +69,7 @@ def start(site: Path, user: int, *words: str) -> subprocess.Popen[str]:
 
 @contextmanager
 def running(site: Path, user: int, *words: str, until: str):
-    """Yields the line that says `until`."""
+    """Yield the line that says `until`."""
     with start(site, user, *words) as process:
         try:
             assert process.stderr is not None

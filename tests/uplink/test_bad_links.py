@@ -76,7 +76,7 @@ class Bench:
         wait_until(lambda: self._stop.waits > waits, "the uplink to have nothing to do", timeout)
 
     def landed_numbers(self) -> list[int]:
-        """The readings at the landing place, as its reader sees them past the proxy."""
+        """Return the readings at the landing place, as its reader sees them past the proxy."""
         landing = open_landing(*self._direct)
         numbers: list[int] = []
         batch = 1

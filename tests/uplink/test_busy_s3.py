@@ -16,7 +16,7 @@ from tests.uplink.twins import land, published
 
 @pytest.fixture
 def proxy(s3, monkeypatch):
-    """A proxy that passes everything on, and an uplink that waits a tenth as long."""
+    """Yield a proxy that passes everything on, and an uplink that waits a tenth as long."""
     monkeypatch.setattr(landing_s3, "_PAUSES_S", [one / 10 for one in landing_s3._PAUSES_S])
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as found:
         found.heeds = True

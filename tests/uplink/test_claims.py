@@ -107,7 +107,7 @@ def cut() -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder in memory: thousands of syncs."""
+    """Yield a folder in memory: thousands of syncs."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         yield Path(name)
 

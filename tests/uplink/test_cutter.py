@@ -24,7 +24,7 @@ Make = Callable[..., tuple[Cutter, Spool]]
 
 @pytest.fixture
 def make(data: GatewayData) -> Iterator[Make]:
-    """Cutter and spool of `data` with some limits."""
+    """Yield a function that makes cutter and spool of `data` with some limits."""
     opened: list[Spool] = []
 
     def made(**limits: Any) -> tuple[Cutter, Spool]:
@@ -38,7 +38,7 @@ def make(data: GatewayData) -> Iterator[Make]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """A call that moves the monotonic clock of the cutter on, by some seconds."""
+    """Return a call that moves the monotonic clock of the cutter on, by some seconds."""
     now = [1000.0]
 
     def goes_on(seconds: float) -> None:
@@ -63,7 +63,7 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
-    """Files that are given to the uplink, each with the folder whose owner gets them."""
+    """Return the files that are given to the uplink, each with the folder whose owner gets them."""
     files: list[tuple[Path, Path]] = []
 
     def give(file: Path | int, data: Path) -> None:

@@ -34,7 +34,7 @@ class Clock:
 
 @pytest.fixture
 def make(data):
-    """Cutter and spool of `data` with some limits."""
+    """Yield a function that makes cutter and spool of `data` with some limits."""
     opened = []
 
     def make(**limits) -> tuple[Cutter, Spool]:

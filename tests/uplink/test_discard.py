@@ -144,7 +144,7 @@ def test_rows_after_a_discard_land_under_fresh_ids_and_keys(
 
 
 def status_of(onceway: Onceway, data: GatewayData) -> dict[str, Any]:
-    """The row `spool` in the status of the running gateway."""
+    """Return the row `spool` in the status of the running gateway."""
     told = onceway("gateway", "status", "--data", data.path, "--json").stdout
     return dict(json.loads(told)["spool"])
 

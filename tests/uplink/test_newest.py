@@ -28,7 +28,7 @@ def uplink(data, url: str, options: dict, connect=open_landing, count: int = 10)
 
 @pytest.fixture(params=["sftp", "s3", "memory"])
 def server(request, tmp_path):
-    """(url, options) of a landing place of this test."""
+    """Yield (url, options) of a landing place of this test."""
     if request.param == "memory":
         yield f"memory://{tmp_path.name}", {}
         return

@@ -27,7 +27,7 @@ def place(tmp_path):
 
 
 def copy(data, make_data, path: Path):
-    """A backup: the database as it is now, and the cut batches."""
+    """Return a backup: the database as it is now, and the cut batches."""
     twin = make_data(path, epoch="ffffffff")
     with data.db() as source, closing(sqlite3.connect(path / "gateway.db")) as target:
         source.backup(target)
@@ -38,7 +38,7 @@ def copy(data, make_data, path: Path):
 
 
 def landed_everywhere(place, landed):
-    """epoch → rows, of all epochs of site-1."""
+    """Return the rows of all epochs of site-1, by epoch."""
     return {
         folder.name: landed(place, epoch=folder.name)
         for folder in (place / "site-1").iterdir()
@@ -224,7 +224,9 @@ class PowerCut(BaseException):
 
 
 def landed_until(number: int):
-    """`Spool.landed` of a gateway whose power fails when batch `number` is to leave the spool."""
+    """Return `Spool.landed` of a gateway whose power fails when batch `number` is to leave the
+    spool.
+    """
     original = Spool.landed
 
     def landed(spool: Spool, cut: Cut) -> None:

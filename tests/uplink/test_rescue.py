@@ -60,7 +60,7 @@ def all_rows(landing: Path, landed) -> list[tuple]:
 
 @pytest.fixture
 def dead(data):
-    """A gateway that had landed nothing yet. Rows of a board and of a client wait."""
+    """Return a gateway that had landed nothing yet. Rows of a board and of a client wait."""
     load_or_make(data.path)
     data.add(30)
     data.add(20, device=None)

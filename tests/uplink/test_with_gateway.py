@@ -17,7 +17,7 @@ from tests.uplink.servers import listens, wait_until
 
 @pytest.fixture
 def gateway(onceway, tmp_path):
-    """A running gateway with room for about 50 readings; its port and its configuration."""
+    """Return a running gateway with room for about 50 readings; its port and its configuration."""
     port = free_port()
     config = tmp_path / "gateway.toml"
     config.write_text(

@@ -23,7 +23,9 @@ Connect = Callable[[], Landing]
 
 
 def clone(data: GatewayData, path: Path) -> GatewayData:
-    """A copy of the card. Its own readings are told from those of the other by their numbers."""
+    """Return a copy of the card. Its own readings are told from those of the other by their
+    numbers.
+    """
     twin = GatewayData(path, epoch="ffffffff")
     with data.db() as source, sqlite3.connect(path / "gateway.db") as target:
         source.backup(target)
@@ -67,7 +69,7 @@ def land_together(connect: Connect, *gateways: GatewayData) -> list[OncewayError
 
 
 def published(connect: Connect, name: str = "site-1") -> list[Row]:
-    """The rows of all epochs, as a reader takes them."""
+    """Return the rows of all epochs, as a reader takes them."""
     landing = connect()
     rows: list[Row] = []
     try:

@@ -67,8 +67,8 @@ async def page(
     strangers: tuple[str, ...] = (),
     section: str = TEXT,
 ) -> AsyncIterator[Page]:
-    """A page at a free port, with these boards in session. strangers: boards at ports of their own
-    that are not open to all: they ask to be let in. section: `[page]`.
+    """Run a page at a free port, with these boards in session. strangers: boards at ports of their
+    own that are not open to all: they ask to be let in. section: `[page]`.
     """
     (folder / "data").mkdir(exist_ok=True)
     accounts = Users(folder / "data" / "users")
@@ -93,7 +93,7 @@ async def page(
 
 
 async def address(running: GatewayProcess) -> str:
-    """URL of the page, without a slash at the end."""
+    """Return the URL of the page, without a slash at the end."""
     await running.logged("web page: ")
     line = next(line for line in running.log if "web page: " in line)
     return line.rpartition(": ")[2].strip().rstrip("/")

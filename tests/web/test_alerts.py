@@ -55,12 +55,12 @@ def case(name: str, fires: Any, silent: Any, hours: float = 1, **labels: str) ->
 
 
 def flag(name: str, metric: str, bad: int, **labels: str) -> Case:
-    """A rule over a metric that is 0 or 1."""
+    """Return a rule over a metric that is 0 or 1."""
     return case(name, {metric: f"{bad}x60"}, {metric: f"{1 - bad}x60"}, **labels)
 
 
 def counter(name: str, metric: str, **labels: str) -> Case:
-    """A rule that a single event makes fire."""
+    """Return a rule that a single event makes fire."""
     return case(name, {metric: "7x54 8x6"}, {metric: "7x60"}, **labels)
 
 
@@ -69,12 +69,12 @@ def spool(bytes_: str) -> dict[str, str]:
 
 
 def line(**rates: int) -> dict[str, str]:
-    """Counters of a port. rates: the rise of each in a minute."""
+    """Return counters of a port. rates: the rise of each in a minute."""
     return {f"{LINK}{name}_total{PORT}": f"0+{rate}x180" for name, rate in rates.items()}
 
 
 def commits(over_a_second: int) -> dict[str, str]:
-    """A thousand commits a minute, and how many of them take longer than a second."""
+    """Return a thousand commits a minute, and how many of them take longer than a second."""
     bucket = "onceway_store_commit_seconds_bucket"
     fast = 1000 - over_a_second
     return {
@@ -212,7 +212,7 @@ FRESH = "onceway_ingest_report_timestamp_seconds"
 def ingest(
     name: str, metric: str, fires: str, silent: str, hours: float = 1, **labels: str
 ) -> Case:
-    """A rule over a report that is made each minute."""
+    """Return a rule over a report that is made each minute."""
     fresh = {FRESH: "0+60x3000"}
     return case(name, {metric: fires} | fresh, {metric: silent} | fresh, hours, **labels)
 

@@ -68,7 +68,7 @@ async def nobody(client: str) -> bool:
 
 @asynccontextmanager
 async def served(folder: Path, live: Live) -> AsyncIterator[tuple[str, int]]:
-    """A page without a gateway behind it; its address."""
+    """Serve a page without a gateway behind it; yield its address."""
     clients = Clients(a_source(folder), nobody)
     watch = lambda *_: lambda: None  # noqa: E731
     actions = Deeds(nothing, no_log, nothing, lambda *_: {}, watch, nothing, nothing, None)

@@ -52,7 +52,7 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("dark", "light")
 async def window(
     chromium: Browser, url: str, width: int = 1400, allowed: str = "$^", height: int = 900
 ) -> AsyncIterator[Page]:
-    """An open page. allowed: errors that may be in the console."""
+    """Yield an open page. allowed: errors that may be in the console."""
     async with await chromium.new_context(viewport={"width": width, "height": height}) as context:
         shown = await context.new_page()
         shown.set_default_timeout(PATIENCE_MS)
@@ -72,13 +72,13 @@ async def log_in(shown: Page, user: str = OPERATOR) -> None:
 
 
 async def fits(shown: Page, width: int) -> None:
-    """The page needs no horizontal scrolling."""
+    """Check that the page needs no horizontal scrolling."""
     assert await shown.evaluate("document.documentElement.scrollWidth") <= width
 
 
 async def look(shown: Page, name: str, every: bool) -> None:
-    """The view on a phone and a desktop, in light and in dark: no horizontal scrolling is needed,
-    axe finds nothing, and a screenshot is saved.
+    """Check the view on a phone and a desktop, in light and in dark: no horizontal scrolling is
+    needed, axe finds nothing, and a screenshot is saved.
     """
     SHOTS.mkdir(parents=True, exist_ok=True)
     pairs = product(WIDTHS, SCHEMES) if every else zip(WIDTHS, SCHEMES, strict=True)
@@ -92,7 +92,7 @@ async def look(shown: Page, name: str, every: bool) -> None:
 
 
 async def measure(sensor: Sensor, count: int) -> None:
-    """Readings of the last minutes, with a gap in the middle."""
+    """Give a sensor readings of the last minutes, with a gap in the middle."""
     now = int(time.time())
     for number in range(count):
         at = now - (count - number) * 20 - (300 if number < count // 2 else 0)

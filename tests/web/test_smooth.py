@@ -19,7 +19,7 @@ MOST_BUSY_S = 0.15
 
 
 async def busy_s(session: CDPSession) -> float:
-    """CPU time of the page's own thread so far, however busy the machine is."""
+    """Return the CPU time of the page's own thread so far, however busy the machine is."""
     found = await session.send("Performance.getMetrics")
     return next(one["value"] for one in found["metrics"] if one["name"] == "TaskDuration")
 

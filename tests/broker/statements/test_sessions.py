@@ -279,7 +279,9 @@ def test_properties_of_mqtt_5_stay_behind_for_older_clients_and_come_from_them_e
 
 
 def converse(client: Client, *exchanges: tuple[str, str]) -> None:
-    """Each is the client's packet and the answer, in hexadecimal."""
+    """Send packets and check the answers. exchanges: each is the client's packet and the answer, in
+    hexadecimal.
+    """
     for sent, answered in exchanges:
         before = len(client.raw)
         client.send_bytes(bytes.fromhex(sent))

@@ -21,7 +21,7 @@ def delayed(seconds: int) -> Will:
 
 
 def watcher(world: World) -> Client:
-    """A subscriber to every will, with its RETAIN flag as published."""
+    """Return a subscriber to every will, with its RETAIN flag as published."""
     client = world.accepted("watcher", answers=True)
     client.subscribe("will")
     return client

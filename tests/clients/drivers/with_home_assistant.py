@@ -88,7 +88,7 @@ async def publish(home: core.HomeAssistant) -> None:
 
 @contextmanager
 def place() -> Iterator[str]:
-    """A folder, also for the certificates that the integration writes."""
+    """Yield a folder, also for the certificates that the integration writes."""
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder
         Path(folder, "configuration.yaml").touch()

@@ -56,7 +56,7 @@ class RadioSite:
         )
 
     async def begin(self, *air: str) -> None:
-        """The ether and the modem."""
+        """Start the ether and the modem."""
         await self.begin_without_modem(*air)
         await self.plug_in()
 
@@ -65,7 +65,7 @@ class RadioSite:
         await self._python("air", "hil.air.server", "--socket", "--report", str(report), *air)
 
     async def plug_in(self, kind: str = "") -> None:
-        """kind: another one than is configured."""
+        """Plug in the gateway's modem. kind: another kind than the configured one."""
         port = str(self.folder / "modem")
         module = "hil.air.rylr998" if (kind or self._modem) == "rylr998" else "hil.air.kiss_modem"
         await self._python("modem", module, "--air", "--port", port)
@@ -96,7 +96,7 @@ class RadioSite:
         return RadioPlan(network=7, device=self._boards[name], factor=self._factor)
 
     def uno(self, name: str, x: float = 100.0, y: float = 0.0) -> SimulatedBoard:
-        """A simulated Uno with an SX1276, and the sensor, which takes a reading a second."""
+        """Return a simulated Uno with an SX1276, and the sensor, which takes a reading a second."""
         image = IntelHex(str(SENSOR))
         image.puts(kind("uno").identity, radio_page(Identity(name, KEY), self._plan(name)))
         image.write_hex_file(str(self.folder / f"{name}.hex"))

@@ -25,7 +25,7 @@ ONCEWAY = Path(sys.executable).with_name("onceway")
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[RadioSite]:
-    """No board stands in its configuration."""
+    """Yield a site whose configuration has no board."""
     found = RadioSite(tmp_path)
     await found.begin()
     try:
@@ -36,7 +36,8 @@ async def site(tmp_path: Path) -> AsyncIterator[RadioSite]:
 
 @pytest.fixture
 async def bare(site: RadioSite) -> AsyncIterator[SimulatedBoard]:
-    """An Uno with a radio and nothing but its boot loader; it would take a reading a second."""
+    """Yield an Uno with a radio and nothing but its boot loader; it would take a reading a second.
+    """
     place = site.folder / "bare"
     place.mkdir()
     (place / "eeprom.bin").write_bytes(with_interval(1000))

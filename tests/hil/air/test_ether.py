@@ -17,7 +17,7 @@ P = Channel(869_525_000, 125_000, 9)
 
 
 def site(*places: tuple[float, float], channel: Channel = P) -> tuple[Ether, list[Radio]]:
-    """Radios that listen."""
+    """Return radios that listen."""
     ether = Ether(Judge())
     radios = [ether.join(f"r{number}", place) for number, place in enumerate(places)]
     for radio in radios:

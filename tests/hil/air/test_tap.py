@@ -50,7 +50,7 @@ class Talk:
         self.times[event] = t
 
     def feed(self, direction: str, frame: bytes, heard: bool) -> None:
-        """A frame that is over one unit of time after the previous one."""
+        """Feed a frame that is over one unit of time after the previous one."""
         self.frames += 1
         sender, other = (BOARD, self.gateway) if direction == "up" else (self.gateway, BOARD)
         self.tap.feed(sender, frame, [other] * heard, self.frames)
@@ -83,7 +83,7 @@ class Talk:
         return SessionCipher(self.key).seal(head, direction, self.counter, content)
 
     def told(self, *events: str) -> list[dict[str, Any]]:
-        """The data of these events, in order; of all others none."""
+        """Return the data of these events, in order; of all others none."""
         return [data for event, data in self.events if event in events]
 
     @property
@@ -94,7 +94,7 @@ class Talk:
 
 @pytest.fixture
 def talk() -> Talk:
-    """A board that has connected."""
+    """Return a board that has connected."""
     made = Talk()
     made.greet(3)
     made.turn(CONNECT)

@@ -17,7 +17,7 @@ NEEDS_A_BUILD = re.compile(
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sources and their build, with the times of both."""
+    """Return the sources and their build, with the times of both."""
     root = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "firmware", root / "firmware")
     ignored = shutil.ignore_patterns("tests", "size*")

@@ -40,7 +40,9 @@ class Environment:
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A labgrid environment file, and a stand-in for labgrid with the calls that the rig uses."""
+    """Return a labgrid environment file, and a stand-in for labgrid with the calls that the rig
+    uses.
+    """
     (tmp_path / "labgrid.py").write_text(STAND_IN)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "labgrid", raising=False)

@@ -26,7 +26,7 @@ from hil.programs.process import Children
 
 @pytest.fixture
 def pty() -> Iterator[tuple[int, Path]]:
-    """The board's side of a port, and its name."""
+    """Yield the board's side of a port, and its name."""
     board, slave = os.openpty()
     tty.setraw(slave)
     yield board, Path(os.ttyname(slave))

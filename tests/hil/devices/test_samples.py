@@ -24,7 +24,7 @@ def made(
     tells: bool = False,
     earlier: int = 0,
 ) -> Samples:
-    """Conversions and starts at these cycles; the nth conversion is of n steps."""
+    """Return the conversions and starts at these cycles; the nth conversion is of n steps."""
     log = AdcLog(Path("nowhere"))
     log.conversions += [
         Conversion(cycle, 1000 + cycle, 0, 5_000_000 * (2 * n + 1) // 2048)

@@ -44,7 +44,7 @@ def at_board(device: str, sequence: int, raw: int) -> Event:
 
 
 def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
-    """A tenth of a second from hop to hop."""
+    """Return the event of a publication at a hop. It takes a tenth of a second from hop to hop."""
     row: dict[str, Any] = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
     row |= {"topic": f"sensors/{device}/adc0", "client": device if hop == "spool" else None}
     row |= {"received": (UTC + sequence) * 1_000_000 + 50_000, "boot": 1}
@@ -70,7 +70,9 @@ def reading(device: str, sequence: int, raw: int) -> Event:
 
 
 def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:
-    """readings: planned of each board; messages: of one client; 0: there is none."""
+    """Return the event with which a run begins. readings: planned of each board; messages: of one
+    client; 0: there is none.
+    """
     bench = {"title": "t", "until": until, "client": [{"messages": messages}] * bool(messages)}
     plan = {"seed": 1, "readings": dict.fromkeys(DEVICES, readings) if readings else {}}
     run = {"version": "1", "bench": bench, "plan": plan, "gateway": "site"}
@@ -83,8 +85,8 @@ def seed(device: str) -> dict[str, int]:
 
 
 def run_of(count: int, fault: bool = True) -> list[Event]:
-    """A run in which nothing went wrong: `count` readings of each device, one a second, and one
-    planned fault that happened.
+    """Return a run in which nothing went wrong: `count` readings of each device, one a second, and
+    one planned fault that happened.
     """
     events = [begin("table", count), Event(0, "rig", "clock", {"utc": UTC * S})]
     events.append(Event(0, "rig", "armed", {"held": DEVICES}))
@@ -116,7 +118,7 @@ def run_of(count: int, fault: bool = True) -> list[Event]:
 
 
 def until_batch(count: int) -> list[Event]:
-    """The same, of a bench that ends at the landing place."""
+    """Return a run as `run_of` does, of a bench that ends at the landing place."""
     events = [event for event in run_of(count)[1:] if event.hop not in ("table", READINGS)]
     return [begin("batch", count), *events]
 

@@ -14,7 +14,7 @@ from tests.hil.judge.test_silences import happened, run
 
 
 def by_air(*more: Event) -> list[Event]:
-    """A run in which uno-2 has a radio."""
+    """Return a run in which uno-2 has a radio."""
     events = []
     for event in run_of(3):
         if event.hop == "wire" and event.data.get("line") == "uno-2":
@@ -150,7 +150,7 @@ def test_airtime_that_was_to_run_out_and_did_not_leaves_a_doubt() -> None:
 
 
 def attacked(*more: Event, heard: int = 9) -> list[Event]:
-    """A run in which a foreign radio was to send nine frames."""
+    """Return a run in which a foreign radio was to send nine frames."""
     modem = {"line": "gateway", "sent": 4, "foreign": heard, "airtime": 0.4}
     events = by_air(COUNTED, Event(9, "air", "radio", modem), *more)
     begin = next(event for event in events if event.event == "run")

@@ -1,5 +1,5 @@
-"""Times: those that a board may state for a sample, and the gateway for a row; each excuse has an
-end.
+"""Times that a board may state for a sample, and that a gateway may state for a row. A fault allows
+wrong times only for a limited period.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,9 @@ FAR = 1 << 62
 
 
 def clocks(*more: Event, faults: Sequence[dict[str, object]] = ()) -> Clocks:
-    """A board that started at 100 s and met the gateway at 101 s, and started again at 200 s."""
+    """Return the clocks of a board that started at 100 s and met the gateway at 101 s, and started
+    again at 200 s.
+    """
     made = Clocks()
     for event in (
         Event(0, "rig", "run", {"bench": {"fault": list(faults)}}),
@@ -35,7 +37,7 @@ def clocks(*more: Event, faults: Sequence[dict[str, object]] = ()) -> Clocks:
 
 
 def start(t: float, lost: float = 0) -> Event:
-    """lost: seconds that the board has lost by then."""
+    """Return the event of a board's start. lost: seconds that the board has lost by then."""
     data = {"device": "uno-1", "cause": "power-on", "cycle": int((t - lost) * HZ)}
     return Event(int(t * S), "board", "start", data)
 
@@ -278,7 +280,9 @@ def test_a_clock_jumped_if_a_row_shows_it(rows: list[Event], seen: bool) -> None
 
 
 def told_off(seconds: int, count: int = 10, of: str = "uno-") -> list[str]:
-    """Two boards; all times of those whose name begins so are this many seconds off."""
+    """Judge a run of two boards; return the reasons. Boards whose name begins with `of` state times
+    that are off by `seconds`.
+    """
     return check(
         [
             Event(e.t, e.hop, e.event, {**e.data, **worded(e, seconds)})

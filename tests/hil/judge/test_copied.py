@@ -19,8 +19,8 @@ STARTED = 900_000
 
 
 def of_site(events: list[Event], copies: int = 2) -> list[Event]:
-    """The attic received all publications, except the last reading of uno-1, which the barn
-    received.
+    """Return a run of a site: the attic received all publications, except the last reading of
+    uno-1, which the barn received.
     """
     begin, *rest = events
     bench = {**begin.data["bench"], "gateway": SITE, "config": {"site": {"copies": copies}}}
@@ -45,7 +45,7 @@ def placed(event: Event, gateway: str, position: int, t: int = 0, **data: Any) -
 
 
 def copied(events: list[Event], hops: tuple[str, ...] = ("spool", "batch")) -> list[Event]:
-    """The third reading of uno-1, as the barn has it behind earlier rows."""
+    """Return the third reading of uno-1, as the barn has it after earlier rows."""
     there = [event for event in events if is_of(event, 3) and event.hop in hops]
     return [placed(event, "barn", 2, LATER) for event in there]
 
@@ -71,7 +71,7 @@ def test_a_copy_lands_once() -> None:
 
 
 def returned(hops: tuple[str, ...] = ("spool", "batch"), **data: Any) -> list[Event]:
-    """The third reading of uno-1, as the attic takes it back from the barn."""
+    """Return the third reading of uno-1, as the attic takes it back from the barn."""
     there = [event for event in HELD if is_of(event, 3) and event.hop in hops]
     return [placed(event, "attic", BEHIND, 2 * LATER, **data) for event in there]
 

@@ -148,7 +148,9 @@ def test_both_clocks_of_a_row_tell_the_same() -> None:
 
 
 def in_starts(first: int, second: int, began_s: int) -> list[Event]:
-    """The gateway starts once more in the middle; there `monotonic` counts from `began_s`."""
+    """Return a run in which the gateway starts once more in the middle, and `monotonic` then counts
+    from `began_s`.
+    """
     return [
         Event(
             e.t,

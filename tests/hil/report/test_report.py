@@ -43,8 +43,8 @@ def publication(t: float, hop: str, sequence: int) -> Event:
 
 
 def run(lost: int = 0) -> list[Event]:
-    """Ten readings, one each second, two seconds from board to batch; the last `lost` of them never
-    arrive. One of two faults happens.
+    """Return ten readings, one each second, two seconds from board to batch; the last `lost` of
+    them never arrive. One of two faults happens.
     """
     events = [
         Event(

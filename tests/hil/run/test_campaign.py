@@ -51,7 +51,7 @@ if "--readings" in sys.argv:
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Seeds of the runs that were started, a line each."""
+    """Return seeds of the runs that were started, a line each."""
     program = tmp_path / "onceway"
     (tmp_path / "bench.json").write_text(json.dumps(load("demo").model_dump(mode="json")))
     text = PROGRAM.replace("PYTHON", sys.executable).replace("STARTED", str(tmp_path / "started"))

@@ -25,7 +25,7 @@ rate = 0.002
 
 
 def running(folder: Path) -> list[str]:
-    """Command lines of processes that name this folder."""
+    """Return command lines of processes that name this folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

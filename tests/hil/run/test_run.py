@@ -128,7 +128,7 @@ async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(
 
 
 def sampling(folder: Path, faults: Callable[[str], Awaitable[None]]) -> Awaitable[None]:
-    """A board with these faults that never stops sampling."""
+    """Return a board with these faults that never stops sampling."""
     bench = Bench(title="t", readings=20, until="batch")
     device: Any = SimpleNamespace(name="uno-1", contradictions=[], look=lambda: 0)
     injector: Any = SimpleNamespace(run=faults)

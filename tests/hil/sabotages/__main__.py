@@ -95,7 +95,7 @@ def count(chosen: Sequence[Sabotage]) -> None:
 def try_all(
     chosen: Sequence[Sabotage], jobs: int, seeds: Sequence[int] = SEEDS
 ) -> dict[tuple[str, str, int], Judged]:
-    """Verdicts by name, bench and seed."""
+    """Return the verdicts by name, bench and seed."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     memory, state = Memory(FOLDER / "tried.json"), _state()
     cases = [(one, bench, seed) for one in chosen for bench in one.benches for seed in seeds]

@@ -39,7 +39,7 @@ def record(path: Path, rows: list[dict[str, object]]) -> str:
 
 
 def sent(arrived: list[bool], start: int = 0, t: float = 0.0) -> list[dict[str, object]]:
-    """Rows of the frames that arrived of a sender that sends every ten seconds."""
+    """Return rows of the frames that arrived of a sender that sends every ten seconds."""
     return [
         {"t": t + 10.0 * n, "fcnt": (start + n) % 65536} for n, there in enumerate(arrived) if there
     ]

@@ -20,8 +20,8 @@ COMMAND = Command("uno-1/x-1", "lose", "up", after=100, length=50)
 
 
 def carry(command: Command, step: int = 7) -> tuple[bytes, list[dict[str, object]], list[float]]:
-    """Everything that arrives of SENT, the events, and when each byte arrived (s after the first
-    was sent).
+    """Return everything that arrives of SENT, the events, and when each byte arrived (s after the
+    first was sent).
     """
     line = Line("up", BAUD)
     line.strike(command)

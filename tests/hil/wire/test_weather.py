@@ -140,7 +140,7 @@ LONG = Trace(
 
 
 def first_losses(seed: int) -> int:
-    """Frames in a row that are lost first."""
+    """Return frames in a row that are lost first."""
     lost = [arrived == b"" for arrived, _ in feeds(Fading(LONG, None, str(seed)), 150)]
     first = lost.index(True)
     return lost[first:].index(False)

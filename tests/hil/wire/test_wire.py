@@ -55,8 +55,8 @@ class Rig:
         os.close(slave)
 
     def plug(self) -> tuple[int, int]:
-        """A board's port, under the name that the wire knows: the board's side of it and the other
-        one.
+        """Return a board's port, under the name that the wire knows: the board's side of it and the
+        other one.
         """
         board, slave = os.openpty()
         tty.setraw(slave)

@@ -22,7 +22,9 @@ def columns(*ranges: tuple[Key, Span]) -> Ranges:
 
 
 def filled(added: list[list[tuple[Key, Span]]]) -> tuple[SeenRanges, set[tuple[Key, int]]]:
-    """added: values added at once, one list after the other."""
+    """Return ranges, and a set of their numbers as the model. added: values added at once, one list
+    after the other.
+    """
     ranges, model = SeenRanges(), set[tuple[Key, int]]()
     for some in added:
         ranges.add(columns(*some))

@@ -31,7 +31,7 @@ WORKER = "org.apache.spark.api.python.PythonException: Traceback (most recent ca
 
 
 def stacked(text: str) -> Exception:
-    """An error with a text as Py4J or Spark makes it."""
+    """Return an error with a text as Py4J or Spark makes it."""
     return StreamingQueryException(text)
 
 

@@ -31,8 +31,8 @@ FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED, RESTORED = range(4, 10)
 
 @pytest.fixture(scope="module", params=["kept", pytest.param("new", marks=pytest.mark.soak)])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a table and a shallow clone of it, as `make` once made them, or as Spark makes them
-    today.
+    """Return the folder of a table and a shallow clone of it, as `make` once made them, or as Spark
+    makes them today.
     """
     folder = tmp_path_factory.mktemp("made")
     if request.param == "new":
@@ -69,7 +69,7 @@ def make(spark: "SparkSession", folder: Path) -> None:
 
 @pytest.fixture
 def copy(made: Path, tmp_path: Path) -> Any:
-    """The table as it was at a version, in a folder of its own."""
+    """Return the table as it was at a version, in a folder of its own."""
 
     def at(version: int, name: str = "publications") -> Path:
         table = tmp_path / name

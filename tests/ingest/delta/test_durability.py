@@ -67,7 +67,7 @@ def newest(table: Path) -> Path:
 
 
 def files_of(commit: Path) -> set[Path]:
-    """The data files that a commit adds."""
+    """Return the data files that a commit adds."""
     actions = map(json.loads, commit.read_text().splitlines())
     return {commit.parents[1] / action["add"]["path"] for action in actions if "add" in action}
 

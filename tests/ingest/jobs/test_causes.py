@@ -44,7 +44,7 @@ def session_stays(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def job(spark: "SparkSession", tmp_path: Path) -> Job:
-    """A landing place with one batch, and no table yet."""
+    """Return a landing place with one batch, and no table yet."""
     found = Job(spark, tmp_path / "site")
     land(found.landing, "site", 1, [row("dev", 1)])
     return found

@@ -44,7 +44,7 @@ class Begun:
 
 @pytest.fixture(scope="module")
 def begun(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Begun:
-    """Three micro-batches."""
+    """Return three micro-batches."""
     folder = tmp_path_factory.mktemp("torn")
     job = Job(spark, folder)
     for number in (1, 2, 3):
@@ -83,7 +83,7 @@ def half(path: Path) -> None:
 
 
 def zeros(path: Path) -> None:
-    """Content that a file system leaves if it kept the length and lost the bytes."""
+    """Write content that a file system leaves if it kept the length and lost the bytes."""
     written(path, b"\0" * path.stat().st_size)
 
 
@@ -101,7 +101,7 @@ def first_line(path: Path) -> None:
 
 
 def other_sum(path: Path) -> None:
-    """A sum in the right form, of other bytes."""
+    """Write a sum in the right form, of other bytes."""
     sum_of(path).write_bytes(b"crc\0" + struct.pack(">iI", 512, crc32(b"other")))
 
 
@@ -133,12 +133,12 @@ def link_to_itself(path: Path) -> None:
 
 
 def closed(path: Path) -> None:
-    """A folder of another user. To root it is open."""
+    """Close a folder, as one of another user. To root it is open."""
     path.chmod(0)
 
 
 def temporary_file_beside(path: Path) -> None:
-    """Spark writes a file under such a name first."""
+    """Leave a temporary file, which Spark writes under such a name first."""
     left = path.with_name(f".{path.name}.0a1b2c3d-0000-4000-8000-000000000000.tmp")
     left.write_bytes(b"v1")
     sum_of(left).write_bytes(b"crc\0")
@@ -209,7 +209,7 @@ def folder_link_to_itself(path: Path) -> None:
 
 
 def folder_of_odd_things(path: Path) -> None:
-    """Names that no version of Spark keeps in a checkpoint."""
+    """Create names that no version of Spark keeps in a checkpoint."""
     path.mkdir(exist_ok=True)
     (path / "notes.txt").write_text("mine")
     (path / "folder").mkdir()
@@ -547,7 +547,7 @@ def read_by_spark(begun: Begun) -> None:
 
 
 def goes_on(begun: Begun) -> None:
-    """A start, with one more batch: every row is in the table once."""
+    """Start with one more batch, and check that every row is in the table once."""
     job = begun.job
     land(job.landing, "site", begun.next, [row("dev", begun.next)])
     job.run()

@@ -30,7 +30,7 @@ LARGE = 21_000
 
 
 def take_in_on_two_workers(site: Site, writer: WriterName) -> None:
-    """Checks that both have had a share of it."""
+    """Ingest on two workers, and check that both had a share of the work."""
     site.land(7, "large", range(LARGE))
     site.land(8, "large", range(LARGE, 2 * LARGE))
     conf = [*CONF, f"spark.pyspark.python={python_without_onceway(site.folder)}"]

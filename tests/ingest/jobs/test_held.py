@@ -42,7 +42,7 @@ def odd_name(landing: Path) -> None:
 
 
 def unreadable(landing: Path) -> None:
-    """The note that would say whether batch 1 was deleted."""
+    """Make the note unreadable that would say whether batch 1 was deleted."""
     for ending in ("json", "parquet"):
         (landing / "bad" / EPOCH / f"000000000001.{ending}").unlink()
     (landing / "bad" / "cleaned.json").mkdir()

@@ -45,7 +45,7 @@ def test_writer_is_chosen_by_name_and_availability(
 
 
 def another_delta(writer: DeltaWriter, note: dict[str, Any]) -> Any:
-    """A version of Delta in which the operation is made of fewer things."""
+    """Return a version of Delta in which the operation is made of fewer things."""
     return writer._jvm.org.apache.spark.sql.delta.DeltaOperations.Write(note)
 
 

@@ -24,7 +24,7 @@ def _by_service(main: int) -> None:
 
 
 def _by_keyboard(main: int) -> None:
-    """Ctrl-C, which a terminal sends to every process of the job."""
+    """Send Ctrl-C as a terminal does, to every process of the job."""
     os.killpg(main, signal.SIGINT)
 
 

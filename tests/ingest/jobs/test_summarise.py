@@ -41,7 +41,7 @@ def at(day: float) -> int:
 
 
 def day_of(day: date) -> int:
-    """1 for the first one, the Monday."""
+    """Return the number of a day: 1 for the first one, the Monday."""
     return 1 + (day - datetime.fromtimestamp(MONDAY / 1e6, UTC).date()).days
 
 
@@ -219,7 +219,9 @@ class Died(BaseException):
 
 
 def dies(real: Callable[..., Any], count: int, after: bool) -> Callable[..., Any]:
-    """The same function, which dies at its call `count`, before or after it has done its work."""
+    """Return a function that does the same as `real`, but dies at its call `count`, before or after
+    its work.
+    """
     calls = 0
 
     def dying(*arguments: Any, **named: Any) -> Any:

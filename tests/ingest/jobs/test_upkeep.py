@@ -62,7 +62,7 @@ def readable(*sequences: int, received: int = NOW) -> list[Row]:
 
 
 def report(job: Job) -> dict[str, dict[str, object]]:
-    """The report's feeds by name, as the command prints them."""
+    """Return the report's feeds by name, as the command prints them."""
     result = CliRunner().invoke(
         app, ["report", "--landing", str(job.landing), "--table", str(job.publications), "--json"]
     )

@@ -29,7 +29,7 @@ CUT = 1
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Root may read everything, so the test takes another user meanwhile."""
+    """Take another user meanwhile, because root may read everything."""
     if os.geteuid() != 0:
         yield
         return
@@ -47,7 +47,7 @@ def without_rights() -> Iterator[None]:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that everybody can enter, unlike those of pytest."""
+    """Yield a folder that everybody can enter, unlike those of pytest."""
     folder = Path(tempfile.mkdtemp(prefix="onceway-test-"))
     folder.chmod(0o755)
     try:
@@ -116,7 +116,7 @@ class SftpPlace(LocalPlace):
 
 @contextmanager
 def sftp_for_nobody() -> Iterator[SftpServer]:
-    """A user without rights logs in, where that can be arranged."""
+    """Run an SFTP server whose user has no rights, where that can be arranged."""
     with open_folder() as folder, sftp_server(folder) as server:
         if os.geteuid() == 0:
             server.user = "nobody"
@@ -169,7 +169,7 @@ class S3Place(Place):
     reader = staticmethod(as_it_is)
 
     def fails(self, path: str) -> int | None:
-        """The status for a request of an object that fails some times."""
+        """Return the status for a request of an object that fails some times."""
         name, status, times = self.failing
         if not times or unquote(path.lstrip("/").partition("?")[0]) != name:
             return None
@@ -177,7 +177,7 @@ class S3Place(Place):
         return int(status)
 
     def refused(self, path: str) -> int | None:
-        """The status for a request: of an object, or of a listing by its prefix."""
+        """Return the status for a request: of an object, or of a listing by its prefix."""
         bucket, _, query = path.lstrip("/").partition("?")
         names = [unquote(bucket)]
         for field in query.split("&"):

@@ -56,7 +56,7 @@ def test_a_file_that_is_longer_than_announced(tmp_path: Path) -> None:
 
 
 def forged(data: bytes, **changes: object) -> tuple[bytes, Announced]:
-    """A file and a manifest that agree on size and checksum."""
+    """Return a file and a manifest that agree on size and checksum."""
     fields = {
         "feed": FEED,
         "number": 1,
@@ -81,7 +81,7 @@ def rewritten(
 
 
 def received(table: pa.Table, first: int) -> pa.Table:
-    """`table`, with the first time of receipt changed."""
+    """Return `table`, with the first time of receipt changed."""
     times = pa.array([first, *table["received"].to_pylist()[1:]], pa.int64())
     return table.set_column(table.column_names.index("received"), "received", times)
 

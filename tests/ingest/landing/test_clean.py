@@ -23,7 +23,7 @@ FEEDS = {f"{gateway}/{EPOCH}": 3 for gateway in ("a", "bad", "z")}
 
 
 def fill(folder: Path) -> tuple[Path, Path]:
-    """A landing place of three gateways, everybody's, and a table that has all of it."""
+    """Return a landing place of three gateways, everybody's, and a table that has all of it."""
     landing, table = folder / "landing", folder / "lake"
     for feed in FEEDS:
         for number in (1, 2, 3):

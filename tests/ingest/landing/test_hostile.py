@@ -82,7 +82,7 @@ fields = st.dictionaries(
 
 
 def doubled(text: bytes) -> bytes:
-    """The same object with each key twice."""
+    """Return the same object with each key twice."""
     return text[:-1] + b"," + text[1:]
 
 
@@ -209,7 +209,7 @@ def column(number: int) -> tuple[str, pa.ChunkedArray]:
 
 @st.composite
 def altered(draw: st.DrawFn) -> bytes:
-    """A Parquet file with some bytes changed, mostly of its footer."""
+    """Return a Parquet file with some bytes changed, mostly of its footer."""
     data = bytearray(DATA)
     for _ in range(draw(st.integers(1, 4))):
         place = draw(st.integers(0, len(data) - 1) | st.integers(len(data) // 2, len(data) - 1))
@@ -303,7 +303,7 @@ def test_names_of_strangers_forge_no_log_line() -> None:
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """The log as it is written to standard error."""
+    """Yield the log as it is written to standard error."""
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(OneLine("%(message)s"))
     logger = logging.getLogger("onceway.ingest")

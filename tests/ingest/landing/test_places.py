@@ -41,7 +41,7 @@ def fill(folder: Path) -> None:
 
 
 def read_all(landing: Landing) -> list[int]:
-    """Every sequence, in order."""
+    """Return every sequence, in order."""
     feeds = Feeds(landing)
     offset = feeds.advance({}, 10**9)
     assert offset == FEEDS
@@ -249,7 +249,7 @@ def test_an_sftp_server_that_goes_away_and_comes_back(
 
 @pytest.fixture
 def busy_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[LaxS3]:
-    """A proxy that passes everything on, and an ingest that waits a hundredth as long."""
+    """Yield a proxy that passes everything on, and an ingest that waits a hundredth as long."""
     monkeypatch.setattr(busy, "PAUSES_S", [one / 100 for one in busy.PAUSES_S])
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
         yield proxy

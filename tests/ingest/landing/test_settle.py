@@ -43,7 +43,9 @@ class Copy:
         (self.landing / FEED).mkdir(parents=True)
 
     def put(self, name: str, part: float = 1.0, filled: bool = False, age_s: float = 0.0) -> Path:
-        """filled: as long as the whole, with zeros for missing bytes."""
+        """Write a part of a file to the landing place. filled: as long as the whole, with zeros for
+        missing bytes.
+        """
         data = (self._source / name).read_bytes()
         there = data[: int(len(data) * part)]
         path = self.landing / FEED / name
@@ -57,7 +59,7 @@ def feeds(copy: Copy, settle: float = SETTLE_S) -> Feeds:
 
 
 def in_every_order(files: list[str]) -> Iterator[list[Piece]]:
-    """Each file comes empty, by a half, and whole."""
+    """Yield each order in which the files arrive, each of them empty, by a half, and whole."""
     pieces = [name for name in files for _ in range(3)]
     for order in sorted(set(permutations(pieces))):
         yield [(name, order[: at + 1].count(name) - 1) for at, name in enumerate(order)]

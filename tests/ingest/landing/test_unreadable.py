@@ -84,7 +84,7 @@ def with_options(patch: pytest.MonkeyPatch, protocol: str, options: dict[str, An
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Place]:
-    """Three gateways that landed three batches each."""
+    """Yield three gateways that landed three batches each."""
     kind = request.param
     batches = tmp_path / "batches"
     for gateway in ("a", "bad", "z"):
@@ -408,7 +408,7 @@ def _local(place: Place) -> bool:
 
 
 def _made(place: Place, path: str) -> report.Report:
-    """The landing place as seen without rights, the table with them."""
+    """Return the landing place as seen without rights, the table with them."""
     with open_folder() as folder:
         shutil.copytree(path, folder / "lake")
         shutil.copy(f"{path}_trusted.json", folder / "lake_trusted.json")

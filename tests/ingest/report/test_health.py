@@ -42,7 +42,9 @@ class Told:
 
 @pytest.fixture(scope="module")
 def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A landing place of two batches, its tables, and `before`: the readings of the first alone."""
+    """Return a landing place of two batches, its tables, and `before`: the readings of the first
+    alone.
+    """
     folder = tmp_path_factory.mktemp("health")
     made = Job(spark, folder)
     land(made.landing, "site", 1, [row("dev", 1, payload=PAYLOAD)])
@@ -77,7 +79,7 @@ def test_whole_tables_are_all_right(copy: Path) -> None:
 
 
 def lacking(copy: Path) -> None:
-    """The disk was full: the first batch has readings, the second has none."""
+    """Imitate a full disk: the first batch has readings, the second has none."""
     shutil.rmtree(readings(copy))
     (copy / "before").rename(readings(copy))
 

@@ -208,7 +208,7 @@ class Schedules(RuleBasedStateMachine):
         name=st.sampled_from(["one", "other"]), per_chunk=st.integers(1, 3), until=st.integers(1, 4)
     )
     def run(self, name: str, per_chunk: int = 1, until: int = 4) -> None:
-        """One micro-batch. A job that finds the table set back under it starts again."""
+        """Run one micro-batch. A job that finds the table set back under it starts again."""
         job = self.jobs[name]
         batches = self.landed[job.position : job.position + until]
         if not batches:
@@ -244,14 +244,14 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def restore(self, share: float) -> None:
-        """The table goes back to an earlier version. Cleaned batches cannot come again."""
+        """Set the table back to an earlier version. Cleaned batches cannot come again."""
         self.table.commits.append(Version([], {}, int(share * self.table.head)))
         left = set(self.table.rows(self.table.head))
         self.lost |= {key for batch in self.landed[: self.cleaned] for key in batch} - left
 
     @rule(share=st.floats(0, 1))
     def clean(self, share: float) -> None:
-        """Batches that the table has are deleted at the landing place."""
+        """Mark batches that the table has as deleted at the landing place."""
         taken = Taken(self.table, lambda version: {})  # type: ignore[arg-type]
         taken.load(self.table.head)
         self.cleaned = max(self.cleaned, int(share * taken.feeds.get(FEED, 0)))

@@ -43,7 +43,7 @@ def lake(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Lake:
-    """One table of each writer for all; each test has devices of its own."""
+    """Return one table of each writer for all; each test has devices of its own."""
     folder = tmp_path_factory.mktemp(f"lake [1] #2? 100%41 {request.param}", numbered=False)
     return Lake(spark, folder, request.param)
 
@@ -152,8 +152,8 @@ def test_a_start_leaves_a_snapshot_of_what_it_had_to_read(lake: Lake) -> None:
 
 
 def crash_after(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, times: int = 1) -> None:
-    """The `times`-th call of a method does its work, and then the process is gone as far as this
-    test can see.
+    """Let the `times`-th call of a method do its work, and then end the process as far as this test
+    can see.
     """
     real: Callable[..., Any] = getattr(owner, name)
     calls = 0

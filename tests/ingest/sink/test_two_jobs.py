@@ -46,7 +46,7 @@ GAPS: dict[WriterName, dict[str, tuple[type, str]]] = {
 def once_before(
     monkeypatch: pytest.MonkeyPatch, gap: tuple[type, str], act: Callable[[], None]
 ) -> "Iterator[None]":
-    """`act` happens before the next call of a method."""
+    """Run `act` before the next call of a method."""
     owner, name = gap
     real = getattr(owner, name)
 

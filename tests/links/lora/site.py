@@ -98,7 +98,7 @@ class Site:
     # --- what a test asks for ---
 
     def sample(self) -> bool:
-        """One reading, if the journal takes it."""
+        """Take one reading, if the journal accepts it."""
         source = self.random.randbytes(8)
         sequence = self._board.board_next()
         if self._board.board_publish(source) != 0:
@@ -127,9 +127,9 @@ class Site:
         self.check()
 
     def check(self) -> None:
-        """Each reading is in the spool, as it was taken, and once. After a power cut, a board that
-        cannot know whether the gateway had committed it sends it again under the same identity,
-        which the table takes once.
+        """Check that each reading is in the spool once, and unchanged. After a power cut, a board
+        that cannot know whether the gateway had committed it sends it again under the same
+        identity, which the table takes once.
         """
         rows = self.rows
         identities = {(device, life, sequence) for device, life, sequence, _ in rows}

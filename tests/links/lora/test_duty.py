@@ -26,14 +26,14 @@ TINY = 2e-6
 
 
 def worst_hour(sent: list[Span], hour: float = HOUR) -> float:
-    """The most that any window of this length holds: windows that end with a transmission, and
-    those that begin with one.
+    """Return the most that any window of this length holds: windows that end with a transmission,
+    and those that begin with one.
     """
     starts = [start for start, _ in sent]
     sums = list(accumulate((end - start for start, end in sent), initial=0.0))
 
     def before(moment: float) -> float:
-        """Seconds sent until then."""
+        """Return the seconds sent until `moment`."""
         count = bisect_right(starts, moment)
         late = max(sent[count - 1][1] - moment, 0.0) if count else 0.0
         return sums[count] - late
@@ -283,7 +283,7 @@ def test_the_file_is_written_whole(tmp_path: Path) -> None:
 
 
 def saved(folder: Path, airtime: float) -> Ledgers:
-    """A gateway's run that ends with this many seconds sent."""
+    """Return a gateway's run that ends with this many seconds sent."""
     file = folder / "airtime.json"
     book = Ledgers(EU868, "m", read(file), 0.0, read_count(file))
     write(file, book.ask("P", airtime, 0.0), book.count)

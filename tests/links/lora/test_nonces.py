@@ -38,7 +38,7 @@ def restore(world: World, old: Backup) -> None:
 
 
 def set_back(world: World) -> None:
-    """A user has written an old image into the board's EEPROM: starts are counted again."""
+    """Write an old image into the board's EEPROM, as a user can: starts are counted again."""
     world.board.boot = max(0, world.board.boot - world.random.randint(1, 5))
     world.board.start(world.now)
 

@@ -51,7 +51,7 @@ async def listener(tmp_path: Path, line: Pty) -> AsyncIterator[LoraListener]:
 
 
 def serve(line: Pty, tnc: Tnc) -> None:
-    """The modem answers at the other end of the line."""
+    """Answer as the modem at the other end of the line."""
 
     def answer() -> None:
         tnc.feed(os.read(line.master, 4096))

@@ -120,7 +120,7 @@ class Driver:
 
 
 def contents(random: Random, count: int, longest: int) -> list[bytes]:
-    """Half of their bytes are odd ones."""
+    """Return random contents; half of their bytes are odd ones."""
     return [
         bytes(
             random.choice((random.randrange(256), random.choice(ODD)))

@@ -58,7 +58,7 @@ def settled(world: World) -> None:
 
 
 def begun(seed: int = 1) -> World:
-    """A world whose first reading is through."""
+    """Return a world whose first reading is through."""
     world = World(seed)
     world.board.sample()
     world.run(30.0)
@@ -97,7 +97,7 @@ class Peer:
 
 
 def opened() -> tuple[TurnLink, Peer, Session]:
-    """A link, a board, and the session between them; its first turn was a poll."""
+    """Return a link, a board, and the session between them; its first turn was a poll."""
     link = TurnLink(NETWORK, {DEVICE: KEY}.get)
     peer = Peer(link)
     started, received = link.receive(peer.turn(0, b""), 1.0)

@@ -308,7 +308,7 @@ class Gateway:
         return [outgoing.frame for outgoing in self.link.take(now)]
 
     def _commit(self, session: Session, data: bytes) -> None:
-        """One transaction; its answers are written when it is through."""
+        """Commit one transaction, and then write its answers."""
         kind = data[0]
         if kind == 0x10:
             self._write(session, packet(0x20, bytes((self.session_present, 0, 0))))

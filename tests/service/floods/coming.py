@@ -59,7 +59,7 @@ async def connects(site: Site) -> None:
 
 
 async def identifiers(site: Site) -> None:
-    """2,724 clients with identifiers of 65 kB."""
+    """Connect 2,724 clients with identifiers of 65 kB."""
     long = [Connect(f"{number}{'x' * 65_000}") for number in range(2724)]
     assert await _reasons(site, long) == {R.CLIENT_IDENTIFIER_NOT_VALID: 2724}
     properties = {P.USER_PROPERTY: [("k", "v" * 60_000)] * 16}
@@ -83,7 +83,7 @@ async def identifiers(site: Site) -> None:
 
 
 async def due(site: Site) -> None:
-    """3,000 sessions of departed clients expire in the same second, and their wills are sent to 100
+    """Let 3,000 sessions of departed clients expire in the same second, whose wills are sent to 100
     subscribers.
     """
     for number in range(100):
@@ -149,7 +149,7 @@ def users(folder: Path) -> dict[str, str]:
 
 
 async def partial(site: Site) -> None:
-    """60 clients, each with most of a packet of 1 MB, and 60 that have not said CONNECT."""
+    """Connect 60 clients, each with most of a packet of 1 MB, and 60 that have not said CONNECT."""
     packet = bytes_of(Publish("t", bytes(900_000), 1, 1))
     clients = [await site.client(f"c{number}") for number in range(60)]
     for client in clients:
@@ -177,12 +177,12 @@ _MASK = bytes(4)
 
 
 def _frame(size: int, final: bool) -> bytes:
-    """A binary frame from a client (RFC 6455, section 5.2), its payload all zeros."""
+    """Return a binary frame from a client (RFC 6455, section 5.2), its payload all zeros."""
     return bytes([0x82 if final else 0x02, 0xFF]) + size.to_bytes(8, "big") + _MASK + bytes(size)
 
 
 async def fragments(site: Site) -> None:
-    """300 connections, each with 900 kB of a message that does not end, before CONNECT."""
+    """Open 300 connections, each with 900 kB of a message that does not end, before CONNECT."""
     port = _port(site, "WEB")
     frame = _frame(900_000, False)
     key = base64.b64encode(os.urandom(16)).decode()
@@ -211,12 +211,12 @@ async def fragments(site: Site) -> None:
 
 
 async def upgrades(site: Site) -> None:
-    """1,500 sockets to a WebSocket listener that say nothing."""
+    """Open 1,500 sockets to a WebSocket listener that say nothing."""
     await _crowd(site, _port(site, "WEB"))
 
 
 async def handshakes(site: Site) -> None:
-    """1,500 sockets to a TLS listener that say nothing, and as many of proxies that name no
+    """Open 1,500 sockets to a TLS listener that say nothing, and as many of proxies that name no
     client.
     """
     await _crowd(site, _port(site, "TLS"), _port(site, "PROXY"))
@@ -389,7 +389,7 @@ CERTIFICATE, KEY = "FOLDER/gateway.pem", "FOLDER/gateway.key"
 
 
 def listener(name: str, *lines: str) -> str:
-    """A second listener; its port stands in the file NAME of the folder."""
+    """Return the section of a second listener; its port stands in the file NAME of the folder."""
     return f'[[listener]]\nbind = "127.0.0.1:{name}-PORT"\n' + "".join(
         f"{item}\n" for item in lines
     )

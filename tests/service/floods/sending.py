@@ -52,7 +52,7 @@ async def in_flight_to_us(site: Site) -> None:
 
 
 async def unreleased(site: Site) -> None:
-    """50 clients that never send PUBREL, a thousand messages each."""
+    """Connect 50 clients that never send PUBREL, with a thousand messages each."""
     taken = []
 
     async def one(number: int) -> None:
@@ -90,7 +90,8 @@ async def aliases(site: Site) -> None:
 
 
 async def wills(site: Site) -> None:
-    """149 CONNECTs with wills of 1 MB: one address has four fifths, another one the rest."""
+    """Send 149 CONNECTs with wills of 1 MB: one address has four fifths, another address the rest.
+    """
     properties = {P.USER_PROPERTY: [("k", "v" * 60_000)] * 16}
     will = Will("t", b"", properties=properties)
 
@@ -107,7 +108,8 @@ async def wills(site: Site) -> None:
 
 
 async def spool(site: Site) -> None:
-    """Messages of two addresses: a tenth is for boards, and one has four fifths of the rest."""
+    """Send messages of two addresses: a tenth is for boards, and one has four fifths of the rest.
+    """
     size, taken = 1000 + 7 + 64, 0
     for address, most in (("127.0.0.1", 720_000), ("127.0.0.9", 900_000)):
         client, _ = await site.ask(Connect(address, V5), address)
@@ -136,7 +138,7 @@ async def disk(site: Site) -> None:
 
 
 async def pauses(site: Site) -> None:
-    """400 clients that are refused, come back at once, and send on and on."""
+    """Connect 400 clients that are refused, come back at once, and send on and on."""
     port = int((site.folder / "FEW").read_text())
     await spool_is_full(site)
 
@@ -169,7 +171,7 @@ def _faulty(folder: Path) -> dict[str, str]:
 
 
 async def retained(site: Site) -> None:
-    """Messages of two addresses, each of which may have four fifths: many, then large ones."""
+    """Send messages of two addresses, each of which may have four fifths: many, then large ones."""
     for address, few, fewer in (("127.0.0.1", 800, 79), ("127.0.0.9", 200, 20)):
         client, _ = await site.ask(Connect(address, V5), address)
         many = [Publish(f"{address}/{at}", b"x", 1, at % 1000 + 1, True) for at in range(2000)]
@@ -181,7 +183,7 @@ async def retained(site: Site) -> None:
 
 
 async def log_lines(site: Site) -> None:
-    """2,000 clients, each of which does something that is refused, again and again."""
+    """Connect 2,000 clients, each of which does something that is refused, again and again."""
 
     async def one(number: int) -> None:
         client = await site.client(f"c{number}")

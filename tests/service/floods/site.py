@@ -96,14 +96,14 @@ class Site:
         return Wire(*streams, V5)
 
     async def ask(self, connect: Connect, address: str = "127.0.0.1") -> tuple[Wire, Connack]:
-        """A connection, and what its CONNECT was answered."""
+        """Return a connection, and what its CONNECT was answered."""
         client = await self.open(address)
         client.version = connect.version
         client.send(connect)
         return client, await client.take(Connack)
 
     async def client(self, name: str, kept: bool = False, will: Will | None = None) -> Wire:
-        """A client that was let in. kept: its session outlives the connection."""
+        """Return a client that was let in. kept: its session outlives the connection."""
         connect = Connect(name, V5, not kept, will=will, properties=KEPT if kept else None)
         client, connack = await self.ask(connect)
         assert connack.reason == 0, connack
@@ -121,7 +121,7 @@ class Site:
         return await metrics(self.web)
 
     async def count(self, name: str, **labels: str) -> float:
-        """A metric, without `onceway_`."""
+        """Return the value of a metric. name: without `onceway_`."""
         return value(await self.metrics(), name, **labels)
 
     @property
@@ -141,7 +141,7 @@ class Site:
         return size
 
     async def pause_s(self) -> float:
-        """The longest pause of its loop since the last call."""
+        """Return the longest pause of its loop since the last call."""
         self.running.process.send_signal(signal.SIGUSR1)
         assert self.running.process.stdout is not None
         async with asyncio.timeout(30):
@@ -205,7 +205,7 @@ def _prepare(folder: Path, flood: Flood) -> tuple[Path, int]:
 
 @asynccontextmanager
 async def site(folder: Path, flood: Flood) -> AsyncIterator[Site]:
-    """A gateway as the flood wants it, killed when the block ends."""
+    """Run a gateway as the flood wants it, and kill it when the block ends."""
     path, port = _prepare(folder, flood)
     running = await start("--config", str(path), program=_PROGRAM, env=flood.env(folder))
     try:
@@ -248,7 +248,7 @@ async def cost(target: Site, flood: Flood) -> Cost:
 
 
 def bytes_of(*packets: object) -> bytes:
-    """Packets of MQTT 5, joined."""
+    """Return packets of MQTT 5, joined."""
     return b"".join(encode(packet, V5) for packet in packets)  # type: ignore[arg-type]
 
 

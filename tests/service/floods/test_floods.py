@@ -21,7 +21,9 @@ FLOODS = {flood.row: flood for flood in (*coming.FLOODS, *sending.FLOODS, *recei
 
 
 def rows() -> list[str]:
-    """The first column of the table of bounds, which is under its heading and above the next."""
+    """Return the first column of the table of bounds, which is under its heading and above the
+    next.
+    """
     _, _, section = README.read_text().partition("\n## Bounds\n")
     lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| ")]
     return [line.split("|")[1].strip() for line in lines[1:]]

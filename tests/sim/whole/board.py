@@ -70,7 +70,7 @@ class Library:
 
 @cache
 def libraries() -> tuple[Library, ...]:
-    """Undefined behaviour ends the process with a message."""
+    """Compile the board; undefined behaviour ends the process with a message."""
     checks = ("-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all")
     options = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-fshort-enums", *checks)
     sizes = (f"-DSENSOR_INTERVAL_MS={INTERVAL_MS}", "-DOW_LOG_SIZE=256")

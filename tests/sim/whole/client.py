@@ -65,7 +65,7 @@ class _Connection:
             self._link.receive(data)
 
     def leave(self) -> None:
-        """The client has gone; the gateway hears of it behind all that was sent."""
+        """Leave; the gateway hears of it after all that was sent."""
         self._client.after(self, "up", self._left)
 
     def _left(self) -> None:
@@ -146,7 +146,7 @@ class Client:
             connection.leave()
 
     def leave(self, gone: Gateway, to: Gateway) -> None:
-        """A gateway is gone for good."""
+        """Move to another gateway, because `gone` does not come back."""
         if self._at is gone:
             self.move(to)
 

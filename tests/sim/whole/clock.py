@@ -82,7 +82,7 @@ class Loop:
         self.readers.pop(fd, None)
 
     def remove_writer(self, fd: int) -> None:
-        """A port here takes all that is written to it."""
+        """Do nothing: a port here takes all that is written to it."""
 
     def _ring(self, timer: Timer) -> None:
         if not self.dead and timer.call is not None:

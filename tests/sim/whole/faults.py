@@ -15,7 +15,9 @@ KILLED, SLOW, FAILS = "kill -9 of the gateway", "slow fsync", "disk full"
 CUT_OFF = "gateways cut off from each other"
 """Name of the fault in the judge (`hil/judge/silences.py`)."""
 _QUICK_S = 0.1
-"""A faster disk excuses nothing: a gateway waits for another one for a second."""
+"""Longest delay of a disk, in seconds, that is not counted as a fault. A gateway waits one second
+for another gateway.
+"""
 
 
 class Faults:
@@ -46,7 +48,7 @@ class Faults:
         self._spans.setdefault((kind, gateway), self._world.time.ns)
 
     def _end(self, kind: str, gateway: str) -> None:
-        """The judge hears of it when it is over, as it does of the rig's faults."""
+        """End a fault. The judge hears of the fault when it is over, as of the rig's faults."""
         if (since := self._spans.pop((kind, gateway), None)) is not None:
             self._tell(kind, since=since)
 

@@ -45,7 +45,9 @@ class Line:
         """Number of times that the line was replaced."""
 
     def lay(self, way: str, end: End) -> None:
-        """Bytes of this direction come to this end from now on; bytes on their way are lost."""
+        """Connect an end: bytes of this direction come to it from now on, and bytes on their way
+        are lost.
+        """
         self._ends[way] = end
         self._laid += 1
 

@@ -68,7 +68,7 @@ class Plan:
 
 
 def draw(seed: int) -> Plan:
-    """The same plan for the same seed."""
+    """Draw a plan: the same plan for the same seed."""
     random = Random(seed)
     gateways = GATEWAYS[: random.choice((1, 1, 2, 3))]
     boards = tuple(f"board-{number + 1}" for number in range(random.choice((1, 1, 2))))

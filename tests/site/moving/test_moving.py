@@ -55,7 +55,7 @@ class Site:
         )
 
     def power_cut(self, name: str, *gone: str) -> None:
-        """gone: members that have left the site meanwhile."""
+        """Cut the power of a member. gone: members that have left the site meanwhile."""
         self.worlds[name].power_cut()
         self.holders[name] = self.holder(name, {*self.worlds} - {name, *gone})
 

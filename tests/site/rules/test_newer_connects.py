@@ -12,7 +12,7 @@ from tests.site.rules.three import Site
 
 @pytest.fixture
 def site() -> Site:
-    """A site whose member c is away: a CONNECT waits for c as long as its client can."""
+    """Return a site whose member c is away: a CONNECT waits for c as long as its client can."""
     site = Site()
     site.eager = 0.0
     site.run(START_S)  # nobody is starting any more

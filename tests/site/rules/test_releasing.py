@@ -21,7 +21,7 @@ def empty() -> Site:
 
 @pytest.fixture
 def site(empty: Site) -> Site:
-    """A client whose session is at b."""
+    """Return a site with a client whose session is at b."""
     site = empty
     site.eager = 0.0
     site.run(START_S)
@@ -30,7 +30,9 @@ def site(empty: Site) -> Site:
 
 
 def want_release(site: Site) -> list[bool]:
-    """Look up an identifier from b, as for a PUBREL. Return the list of the coming answer."""
+    """Look up a packet identifier from b, as for a PUBREL. Return a list that gets the answer when
+    it arrives.
+    """
     answers: list[bool] = []
     gateway = site.gateways["b"]
     assert gateway.member is not None

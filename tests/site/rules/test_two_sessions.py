@@ -14,7 +14,7 @@ from tests.site.sim_holder import Record, Session
 
 
 def there_and_back_in_silence(site: Site) -> None:
-    """Sessions at two members that name one another, each with an identifier of its own."""
+    """Create sessions at two members that name one another, each with an identifier of its own."""
     site.eager = 0.0
     site.silence("a", "b", "c")
     for gateway in ("a", "b", "a"):

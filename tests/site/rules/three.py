@@ -87,7 +87,7 @@ def begin_with(site: Site, **records: Record) -> None:
 
 
 def assert_nothing_is_swallowed(site: Site) -> None:
-    """The client comes, begins again, and its publications are new."""
+    """Let the client come and begin again: its publications must be new."""
     for gateway in "abc":
         site.come(gateway)
     site.client.publish()
@@ -106,7 +106,7 @@ def forget(site: Site, gateway: str) -> None:
 
 
 def move_slowly(site: Site, giver: str, to: str) -> None:
-    """The session is called for, with an identifier, and its commit takes 4.2 s at the giver."""
+    """Move the session, with an identifier, and with a commit that takes 4.2 s at the giver."""
     site.eager = 0.0
     site.come(giver)
     site.client.publish()

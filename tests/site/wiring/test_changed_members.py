@@ -14,7 +14,7 @@ from tests.site.wiring.test_local_member import Member, Sites
 
 @pytest.fixture
 def sites() -> Sites:
-    """The site of a, b and c, of which c is not a member yet."""
+    """Return the site of a, b and c, of which c is not a member yet."""
     found = Sites("a", "b")
     found.names = "a", "b", "c"
     found.members["c"] = Member(found, "c", None)
@@ -22,7 +22,7 @@ def sites() -> Sites:
 
 
 def change(sites: Sites) -> None:
-    """All members apply the new list of members."""
+    """Apply the new list of members at all members."""
     pairs = [{name, other} for name in sites.members for other in sites.members if name < other]
     for pair in map(sorted, pairs):
         sites.part(*pair)

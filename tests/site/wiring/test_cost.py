@@ -17,7 +17,7 @@ RUNS = 3
 
 
 def join(world: World, client_id: str, clean: bool) -> Client:
-    """A client for which no other member is asked."""
+    """Return a client for which no other member is asked."""
     client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     client.send(Connect(client_id, Version.V5, clean, properties={} if clean else FOREVER))
     return client

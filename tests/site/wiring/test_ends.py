@@ -175,7 +175,7 @@ def test_an_end_looks_as_at_one_broker(end: str, connected: bool, delay: int, so
 
 
 def without_a(sites: Sites) -> None:
-    """The site goes on without a: `onceway site remove a`."""
+    """Remove a from the site, as `onceway site remove a` does."""
     sites.names = "b", "c"
     del sites.members["a"]
     sites.part("b", "c")

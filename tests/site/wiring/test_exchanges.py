@@ -31,7 +31,7 @@ def sites() -> Sites:
 
 
 def goes_on_at_b(sites: Sites, client: Client) -> tuple[Client, list[Packet]]:
-    """The client, which has changed its gateway, and the packets behind its CONNACK."""
+    """Move a client to b. Return the client, and the packets after its CONNACK."""
     client.break_line()
     sites.pass_time(EXPIRY_S + 1)
     client = sites.connect("b", "c")
@@ -40,7 +40,7 @@ def goes_on_at_b(sites: Sites, client: Client) -> tuple[Client, list[Packet]]:
 
 
 def subscriber(sites: Sites) -> tuple[Client, Publish]:
-    """A client at a, and the message that it was sent there."""
+    """Return a client at a, and the message that it was sent there."""
     client = sites.connect("a")
     client.take(Connack)
     sites.say(client, Subscribe(1, [Subscription("t", 2)]))

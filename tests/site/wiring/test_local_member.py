@@ -242,7 +242,7 @@ class Sites:
         device: DeviceIdentity | None = None,
         version: Version = Version.V5,
     ) -> Client:
-        """A client whose CONNECT was sent, and that had time to be answered."""
+        """Return a client whose CONNECT was sent, and that had time to be answered."""
         client = self[name].open(device=device, version=version)
         properties = FOREVER if version is Version.V5 else None
         self.say(client, Connect(client_id, version, clean, properties=properties), wait=wait)
@@ -450,7 +450,7 @@ def test_last_member_of_a_site_still_suspects_its_session(sites: Sites) -> None:
 
 
 def comes_back_unknown(sites: Sites, at: str) -> None:
-    """The client publishes a new message with its old identifier."""
+    """Publish a new message of the client with its old identifier."""
     client = sites.connect(at, wait=1.5)
     assert not client.take(Connack).session_present, "it may be stale"
     sites.say(client, Publish("x", b"new", 2, 7))

@@ -232,7 +232,7 @@ def test_session_may_move_again_before_its_first_forwarder_is_empty(
 
 
 def move(sites: Sites, client: Peer, name: str, client_id: str = "c") -> Peer:
-    """A client connects again at another gateway, and has had time for it."""
+    """Connect a client again at another gateway, with time for the move."""
     client.client.break_line()
     sites.settle()
     return Peer(sites, name, client_id)

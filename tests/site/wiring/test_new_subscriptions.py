@@ -187,8 +187,8 @@ def test_a_lost_question_is_asked_again(sites: Sites, monkeypatch: pytest.Monkey
 
 
 def both_go_on(sites: Sites, back: bool) -> tuple[Peer, list[bytes]]:
-    """The client of a goes to b in a partition, and back if so wanted: each gateway has a session
-    of it. Return the client, and the payloads that it got.
+    """Let the client of a go to b in a partition and back to a, and without `back` to b again: each
+    gateway has a session of it. Return the client, and the payloads that it got.
     """
     client = reader(sites, "a", "t/#", client="c")
     reader(sites, "b", "t/#", client="other")

@@ -72,7 +72,7 @@ def retain(sites: Sites, name: str, topic: str, payload: str, qos: int = 1, **mo
 
 
 def source(sites: Sites, name: str) -> Client:
-    """A publisher for whose session no other member is asked."""
+    """Return a publisher for whose session no other member is asked."""
     world = sites[name]
     client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     client.send(Connect("source", Version.V5))

@@ -45,7 +45,7 @@ TOPICS = "t/1", "t/2", "t/3"
 
 
 def connect(sites: Sites, name: str, client_id: str, wait: float = 0) -> Client:
-    """A client that stays at its gateway, so the others are not asked."""
+    """Return a client that stays at its gateway, so the others are not asked."""
     world = sites[name]
     client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     sites.say(client, Connect(client_id, Version.V5, False, properties=FOREVER), wait=wait)
@@ -125,7 +125,7 @@ class Mover:
             self._client.break_line()
 
     def cut(self, name: str) -> None:
-        """A gateway has lost its power: messages from there at QoS 1 may come again."""
+        """Record that a gateway has lost its power: messages from there at QoS 1 may come again."""
         self._before |= self._from[name]
 
     @property
@@ -134,7 +134,9 @@ class Mover:
         return bool(self._tried)
 
     def doubted(self, silent: Sequence[str]) -> None:
-        """The client's session is suspect: the silent member has it, or may still take it."""
+        """Record that the client's session is suspect: the silent member has it, or may still take
+        it.
+        """
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
             held = holder.session("mover") is not None or "mover" in holder.moved_out()
@@ -174,7 +176,9 @@ class Source:
         self.begin()
 
     def begin(self) -> None:
-        """Earlier messages of the client may be lost, and it does not publish them again."""
+        """Connect again. Messages of the previous connection may be lost; the client does not
+        publish them again.
+        """
         self._ids.clear()
         self._client = connect(self._sites, self._name, "")
 
@@ -226,7 +230,7 @@ class Repeater:
         self._connected, self._gone = False, True
 
     def cut(self, name: str) -> None:
-        """A gateway has lost its power, and with it the connections of its clients."""
+        """Record that a gateway has lost its power, and with it the connections of its clients."""
         if name == self._name:
             self._connected, self._gone = False, True
 
@@ -239,7 +243,7 @@ class Repeater:
             self._send(identifier)
 
     def doubted(self) -> None:
-        """The session was suspect, so repeated messages may be stored twice."""
+        """Record that the session was suspect, so repeated messages may be stored twice."""
         self.excused |= {payload for payload, *_ in self._flight.values()}
 
     def _send(self, identifier: int, dup: bool = False) -> None:
@@ -334,7 +338,7 @@ class Schedule:
         self.sites.rng, self.sites.breaks = random.Random(seed + 1_000_000), breaks
 
     def _watch(self) -> None:
-        """New gateways report when a session becomes suspect."""
+        """Watch new gateways, which report when a session becomes suspect."""
         for member in self.sites.members.values():
             member.site._doubted = self._doubted
 
@@ -355,7 +359,7 @@ class Schedule:
                 client.look()
 
     def move(self) -> None:
-        """The mover connects to a gateway that has a link to its previous one."""
+        """Connect the mover to a gateway that has a link to its previous one."""
         mover, rng = self.mover, self.rng
         assert mover is not None
         name = rng.choice(NAMES)
@@ -369,7 +373,7 @@ class Schedule:
                 self.sites.pass_time(0.08)
 
     def black_out(self) -> None:
-        """All gateways lose their power at once, and connect to each other again in any order."""
+        """Cut the power of all gateways at once, and connect them again in any order."""
         repeater, rng = self.repeater, self.rng
         self.look()
         for pair in (("a", "b"), ("a", "c"), ("b", "c")):
@@ -389,7 +393,7 @@ class Schedule:
             self.sites.pass_time(rng.choice((0.01, 0.1, 1.0, 4.0)))
 
     def repeat(self) -> None:
-        """The publisher that repeats publishes, or goes to another gateway."""
+        """Let the publisher that repeats publish, or go to another gateway."""
         repeater = self.repeater
         assert repeater is not None
         if self.rng.random() < 0.2:

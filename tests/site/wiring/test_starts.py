@@ -15,7 +15,7 @@ def sites() -> Sites:
 
 
 def restart(sites: Sites, name: str) -> None:
-    """The member has no link yet."""
+    """Restart a member, which then has no link yet."""
     sites.members[name].power_cut()
 
 

@@ -13,7 +13,7 @@ from tests.site.wiring.test_local_member import Sites
 
 @pytest.fixture
 def sites() -> Sites:
-    """c does not answer a and b."""
+    """Return a site in which c does not answer a and b."""
     sites = Sites("a", "b", "c")
     sites.part_silently("a", "c")
     sites.part_silently("b", "c")
@@ -77,7 +77,7 @@ def test_missed_end_of_a_session_is_repeated(power: bool, other: str, later: flo
     placed = site._placed
 
     def leave(*arguments: Any) -> None:
-        """The decision is on disk."""
+        """Leave when the decision is on disk."""
         client.break_line()
         if not power:
             placed(*arguments)
