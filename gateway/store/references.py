@@ -202,7 +202,7 @@ _KINDS: dict[str, Kind] = {
 }
 
 
-def missing_of_sessions(database: sqlite3.Connection) -> list[Missing]:
+def broken_session_references(database: sqlite3.Connection) -> list[Missing]:
     """Check the references of existing sessions, except those that the next start ends anyway."""
     noted = _with_flows(database)
     found = [
@@ -501,7 +501,7 @@ _Look = Callable[[sqlite3.Connection], "list[Missing] | Iterator[Missing]"]
 _LOOKS: tuple[tuple[frozenset[str], _Look], ...] = (
     (frozenset({"session"}), _cells),
     (frozenset({"session", "batch", "twin"}), _twins),
-    (frozenset({"session", "flow", "queue", "message"}), missing_of_sessions),
+    (frozenset({"session", "flow", "queue", "message"}), broken_session_references),
     (frozenset(_OF_SESSIONS), strays),
     (frozenset({"journey"}), _forwarders),
     (
