@@ -40,7 +40,7 @@ class Outbox:
             kept |= dict.fromkeys(mails, kept.pop(MAIL))
         for name in kept.keys() - set(channels):
             log.warning(
-                "notify: dropped %s that waited for %s, which [notify] has no more",
+                "notify: dropped %s that waited for %s, which is no longer in [notify]",
                 amount(len(kept[name]), "message"),
                 name,
             )

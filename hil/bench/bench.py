@@ -188,8 +188,8 @@ class Bench(BaseModel):
         by_radio = any(table.link == "lora" for table in self.board)
         if by_radio != bool(self.air and self.air.modem):
             raise ValueError(
-                'a [[board]] with link = "lora" and `modem` in [air] need each other: the real one'
-                " to which it speaks"
+                'a [[board]] with link = "lora" and `modem` in [air] need each other: the board'
+                " speaks to this real modem"
             )
 
     def _possible_faults(self) -> None:

@@ -158,7 +158,7 @@ class ClientTable(BaseModel):
         if self.command and (
             alone := [key for key in OF_RIG if getattr(self, key) != fields[key].default]
         ):
-            raise ValueError(f"{alone[0]} is for the rig's own programs; leave it out, or command")
+            raise ValueError(f"{alone[0]} is for the rig's own programs; remove it, or `command`")
         return self
 
     @model_validator(mode="after")

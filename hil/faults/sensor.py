@@ -45,7 +45,7 @@ class SensorKind(Kind):
         well = await sensor.says(WELL, reported, TOLD_WITHIN)
         value = well and await sensor.has_value(well, TOLD_WITHIN)
         if well is None or value is None:
-            sensor.contradict(f"{self.text} is over, and it sends no values again")
+            sensor.contradict(f"{self.text} is over, and the sensor sends no values again")
             return None
         # one measurement may have been under way when the fault began
         if lies := sensor.values_between(before + 1, well):

@@ -176,7 +176,7 @@ def read_answer(content: bytes, turn: Turn) -> Reply:
         content = content[size:]
     packets, rest = _packets(content)
     if rest:
-        raise FrameError("an ANSWER with a packed form behind a packet")
+        raise FrameError("an ANSWER with a packed form after a packet")
     return Reply((*done, *packets), utc, more)
 
 

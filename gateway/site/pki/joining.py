@@ -74,7 +74,8 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
 
 _AGAIN = "A new one: `onceway site invite NAME` on the first gateway"
 _MEMBER = (
-    "It stays as it is: `onceway site status`. It needs a new invitation only if it was removed"
+    "Nothing has to be done: see `onceway site status`. A new invitation is needed only if this"
+    " gateway was removed"
 )
 
 

@@ -779,7 +779,7 @@ def test_missing_program_is_reported_before_the_start(tmp_path: Path) -> None:
 def test_foreign_program_takes_no_key_of_the_rig(key: str) -> None:
     values = {"program": "strict", "hops": True, "payload": "senml", "identity": False}
     table = {"command": ["true"], "program": "strict", key: values.get(key, 7)}
-    with pytest.raises(ValidationError, match="is for the rig's own programs; leave it out"):
+    with pytest.raises(ValidationError, match="is for the rig's own programs; remove it"):
         ClientTable.model_validate(table)
 
 
