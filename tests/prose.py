@@ -7,7 +7,7 @@ code: log lines, errors, help), the page's HTML and scripts, alert rules, units,
 `python -m tests.prose FOLDER` lists the findings of a folder. `.pre-commit-config.yaml` calls
 `python -m tests.prose --subject FILE` for each commit message.
 
-An exception needs a reason: `# prose: REASON` behind the text, or `<!-- prose: REASON -->` in the
+An exception needs a reason: `# prose: REASON` after the text, or `<!-- prose: REASON -->` in the
 line of a guide.
 """
 

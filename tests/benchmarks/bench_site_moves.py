@@ -1,4 +1,4 @@
-"""Costs of a site of two gateways. How long a client waits whose session is at the other one:
+"""Costs of a site of two gateways. How long a client waits whose session is at the other gateway:
 alone, with a long queue, and when all clients change at once. The cost for other clients, and for
 an idle member. How fast messages go to subscribers at the other gateway. The delay of
 acknowledgements that wait for the other gateway's disk, too (`copies = 2`).
@@ -98,7 +98,9 @@ def one_by_one(brokers: list[BrokerProcess], count: int) -> float:
 
 
 def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]:
-    """Return the seconds until such a client is accepted, and until it has all messages."""
+    """Return the seconds until a client with a long queue is accepted, and until it has all
+    messages.
+    """
     topics = new_topics()
     reader = Peer(brokers[0].port, clean=False, client="reader")
     reader.subscribe(topics, 1)

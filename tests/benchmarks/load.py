@@ -94,8 +94,8 @@ def packets_of(qos: int, topics: tuple[bytes, ...], count: int = IDS) -> bytes:
 
 
 class Peer:
-    """A connection. unread: bytes of a packet that is not all there. complete: messages whose
-    exchange has ended.
+    """A connection. unread: bytes of a packet that has not arrived in full. complete: messages
+    whose exchange has ended.
     """
 
     def __init__(

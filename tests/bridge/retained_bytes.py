@@ -1,7 +1,7 @@
 """Bytes that a bridge sends for 1,000 retained topics (`python -m tests.bridge.retained_bytes`).
 
 In: nothing. Out: bytes in each direction. The first comparison; one after an outage in which a
-single topic changed; a topic that both ends change at once; another one that both change every
+single topic changed; a topic that both ends change at once; another topic that both change every
 second for two minutes; five minutes in which the line breaks every 10 s. Needs Debian's mosquitto.
 """
 

@@ -1,4 +1,4 @@
-"""`[[bridge]]`: topics of this gateway at another broker, and of that one here."""
+"""`[[bridge]]`: topics of this gateway at another broker, and topics of the other broker here."""
 
 import asyncio
 import json

@@ -42,7 +42,7 @@ def section(name: str, port: int, topics: str) -> str:
 async def ring(
     folder: Path, bridges: dict[str, tuple[str, str]]
 ) -> AsyncIterator[dict[str, GatewayProcess]]:
-    """Yield gateways by name, each with one bridge. bridges: by gateway, the other one and the
+    """Yield gateways by name, each with one bridge. bridges: by gateway, the other gateway and the
     topics.
     """
     ports = {name: free_port() for name in bridges}
@@ -129,8 +129,8 @@ async def test_a_loop_over_three_brokers_is_stopped(tmp_path: Path) -> None:
 
 
 async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path) -> None:
-    """Two bridges of one gateway meet at a mosquitto: one sends the topic, the other one brings it
-    back.
+    """Two bridges of one gateway meet at a mosquitto: one sends the topic, the other bridge brings
+    it back.
     """
     async with mosquitto(tmp_path / "far") as far:
         text = 'up = ["loop/#"]\n' + section("back", far.port, 'down = ["loop/#"]')

@@ -177,7 +177,7 @@ async def test_ring_of_gateways_ends_equal_and_a_deletion_goes_round(
     ],
 )
 async def test_overlapping_prefixes_do_not_grow(tmp_path: Path, prefixes: tuple[str, str]) -> None:
-    """Two bridges lead to one broker, and their topics overlap there."""
+    """Two bridges lead to one broker, and their topics overlap at this broker."""
     both = 'up = ["#"]\ndown = ["#"]\n'
     async with mosquitto(tmp_path / "far") as far:
         bridges = "".join(

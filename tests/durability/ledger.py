@@ -23,7 +23,7 @@ class Ledger:
         self._last: dict[str, int] = {}
 
     def arrived(self, name: str, number: int, once: bool) -> None:
-        """Enter an arrival. once: the message may not arrive a second time (QoS 2)."""
+        """Record an arrival. once: the message may not arrive a second time (QoS 2)."""
         came = self._came.setdefault(name, Counter())
         seen = came[number] or number < self._settled[name]
         came[number] += 1

@@ -1,5 +1,5 @@
 """`onceway backup` and `restore` with a board that continues to measure: the machine is gone,
-another one continues under its name, and the landing place has each reading under one key.
+another machine continues under its name, and the landing place has each reading under one key.
 """
 
 import asyncio

@@ -89,8 +89,8 @@ def boards(program: Path, tmp_path: Path) -> Iterator[Boards]:
 
 
 async def test_two_clients_live_in_one_program_and_each_has_its_own_board(boards: Boards) -> None:
-    """The clients share no keys, sessions, journals or callbacks. This also holds if a callback of
-    one client makes the other publish, and after a power cut of both.
+    """The clients share no keys, sessions, journals or callbacks. The separation also holds if a
+    callback of one client makes the other publish, and after a power cut of both.
     """
     said = {
         name: [b"%-8s" % f"{name[0]}cmd{number}".encode() for number in range(COMMANDS)]

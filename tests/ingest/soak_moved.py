@@ -49,7 +49,7 @@ def later(*numbers: int) -> list[tuple[str, int, int]]:
 
 
 def runs(site: S3Site, writer: WriterName) -> subprocess.Popen[bytes]:
-    """Return a job that has taken all that is there, and continues."""
+    """Return a job that has ingested all landed batches, and continues."""
     job = site.start(writer=writer, every="500ms")
     wait_for(site, job, MICRO_BATCHES)
     return job

@@ -1,7 +1,7 @@
 """libFuzzer on what the C side reads, frames of the link and MQTT packets: `python -m
 tests.links.fuzz --seconds 600`.
 
-The corpus stays in build/fuzz, so that the next run goes on from there. Exit 1 when an input makes
+The corpus stays in build/fuzz, so that the next run continues with it. Exit 1 when an input makes
 the code fail; its file is named.
 """
 

@@ -2,7 +2,7 @@
 account, the MQTT integration), by its API. Out: its entities.
 
 It is installed once, into a virtual environment of its own in build/, and installs by itself what
-its integrations need. That takes the internet and minutes.
+its integrations need. The installation needs the internet, and takes minutes.
 """
 
 import asyncio

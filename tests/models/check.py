@@ -149,7 +149,7 @@ def _text(constant: object) -> str:
 
 def check(run: Run, jar: Path) -> tuple[str | None, int]:
     """Return the promise that TLC saw broken, if any, and the number of distinct states. Raises
-    RuntimeError when it says neither.
+    RuntimeError when TLC says neither.
     """
     constants = {**run.constants, "Broken": run.broken}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,4 @@
-"""The text beside each action of a model names the function that does it: those functions are
-there.
-"""
+"""The text beside each action of a model names the function that does it: those functions exist."""
 
 import re
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Mutants: does a test fail when one operator of a module is another one?"""
+"""Mutants: does a test fail when one operator of a module is replaced?"""

@@ -1,4 +1,4 @@
-"""The rig's own voltages: every conversion finds another one, is exact, and is in the log."""
+"""The rig's own voltages: every conversion finds another voltage, is exact, and is in the log."""
 
 import time
 from pathlib import Path

@@ -2,7 +2,7 @@
 tests.site.crowd --clients 100000`.
 
 In: this many sessions at one gateway of three. Out: the number of calls between members that moved
-them to another one, beside one call for each client. Frames take a millisecond, a commit five.
+them to another gateway, beside one call for each client. Frames take a millisecond, a commit five.
 """
 
 import argparse

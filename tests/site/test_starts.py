@@ -225,7 +225,7 @@ def test_client_during_a_member_restart_keeps_its_session(
     site: Site, to: str, away_s: float
 ) -> None:
     """The client's session is at the restarting gateway, and the client comes to that gateway or to
-    another one.
+    another gateway.
     """
     site.patience = 45.0
     site.come("b")

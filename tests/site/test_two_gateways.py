@@ -123,7 +123,7 @@ async def listed(site: Gateways, options: tuple[str, ...] = ("--json",)) -> tupl
 
 
 async def leave_a_stale_session(site: Gateways) -> None:
-    """Leave a stale session at a, which is stopped: its client has begun another one at b."""
+    """Leave a stale session at a, which is stopped: its client has begun another session at b."""
     client, _ = await site.connect("a")
     await published(client, 7, b"old")
     client.writer.close()

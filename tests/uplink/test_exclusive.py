@@ -666,7 +666,7 @@ class ChecksLate(Lax):
 
 
 class Moves(Lax):
-    """A file system that refuses to move to a taken name."""
+    """A file system that refuses to move to an existing name."""
 
     protocol = "moves"
 

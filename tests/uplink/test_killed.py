@@ -84,7 +84,7 @@ def test_killed_at_a_step_and_started_again(data, drain, landed, tmp_path, when,
 
 @pytest.mark.parametrize("kind", ["sftp", "s3"])
 def test_killed_on_a_real_server_once_more_at_each_start(request, data, tmp_path, kind):
-    """The kills are after the upload of the file, after that of the manifest, and before the
+    """The kills are after the upload of the file, after the upload of the manifest, and before the
     deletion of the rows. Each start continues from the state of the last kill.
     """
     server = request.getfixturevalue(kind)

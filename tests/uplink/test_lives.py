@@ -1,5 +1,5 @@
-"""The history of a store: backups, restores and crashes in any order. What reaches the landing
-place is each reading once, under one key.
+"""The history of a store: backups, restores and crashes in any order. Each reading reaches the
+landing place once, under one key.
 """
 
 import shutil

@@ -329,7 +329,7 @@ _error: dict[str, Exception] = {}
 
 
 class MovesOnce(MemoryFileSystem):
-    """A file system whose move refuses a taken name, in its own words."""
+    """A file system whose move refuses an existing name, in its own words."""
 
     protocol = "movesonce"
 
@@ -340,7 +340,7 @@ class MovesOnce(MemoryFileSystem):
 
 
 class MakesOnce(MemoryFileSystem):
-    """A file system that knows mode "x", and says in its own words that a name is taken."""
+    """A file system that knows mode "x", and says in its own words that a name exists."""
 
     protocol = "makesonce"
 

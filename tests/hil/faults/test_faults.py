@@ -688,7 +688,9 @@ async def test_the_run_waits_for_what_ends_by_itself(
 async def test_a_step_without_a_publication_is_let_through(
     kind: WindowKind, window: str, steps: int
 ) -> None:
-    """A commit or an answer may be that of a session. The first ones after a restart are."""
+    """A commit or an answer may belong to a session instead of a publication, as the first ones
+    after a restart do.
+    """
     stood: list[str] = []
 
     class Armed(dict[str, int]):

@@ -1,5 +1,5 @@
 """A fault that struck elsewhere than it was aimed leaves the verdict open, named; a fault that
-waited for another one of the plan counts as done.
+waited for another fault of the plan counts as done.
 """
 
 from typing import Any

@@ -1,4 +1,6 @@
-"""Several gateways: the excuses by a silent one, and the losses with one that is gone for good."""
+"""Several gateways: the doubts that a silent gateway allows, and the losses with a gateway that is
+gone for good.
+"""
 
 from typing import Any
 

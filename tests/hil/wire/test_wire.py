@@ -56,7 +56,7 @@ class Rig:
 
     def plug(self) -> tuple[int, int]:
         """Return a board's port, under the name that the wire knows: the board's side of it and the
-        other one.
+        other side.
         """
         board, slave = os.openpty()
         tty.setraw(slave)

@@ -1,4 +1,4 @@
-"""Deletion vectors, as Spark writes them: which files are synced, and which commits are taken back
+"""Deletion vectors, as Spark writes them: which files are synced, and which commits are rolled back
 when a power cut took a vector or the end of a commit.
 """
 

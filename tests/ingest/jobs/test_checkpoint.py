@@ -96,7 +96,7 @@ def lines_of_garbage(path: Path) -> None:
 
 
 def first_line(path: Path) -> None:
-    """Cut off behind a line feed, so nothing that is there is wrong."""
+    """Cut the file off after a line feed, so that the rest is valid."""
     written(path, path.read_bytes().partition(b"\n")[0] + b"\n")
 
 

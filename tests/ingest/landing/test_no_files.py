@@ -202,7 +202,7 @@ def test_no_file_behind_sftp_blocks_no_reader_and_stops_no_other_feed(
 def test_a_note_that_a_cut_has_set_aside_is_read(
     folder_of_two: Path, sftp: SftpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a rename refuses a taken name, a cut leaves the note under its hidden name."""
+    """If a rename to an existing name is refused, a cut leaves the note under its hidden name."""
     aside = folder_of_two / set_aside_name(cleaned_name("bad"))
     aside.parent.mkdir(exist_ok=True)
     aside.write_bytes(cleaned_json("bad", {"ffffffff": 9}))

@@ -1,7 +1,8 @@
 """The KISS driver against the one of openhop_core (PyPI, MIT), which others use with the same
 modems: they read each other's frames, and talk over two modems of the rig.
 
-It is installed once, into a virtual environment of its own in build/. That takes the internet.
+It is installed once, into a virtual environment of its own in build/. The installation needs the
+internet.
 """
 
 import asyncio

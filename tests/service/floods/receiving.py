@@ -80,8 +80,8 @@ async def _message(client: object) -> Publish:
 
 
 async def retained_messages(site: Site) -> None:
-    """400 filters that match 1 MB of retained messages, for 20 clients that read nothing; 20,000
-    retained messages and 400 filters of one client that does.
+    """Send 400 filters that match 1 MB of retained messages, for 20 clients that read nothing;
+    20,000 retained messages and 400 filters of one client that does.
     """
     publisher = await site.client("publisher")
     packets = [Publish(f"big/{at}", bytes(100_000), 1, at + 1, True) for at in range(10)]
@@ -102,8 +102,8 @@ async def retained_messages(site: Site) -> None:
 
 
 async def queues(site: Site) -> None:
-    """An away session, one that is connected and acknowledges nothing, and one of a client without
-    a session to come back to: each gets more than its queue takes.
+    """Overfill the queues of a session that is away, of one that is connected and acknowledges
+    nothing, and of a client without a session to come back to: each gets more than its queue takes.
     """
     away = await site.subscriber("away", "t", kept=True)
     away.writer.close()
@@ -178,7 +178,7 @@ async def output(site: Site) -> None:
 
 
 async def large_payloads(site: Site) -> None:
-    """A message of 900 kB for 1,000 clients that read nothing, and for as many more that do."""
+    """Send a message of 900 kB to 1,000 clients that read nothing, and to as many more that do."""
     packets = bytes_of(Connect("", V5), Subscribe(1, [Subscription("big", 0)]))
     port = int((site.folder / "TLS").read_text())
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -207,8 +207,8 @@ async def large_payloads(site: Site) -> None:
 
 
 async def causes(site: Site) -> None:
-    """100 sessions, each with a will to a topic that all the others have subscribed to; each queue
-    takes two messages.
+    """Connect 100 sessions, each with a will to a topic that all the others have subscribed to;
+    each queue takes two messages.
     """
     will = Will("wills", b"gone", 1)
     clients = []
@@ -231,8 +231,8 @@ async def causes(site: Site) -> None:
 
 
 async def turns(site: Site) -> None:
-    """Five clients send 1 MB of small messages at QoS 0 each, to topics that are all new, and each
-    message goes to 300 subscribers.
+    """Let five clients send 1 MB of small messages at QoS 0 each, to topics that are all new, and
+    each message goes to 300 subscribers.
     """
     for at in range(300):
         reader = (await site.subscriber(f"s{at}", "#", qos=0)).reader

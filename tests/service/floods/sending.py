@@ -196,7 +196,7 @@ async def log_lines(site: Site) -> None:
 
 
 async def quotas(site: Site) -> None:
-    """All clients of one user: sessions and connections, messages and the spool."""
+    """Connect clients of one user only: sessions and connections, messages and the spool."""
     reasons = []
     for number in range(100):
         _, connack = await site.ask(Connect(f"c{number}", V5, username="alice", password=b"right"))

@@ -1,4 +1,5 @@
-"""A serial line of the run, from a board's port to that of the gateway at which it is plugged in.
+"""A serial line of the run, from a board's port to the port of the gateway at which it is plugged
+in.
 
 In: bytes of both ends, and faults of the line. Out: the bytes that arrive, damaged by the rig's own
 noise; and the events of the rig's tap. Bytes keep their order. A line that is cut loses its bytes;

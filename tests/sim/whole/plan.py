@@ -1,7 +1,7 @@
 """The plan of a run: its faults and their moments.
 
 In: a seed. Out: a `Plan`: a few faults, each with its moment. A moment is a time, or the first or a
-later step behind it: something that the rig's tap reads on a board's line (`hello`, `welcome`,
+later step after it: something that the rig's tap reads on a board's line (`hello`, `welcome`,
 `connack`, `publish`, `pubrel`, `pubcomp`), a write to a board's EEPROM, a commit of a gateway. So
 faults fall between any two steps of an exchange. A plan is plain data: it can be printed, and run
 again without some of its faults.

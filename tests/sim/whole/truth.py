@@ -32,7 +32,7 @@ class Truth:
         self.events.append(Event(self._time.ns if t is None else t, hop, event, data))
 
     def read_board(self, board: Board, *, swapped: bool = False) -> None:
-        """Enter all publications of a board. swapped: the board is about to be `renew`ed. A board
+        """Record all publications of a board. swapped: the board is about to be `renew`ed. A board
         that is swapped before it got an incarnation has sent nothing, and could not be told from
         the next one: only its starts count.
         """

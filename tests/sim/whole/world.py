@@ -160,8 +160,8 @@ class World:
             before.unplug(board)
 
     def swap(self, board: str, off_ms: int) -> None:
-        """Replace a board by another one with the same name. The publications of the old board can
-        still be read from it.
+        """Replace a board by another board with the same name. The publications of the old board
+        can still be read from it.
         """
         self.truth.read_board(self.boards[board], swapped=True)
         self.boards[board].renew(off_ms)
@@ -196,7 +196,7 @@ class World:
             gateway.database.executescript(_LANDED)
 
     def bury(self, gateway: str) -> None:
-        """Remove a gateway and its disk for good. Its boards are plugged in at another one."""
+        """Remove a gateway and its disk for good. Its boards are plugged in at another gateway."""
         gone = self.gateways[gateway]
         gone.gone = True
         gone.die()
@@ -238,7 +238,7 @@ class World:
         return False
 
     def _empty(self, end: float) -> bool:
-        """Whether all has landed, no gateway keeps rows for another one, and all gateways are
+        """Whether all has landed, no gateway keeps rows for another gateway, and all gateways are
         connected again and hold the same retained messages. No client publishes now.
         """
         members = self.network.members.values()

@@ -1,5 +1,5 @@
-"""PUBRELs whose identifier is unknown at the client's member, on virtual time: no question about
-one outlasts its session there.
+"""PUBRELs whose identifier is unknown at the client's member, on virtual time: no question about an
+identifier outlasts its session at that member.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Messages published at one gateway of a site reach subscribers at another one, once."""
+"""Messages published at one gateway of a site reach subscribers at another gateway, once."""
 
 import sqlite3
 from collections.abc import Callable
