@@ -219,8 +219,8 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
             "the boot loader does not answer",
             port,
             f"Is the board {board.title} (--board)? Has it a boot loader at {board.baud} baud?"
-            f" `onceway board probe --port {port}` finds out. Press its reset button as this"
-            " starts",
+            f" `onceway board probe --port {port}` finds out. Press its reset button as the"
+            " command starts",
         )
     if re.search(r"cannot open port|unable to open port|[Dd]evice or resource busy", output):
         return OncewayError("avrdude cannot open the port", port, _last_line(output))

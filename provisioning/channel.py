@@ -104,5 +104,5 @@ def _free(registry: Registry, name: str, network: int, radio: dict[str, Any]) ->
     if free := [number for number in _NUMBERS if number not in used]:
         return free[0]
     raise OncewayError(
-        f"all {len(_NUMBERS)} numbers of network {network} are taken", str(registry.path)
+        f"all {len(_NUMBERS)} numbers of network {network} are in use", str(registry.path)
     )

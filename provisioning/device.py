@@ -169,7 +169,7 @@ def _check_radio(plan: Plan, target: Target) -> None:
         )
     if plan.radio is not None and not target.board.radio:
         raise OncewayError(
-            f"{plan.was or plan.name!r} is a radio board, and {target.board.title} is none",
+            f"{plan.was or plan.name!r} is a radio board, and {target.board.title} has no radio",
             target.port,
             "Leave out --board",
         )

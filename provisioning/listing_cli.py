@@ -116,7 +116,7 @@ def _warn_of_names(rows: list[dict[str, Any]]) -> None:
             print(
                 f"{row['name']}: with {len(row['name'])} characters the board cannot send all its"
                 f" readings by radio; at the cable, `onceway device rename {row['name']} NAME`"
-                f" gives it one of {LONGEST_NAME} at most",
+                f" gives it a name of {LONGEST_NAME} at most",
                 file=sys.stderr,
             )
 

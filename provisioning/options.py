@@ -40,7 +40,7 @@ Port = Annotated[
 Hex = Annotated[
     Path | None,
     typer.Option(
-        "--hex", help="Firmware to write.", show_default="the sensor example, built if need be"
+        "--hex", help="Firmware to write.", show_default="the sensor example, built if needed"
     ),
 ]
 BoardName = Annotated[

@@ -151,7 +151,7 @@ def _name_taken(registry: Registry, known: Device) -> OncewayError:
             " `replace` gives its name to a new board"
         )
     return OncewayError(
-        f"the name {known.name!r} is taken by a device that was entered on {known.created}"
+        f"the name {known.name!r} is in use by a device that was registered on {known.created}"
         f" ({known.status})",
         str(registry.path),
         hint,

@@ -231,7 +231,7 @@ class Registry:
                 raise OncewayError(
                     f"{other.name!r} has the number {radio.device} in network {radio.network}",
                     str(self.path),
-                    "Choose another --number, or none, and one that is free is taken",
+                    "Choose another --number, or leave it out: then a free one is chosen",
                 )
 
     def abandon(self, work: Work, earlier: Work | None) -> None:

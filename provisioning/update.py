@@ -122,8 +122,8 @@ def _restore(
             raise OncewayError(
                 f"{error.what}. Its old firmware could not be written back, either ({again.what})",
                 target.port,
-                f"Look at board and cable; `onceway device update {name}` continues the update, or"
-                " writes the old firmware back",
+                f"Check the board and the cable; `onceway device update {name}` continues the"
+                " update, or writes the old firmware back",
             ) from error
     before.unlink(missing_ok=True)
     raise RolledBack(f"{error.what}. {name} has its old firmware again", target.port, error.hint)

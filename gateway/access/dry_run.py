@@ -65,8 +65,8 @@ def mistakes(
             ' this is not intended, add a section with users = [""] and write = [...]'
         )
     found += [
-        f"acl, section {number}: a board is not a user, so denials for every user do not hold"
-        " for boards. If they should hold, add boards = true to the section"
+        f"acl, section {number}: a board is not a user, so denials for every user do not apply"
+        " to boards. If they should, add boards = true to the section"
         for number, section in enumerate(sections, 1)
         if (section.deny_write or section.deny_read)
         and "*" in section.users

@@ -957,7 +957,7 @@ class Config(Section):
         if wanted > self.limits.memory_bytes // 2:
             raise Misfit(
                 f"bridges may keep {wanted} bytes (bridge.max_bytes, at least 1 MB), more than half"
-                f" of limits.memory_bytes = {self.limits.memory_bytes}: raise that, too",
+                f" of limits.memory_bytes = {self.limits.memory_bytes}: raise it, too",
                 *("bridge", 0, "max_bytes"),
             )
         return self

@@ -44,7 +44,7 @@ def _secret(part: str, section: BridgeSection) -> Iterator[Finding]:
             yield wrong(
                 part,
                 f"everybody on this machine may read {path}",
-                f"`sudo chmod o-rwx {path}`, and choose a new one",
+                f"`sudo chmod o-rwx {path}`, and replace the password or key in it",
             )
 
 

@@ -66,7 +66,7 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if settings.site is None:
         members = {name: f"ADDRESS:{_PORT}", "OTHER": f"ADDRESS:{_PORT}"}
         typer.echo(f"Add this to the configuration, with the addresses:\n\n{_section(members)}\n")
-    typer.echo(f"Then: {_RESTART}, and for each other one: sudo onceway site invite NAME")
+    typer.echo(f"Then: {_RESTART}, and for each other gateway: sudo onceway site invite NAME")
 
 
 @app.command()
@@ -175,8 +175,8 @@ def address(
     typer.echo(
         json.dumps({"members": members})
         if as_json
-        else f"{printable(name)} is at {printable(address)}: all members that can be reached take"
-        " it over"
+        else f"{printable(name)} is at {printable(address)}: all members that can be reached"
+        " adopt this address"
     )
 
 

@@ -178,7 +178,7 @@ class _Import:
             raise Unfit("an entry of its queue is invalid")
         self._queued += count
         if self._queued > self._order.most_queued:
-            raise Unfit("more waits in it than a queue may hold (limits.queue_messages)")
+            raise Unfit("its queue has more messages than allowed (limits.queue_messages)")
         length, size, row = self._messages[message - 1]
         if skip + count > length:
             raise Unfit("an entry of its queue is longer than its message")

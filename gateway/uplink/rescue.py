@@ -277,7 +277,7 @@ def _must_hold_a_store(directory: Path) -> None:
         )
     if not keyed:
         raise OncewayError(
-            f"the key that signs the gateway's batches ({KEY}) is not there",
+            f"the key that signs the gateway's batches ({KEY}) is missing",
             str(directory),
             _NEW_KEY,
         )

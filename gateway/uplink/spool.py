@@ -175,7 +175,7 @@ class Spool(DamagedRows):
         """
         if not self._path.is_file() or self._path.stat().st_ino != self._inode:
             raise OncewayError(
-                "the gateway's database was taken away or replaced",
+                "the gateway's database was removed or replaced",
                 str(self._path),
                 "Start the uplink again",
             )

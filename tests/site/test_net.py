@@ -188,11 +188,11 @@ async def test_two_gateways_that_run_with_one_name_are_named(
         address, context = site.addresses["barn"], as_member(site, "attic")
         async with AsyncExitStack() as stack:
             for generation in ("0a", "0b", "0b", "0c", "0b"):  # a restart, and another machine
-                assert "two gateways that run have its name" not in log.text
+                assert "two running gateways have its name" not in log.text
                 last = await stack.enter_async_context(dialled(address, context))
                 await last.join(generation=generation)
                 await until(lambda it=generation: barn.row("attic")["generation"] == it)
-        await until(lambda: said(log, "attic: lost: two gateways that run have its name"))
+        await until(lambda: said(log, "attic: lost: two running gateways have its name"))
 
 
 async def test_another_sites_certificate_is_refused_on_both_sides(

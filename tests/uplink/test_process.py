@@ -138,7 +138,7 @@ def test_uplink_ends_with_an_error_if_its_database_was_replaced(data, make_data,
     (other.path / "gateway.db").rename(data.path / "gateway.db")
     assert process.wait(20) == 1
     assert (
-        "gateway.db: the gateway's database was taken away or replaced. Start the uplink again"
+        "gateway.db: the gateway's database was removed or replaced. Start the uplink again"
         in process.stderr.read()
     )
 

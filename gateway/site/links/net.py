@@ -237,7 +237,7 @@ class Net:
             way = "ahead of" if link.clock_s > 0 else "behind"
             link.differs.append(
                 f"its clock is {abs(link.clock_s):.0f} s {way} this gateway's: times of readings"
-                " differ by that"
+                " differ by this much"
             )
 
     def joined(self, link: Link) -> None:
@@ -376,4 +376,4 @@ class Net:
 
 
 _GONE = "it was removed from the site, or its name has a newer certificate"
-_COPY = "two gateways that run have its name: stop the one that is a copy"
+_COPY = "two running gateways have its name: stop the copy"

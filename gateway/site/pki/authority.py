@@ -181,7 +181,7 @@ def needed_authority(folder: Path) -> Authority:
         raise OncewayError(
             "this gateway cannot do that: the site's authority is not here",
             str(folder),
-            "Do it on the gateway where `onceway site init` was",
+            "Use the gateway on which `onceway site init` was run",
         )
     return found
 

@@ -57,7 +57,7 @@ def why(error: Exception | None) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         code, now = error.verify_code, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         if code == _NOT_YET:
-            return f"its certificate is not valid yet, by this gateway's clock ({now}): set that"
+            return f"its certificate is not valid yet, by this gateway's clock ({now}): set it"
         if code == _ENDED:
             return f"its certificate has expired, by this gateway's clock ({now})"
         if code in _STRANGERS:

@@ -323,7 +323,7 @@ def test_parts_that_are_wrong_leave_nothing(
         (
             record(move_records.QUEUE, (9, 1 << 24, 1, 0, 2, b"", ""))
             + record(move_records.QUEUE, (9 + (1 << 24), 1 << 24, 1, 0, 2, b"", "")),
-            "than a queue may hold",
+            "has more messages than allowed",
         ),
     ],
 )
