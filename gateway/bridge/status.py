@@ -111,7 +111,7 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
     if item.dropped:
         found.append(("dropped", f"{were(item.dropped)} lost because too many waited"))
     if item.unconfirmed:
-        text = f"{were(item.unconfirmed)} given up at their PUBREL and may be there"
+        text = f"{were(item.unconfirmed)} given up at their PUBREL and may have arrived"
         found.append(("unconfirmed", text))
     if item.not_taken:
         text = f"{amount(item.not_taken, 'message')} from the other broker cannot be accepted here"

@@ -28,7 +28,7 @@ _REASONS = {
     2: "the number is too small or too large",
     3: "this board, or its firmware, cannot do it",
     4: "the board cannot do it now",
-    5: "it would wear the board's memory out within a year; `force` behind the command insists",
+    5: "it would wear the board's memory out within a year; add `force` to do it anyway",
 }
 """Reasons by number, as in `enum ow_refusal` of `firmware/src/Onceway.h`."""
 

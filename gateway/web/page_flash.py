@@ -143,7 +143,7 @@ class PageFlash:
         if deed != "add" and device not in self._registry.registered():
             return f"{device} is not in the device registry."
         if deed != "update" and not (_KIND.fullmatch(kind) and self._knows(port)):
-            return "Choose a kind of board and a port that is there."
+            return "Choose a kind of board and a port that exists."
         if self._job is not None and self._job.running:
             return f"{self._job.device} is being written. One board at a time."
         words = ["device", deed, "--json", "--registry", str(self._registry_file)]

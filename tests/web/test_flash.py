@@ -115,7 +115,7 @@ async def test_failed_write_is_answered_with_a_sentence(
         assert await flash("update", "roof-1") == (409, "roof-1 is not in the device registry.")
         for wrong in ({"port": "/etc/passwd"}, {"kind": "--hex=/etc/passwd"}):
             status, why = await flash("add", "roof-1", **wrong)
-            assert (status, why) == (409, "Choose a kind of board and a port that is there.")
+            assert (status, why) == (409, "Choose a kind of board and a port that exists.")
         assert not (tmp_path / "data" / "registry.db").exists()
 
         await uno.power(False)

@@ -412,8 +412,8 @@ class Publisher:
         if counts is None:
             raise NoIdentity(
                 f"{self._address} is not an Onceway gateway, or one of version 0.2.0 or older: its"
-                f" CONNACK does not say {IDENTITY}. There, messages that are sent again would"
-                " be in the table twice"
+                f" CONNACK does not say {IDENTITY}. Through it, messages that are sent again"
+                " would be in the table twice"
             )
         if counts != "counts" or connack.maximum_qos < 2:
             user = self._address.user or ""
