@@ -181,7 +181,8 @@ def short_files(folder: str) -> int:
 
 
 def _walks() -> Iterable[Figure]:
-    """Yield figures of the ways of three packets (`tests/walks.py`), with their goals and limits.
+    """Yield figures of the ways of three packets (`tests/walks.py`), with their goals and
+    limits.
     """
     limits = {
         "QoS 2 PUBLISH": ((20, 20), (110, 99), (1, 1)),

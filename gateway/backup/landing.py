@@ -27,7 +27,8 @@ _NAME = re.compile(r"((?:\d{8}T\d{6}Z-[0-9a-f]{8}|\d+)\.owback)(?:\.\d{3,})?")
 
 
 def put(landing: Landing, gateway: str, epoch: str, file: Path, now: datetime) -> str:
-    """Write a backup and return its URL. If it raises OncewayError, no backup was added or removed.
+    """Write a backup and return its URL. If it raises OncewayError, no backup was added or
+    removed.
     """
     landing.tidy(f"{gateway}/{FOLDER}")
     names = _names(landing, gateway)

@@ -95,7 +95,8 @@ class BridgeAside:
             )
 
     def discard(self, numbers: list[int]) -> int:
-        """Delete messages for good. Return the number of deleted messages. numbers: empty for all.
+        """Delete messages for good. Return the number of deleted messages. numbers: empty for
+        all.
         """
         broker, name = self._engine.broker, self._section.name
         aside = broker.aside

@@ -229,7 +229,8 @@ class Bridge:
         return self._engine.broker.log_throttle.allows(f"bridge {self.section.name} {line}")
 
     async def _connect(self) -> None:
-        """Connect, and serve until the connection ends. Always raises OncewayError with the reason.
+        """Connect, and serve until the connection ends. Always raises OncewayError with the
+        reason.
         """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[tuple[str, bool]] = loop.create_future()

@@ -302,7 +302,8 @@ class Exchange:
         return self._acknowledgement(far, packet)
 
     async def _after_round_trip(self, far: FarConnection, answers: Sequence[Packet]) -> None:
-        """Hand answers to our broker after a round trip, for messages sent at QoS 0 (`lowered.py`).
+        """Hand answers to our broker after a round trip, for messages sent at QoS 0
+        (`lowered.py`).
         """
         await far.settled()
         self.from_far(list(answers))

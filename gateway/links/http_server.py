@@ -91,7 +91,8 @@ class Complaints:
 
 
 class _OneLine:
-    """A logger for aiohttp: it logs each kind of exception as one throttled line, and nothing else.
+    """A logger for aiohttp: it logs each kind of exception as one throttled line, and nothing
+    else.
     """
 
     def __init__(self, name: str) -> None:

@@ -97,7 +97,8 @@ class Client:
         return self._receiver is None
 
     def send(self, packet: Packet) -> None:
-        """Send a packet after the current call, because the broker may be in the middle of writing.
+        """Send a packet after the current call, because the broker may be in the middle of
+        writing.
         """
         self._engine.call_later(0, lambda: self._receive(packet))
 

@@ -18,7 +18,8 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A range of keys without readable rows: from `first` on, below `after`. None: no known bound.
+    """A range of keys without readable rows: from `first` on, below `after`. None: no known
+    bound.
     """
 
     first: Any

@@ -234,7 +234,8 @@ class Shares:
         self._sizes[owner] = self._sizes.get(owner, 0) + size
 
     def notes(self, least: int) -> Notes:
-        """Return the changes of origins of which more than `least` bytes are not in the store yet.
+        """Return the changes of origins of which more than `least` bytes are not in the store
+        yet.
         """
         found: Notes = {}
         for owner, size in self._sizes.items():

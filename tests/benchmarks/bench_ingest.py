@@ -131,7 +131,8 @@ def finished(query: Any) -> list[float]:
 
 
 def file_source(spark: Any, place: Place, files: int) -> float:
-    """Return the seconds that Spark's own file source takes for the same files, without any check.
+    """Return the seconds that Spark's own file source takes for the same files, without any
+    check.
     """
     schema = spark.read.parquet(str(next(place.landing.rglob("*.parquet")))).schema
     rows = (

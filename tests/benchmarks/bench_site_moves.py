@@ -84,7 +84,8 @@ def filters(folder: Path) -> int:
 
 
 def one_by_one(brokers: list[BrokerProcess], count: int) -> float:
-    """Return the median time from CONNECT to CONNACK of a client that comes from the other gateway.
+    """Return the median time from CONNECT to CONNACK of a client that comes from the other
+    gateway.
     """
     Peer(brokers[1].port, clean=False, client="wanderer").socket.close()
     times = []

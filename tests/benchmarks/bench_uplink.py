@@ -142,7 +142,8 @@ def sizes() -> list[Figure]:
 
 
 def draining(rows: int, count: int) -> tuple[float, float]:
-    """Return (CPU µs per reading, readings per second) of the process, beyond what its start costs.
+    """Return (CPU µs per reading, readings per second) of the process, beyond what its start
+    costs.
     """
     spent = []
     for readings in (1, rows):

@@ -90,7 +90,8 @@ def lines() -> Iterator[list[Pty]]:
 
 @asynccontextmanager
 async def gateway_on(lines: list[Pty], folder: Path) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway process whose first serial port is not open to strangers, and whose second is.
+    """Run a gateway process whose first serial port is not open to strangers, and whose second
+    is.
     """
     config = folder / "gateway.toml"
     config.write_text(

@@ -87,7 +87,8 @@ class Judged:
 
 
 def catalogue() -> dict[str, Sabotage]:
-    """Return all sabotages by name. Raises ValueError for one whose keys are not as they should be.
+    """Return all sabotages by name. Raises ValueError for one whose keys are not as they should
+    be.
     """
     paths = sorted([*PATCHES.glob("*.patch"), *PATCHES.glob("*.toml")])
     return {path.stem: _parse(path) for path in paths}
@@ -153,7 +154,8 @@ def fit(sabotage: Sabotage, tree: Path, *, dry: bool = False) -> None:
 
 
 def edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
-    """Return the file that has the symbol with the old text in it, and its text with the new one.
+    """Return the file that has the symbol with the old text in it, and its text with the new
+    one.
     """
     found = []
     for file in sorted((tree / sabotage.package).rglob("*")):

@@ -262,7 +262,8 @@ def test_a_cluster_runs_the_line_while_one_of_its_workers_is_killed(
 
 
 def executors_of(work: Path) -> list[int]:
-    """Return the processes of a worker and of its executor, which have its folder in their command.
+    """Return the processes of a worker and of its executor, which have its folder in their
+    command.
     """
     found = subprocess.run(
         ["pgrep", "--full", str(work)], check=False, capture_output=True, text=True

@@ -97,7 +97,8 @@ def outcome(
 
 
 def check_one(chance: random.Random) -> None:
-    """Raise AssertionError, or whatever escaped, for an input that breaks one of the rules above.
+    """Raise AssertionError, or whatever escaped, for an input that breaks one of the rules
+    above.
     """
     version, sender = chance.choice(list(Version)), chance.choice(list(Side))
     data = damaged(chance, version, sender)

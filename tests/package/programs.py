@@ -238,7 +238,8 @@ def shell_programs(text: str) -> set[str]:
 
 
 def launched(words: list[str]) -> set[str]:
-    """Return the programs that a command starts by another program, such as `sudo` or `find -exec`.
+    """Return the programs that a command starts by another program, such as `sudo` or `find
+    -exec`.
     """
     found: set[str] = set()
     launches = words[:1] and words[0].lstrip("@-") in _LAUNCHERS

@@ -112,7 +112,8 @@ async def start(
 
 
 def spooling(data: Path) -> tuple[str, str]:
-    """Return the arguments of a gateway that takes anonymous clients, and keeps all for an uplink.
+    """Return the arguments of a gateway that takes anonymous clients, and keeps all for an
+    uplink.
     """
     file = data.with_name(f"{data.name}.toml")
     file.write_text(

@@ -93,7 +93,8 @@ async def used_eeprom(folder: Path) -> bytes:
 
 
 async def uncut(folder: Path, eeprom: bytes) -> tuple[int, int]:
-    """Make a run without a cut; return how many EEPROM cells it writes and how many bytes it sends.
+    """Make a run without a cut; return how many EEPROM cells it writes and how many bytes it
+    sends.
     """
     gateway = Gateway()
     async with board_in(folder, eeprom) as board:

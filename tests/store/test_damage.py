@@ -156,7 +156,8 @@ COLUMNS["meta"] = ["key", "value"]
 
 
 def cases(wanted: str | None) -> Iterator[tuple[str, str, str]]:
-    """Yield every column of a table with every value; None: of every table, with one of the values.
+    """Yield every column of a table with every value; None: of every table, with one of the
+    values.
     """
     columns = [(table, column) for table, names in COLUMNS.items() for column in names]
     for number, (table, column) in enumerate(columns):

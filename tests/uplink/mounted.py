@@ -64,7 +64,8 @@ class Mounted(AbstractFileSystem):
         self.server.pipe_file(self._forget(path), value)
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        """Open a file. Mode `x` is up to the server: NFS and SMB create a file exclusively there.
+        """Open a file. Mode `x` is up to the server: NFS and SMB create a file exclusively
+        there.
         """
         path = self._forget(path)
         if "x" in mode and self.server.exists(path):

@@ -140,7 +140,8 @@ FORBIDDEN = ("roof-2", "cellar", "77.25", "bob", "secret", "cookie-1")
 
 @asynccontextmanager
 async def two_boards(folder: Path, rules: str, section: str = "") -> AsyncIterator[Any]:
-    """Yield a page with two boards, a client of another user, and retained messages of both boards.
+    """Yield a page with two boards, a client of another user, and retained messages of both
+    boards.
     """
     given = {"section": section} if section else {}
     users = (USER, OPERATOR, "bob")

@@ -12,7 +12,8 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The radio is set up and listens. description: the description that the modem gives of itself.
+    """The radio is set up and listens. description: the description that the modem gives of
+    itself.
     """
 
     description: str

@@ -141,7 +141,8 @@ def _setting(name_text: str, name: bytes, value: str) -> _Step:
 
 
 class Rylr998:
-    """A modem as a `Radio`. frequency: Hz. modulation: the modulation of all stations. power: dBm.
+    """A modem as a `Radio`. frequency: Hz. modulation: the modulation of all stations. power:
+    dBm.
     """
 
     longest = LONGEST_FRAME

@@ -197,7 +197,8 @@ class Flow:
         return Refusal(message, answer.kind, answer.reason, answer.text)
 
     def _pause(self, tries: int) -> float:
-        """Return a pause in seconds, which grows with each attempt. A random part spreads clients.
+        """Return a pause in seconds, which grows with each attempt. A random part spreads
+        clients.
         """
         longest: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16))
         return longest * self.chance.uniform(0.5, 1)

@@ -196,8 +196,7 @@ def membership(folder: Path, name: str | None = None) -> Membership:
             raise OncewayError(
                 "this gateway has no certificate of a site",
                 str(path),
-                "On the first gateway: `onceway site init`. On any other: `onceway site join"
-                " FILE`",
+                "On the first gateway: `onceway site init`. On any other: `onceway site join FILE`",
             )
     key, (certificate, authority) = _read(path, 2)
     found = Membership(certificate, authority, key)

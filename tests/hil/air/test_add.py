@@ -36,7 +36,8 @@ async def site(tmp_path: Path) -> AsyncIterator[RadioSite]:
 
 @pytest.fixture
 async def bare(site: RadioSite) -> AsyncIterator[SimulatedBoard]:
-    """Yield an Uno with a radio and nothing but its boot loader; it would take a reading a second.
+    """Yield an Uno with a radio and nothing but its boot loader; it would take a reading a
+    second.
     """
     place = site.folder / "bare"
     place.mkdir()

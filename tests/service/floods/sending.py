@@ -90,7 +90,8 @@ async def aliases(site: Site) -> None:
 
 
 async def wills(site: Site) -> None:
-    """Send 149 CONNECTs with wills of 1 MB: one address has four fifths, another address the rest.
+    """Send 149 CONNECTs with wills of 1 MB: one address has four fifths, another address the
+    rest.
     """
     properties = {P.USER_PROPERTY: [("k", "v" * 60_000)] * 16}
     will = Will("t", b"", properties=properties)
@@ -108,7 +109,8 @@ async def wills(site: Site) -> None:
 
 
 async def spool(site: Site) -> None:
-    """Send messages of two addresses: a tenth is for boards, and one has four fifths of the rest.
+    """Send messages of two addresses: a tenth is for boards, and one has four fifths of the
+    rest.
     """
     size, taken = 1000 + 7 + 64, 0
     for address, most in (("127.0.0.1", 720_000), ("127.0.0.9", 900_000)):

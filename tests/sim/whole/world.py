@@ -253,7 +253,8 @@ class World:
         return True
 
     def unlike(self) -> list[str]:
-        """Return the retained messages that are not the same at all gateways, when all has settled.
+        """Return the retained messages that are not the same at all gateways, when all has
+        settled.
         """
         self.reached["messages retained"] += len({topic for one in self._held() for topic in one})
         return [
