@@ -47,7 +47,7 @@ older version kept (as `message_ids.unpack_set` reads them)."""
 
 
 class NeighbourRows:
-    """Rows about peer gateways. Only the site's implementation of `neighbours.py` reads them."""
+    """Rows about peer gateways. Only an implementation of `neighbours.py` reads them."""
 
 
 @dataclass(slots=True)
