@@ -201,12 +201,12 @@ async def test_a_taken_name_and_a_taken_board_are_refused_before_the_board_is_to
     before = uno.flash_image.read_bytes()
     code, _, err = await _provision(tmp_path, uno, small)
     assert code == 1
-    assert "the name 'roof-1' is taken" in err
+    assert "the name 'roof-1' is in use by a device" in err
     code, out, err = await _provision(tmp_path, uno, small, "--json")
     assert (code, out) == (1, "")
     said = json.loads(err)
     assert said["where"] == str(tmp_path / "registry.db")
-    assert "the name 'roof-1' is taken" in said["error"]
+    assert "the name 'roof-1' is in use by a device" in said["error"]
     assert "`replace`" in said["hint"]
     code, _, err = await _onceway(
         tmp_path,

@@ -154,6 +154,10 @@ async def test_a_member_that_never_reads_loses_its_link(
     site = Site(tmp_path, "attic", "barn")
     async with running(site.config("barn")) as (barn,):
         async with dialled(site.addresses["barn"], as_member(site, "attic")) as attic:
+            wire = attic.writer.get_extra_info("socket")
+            wire.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16
+            )  # by itself it grows to 32 MB
             await attic.join()
             await until(lambda: barn.linked("attic"))
             sent = 0

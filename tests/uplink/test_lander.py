@@ -130,7 +130,7 @@ class Held(Place):
         (
             Vanishing({}),
             Unreachable,
-            f"refused {OF.data_name} because the name exists, but",
+            f"the landing place refused {OF.data_name} because the name exists, but",
             "there:",
         ),
         (Place({OF.data_name: b""}), NumberTaken, f"other bytes are at {OF.data_name}", "there:"),
