@@ -184,8 +184,8 @@ class Agreement:
         return number is not None and 0 < self.number <= number
 
     def begin_mark(self, least: int = 0) -> int:
-        """Return the number of a mark that covers all agreements noted until now. least: a number
-        that the other broker already has.
+        """Begin a new mark, which covers all states noted so far, and return its number. least:
+        number of the mark at the other broker; the new number is higher.
         """
         self._written = dict(self._last)
         return max(self.number, least) + 1

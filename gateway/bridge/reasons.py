@@ -2,8 +2,8 @@
 
 In: the reason code of a PUBACK, a PUBREC or a DISCONNECT. Out: whether the message is at fault. If
 a PUBACK or PUBREC blames the message, the message is refused for good [MQTT-4.4.0-2] and set aside.
-A DISCONNECT that blames a message counts as a close at the message in flight. After every other
-failure the message waits, and is sent again later.
+If a DISCONNECT blames a message, the bridge suspects the messages in flight, as after a close
+without a reason. After every other failure the message waits, and is sent again later.
 """
 
 from gateway.mqtt.errors import quote

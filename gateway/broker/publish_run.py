@@ -32,7 +32,7 @@ LARGE = 16_384
 Piece = bytes | memoryview
 
 _KNOWN_SHAPES = 4
-"""Largest number of cached packet heads per topic."""
+"""Largest number of cached PUBLISH headers per topic: the bytes before the payload."""
 
 
 class Publisher(Protocol):

@@ -59,7 +59,7 @@ def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
 
 
 def is_crowded(core: Core, run: PublishRun) -> bool:
-    """Whether a run is too much for all queues, although the longest ones will drop enough."""
+    """Whether a run would bring all queues more than an eighth above `limits.memory_bytes`."""
     most = core.limits.memory_bytes
     size = run.count * (run.weight + OVERHEAD)
     return core.queued + size > most + most // _GRACE

@@ -56,9 +56,9 @@ class Mirror:
         self._stays = stays
         self._is_fine = is_fine
         self.on_gone: list[Callable[[str], None]] = []
-        """Callbacks with a board that may not connect any more."""
+        """Callbacks that are called with the name of a board that may not connect any more."""
         self.on_taken: list[Callable[[str], None]] = []
-        """Callbacks with a board that has new readings."""
+        """Callbacks that are called with the name of a board that has new readings."""
         self._states: dict[str, bool] = {}
         """Last published state by board: True if online."""
         self._leaving: dict[str, list[str]] = {}

@@ -443,8 +443,8 @@ FITS_BY_TABLE = {
     f" AND content_check.key = CAST({table}.{names[0]} AS TEXT) AND sum = {sum_of(table)}))"
     for table, names in COLUMNS.items()
 }
-"""SQL by table: a row has the cells with which it was stored. For a connection prepared by
-`cells.teach`.
+"""SQL conditions by table: true if a row still has the cells with which it was stored. The
+connection must be prepared by `cells.teach`.
 """
 
 
@@ -454,8 +454,8 @@ MARK_FITS = (
     f"(NOT {OURS} OR length(mark.kept) <> {_SEAL.size}"
     f" OR mark_fits({', '.join(_as_bytes('mark', name) for name in _MARK)}))"
 )
-"""SQL: a row of `mark` has the cells with which it was stored. For a connection prepared by
-`cells.teach`.
+"""SQL condition: true if a row of `mark` still has the cells with which it was stored. The
+connection must be prepared by `cells.teach`.
 """
 
 

@@ -1,8 +1,10 @@
-"""The mark of a run that was not stopped, and the repair at a start if the log of that run is gone.
+"""The mark of a run that did not end cleanly, and the repair at the next start if the write-ahead
+log of that run is gone.
 
 In: an open store at the gateway's start. Out: whether acknowledged commits may be lost. After a
-kill or a power cut the write-ahead log holds the newest commits. If the log is gone as well (a file
-system check, a person), the database is sound, but out of date, and only this mark shows the loss.
+kill or a power cut the write-ahead log holds the newest commits. A file system check or a
+person may delete the log as well: then the database is intact, but out of date, and only this mark
+shows the loss.
 
 `meta.running` is the number of the start whose run has not ended. A start of an older version
 increases `meta.boot` without changing the mark. If the two differ, the mark is ignored.

@@ -40,8 +40,8 @@ overhead of pages.
 """
 
 _LOW, _HIGH = 0.25, 0.75
-"""Distance from the two bounds, in reserves: below the first value, messages are refused; above the
-second, messages are accepted again.
+"""Free space above the nearer of the two bounds, as a fraction of the reserve. Below `_LOW` the
+store refuses messages; from `_HIGH` on it accepts messages again.
 """
 
 _BACKLOG, _UNCOPIED = 1 / 8, 1 / 4

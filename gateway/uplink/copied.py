@@ -2,8 +2,9 @@
 part.
 
 In: the gateway's database. Out: rows, and reports about them
-(`gateway/site/replication/messages.py`). A *line* identifies the spool. A new line is drawn if ids
-may be reused, or rows may be lost: at the first start with copies, in a restored store, and if
+(`gateway/site/replication/messages.py`). A *line* is a random identifier of
+the spool's rows, and has nothing to do with serial lines. The gateway makes a new one if ids may be
+reused, or rows may be lost: at the first start with `copies = 2`, in a restored store, and if
 another member has rows that this disk lacks. From then on, rows without identity have another epoch
 in their key, so no new row has the key of a lost row.
 """

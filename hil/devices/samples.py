@@ -32,9 +32,10 @@ class Sample:
 
 
 class Samples:
-    """The samples of one board. Request samples in the order of the journal. device: the name under
-    which the board publishes. tells: whether the board reports its starts, also the first. earlier:
-    number of the board's starts before this run, modulo 2^16.
+    """The expected samples of one board, in the order of its journal. device: the name under which
+    the board publishes. tells: whether the board must report each start from its first one on; if
+    False, from its first status on. earlier: number of the board's starts before this run, modulo
+    2^16.
     """
 
     def __init__(self, device: str, log: AdcLog, *, tells: bool = False, earlier: int = 0) -> None:

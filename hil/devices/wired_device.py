@@ -1,6 +1,6 @@
-"""A device's end of its wire: the part between a board's port and the gateway's, for all boards.
-In: a name, a folder, a bench, and the board's port. Out: the wire's reports in the history, and
-ways to break it.
+"""Base class of devices with a wire: the program `hil.wire`, which carries bytes between the port
+of a board and that of the gateway. In: a name, a folder, a bench, and the board's port. Out: the
+wire's reports in the history, and ways to break it.
 """
 
 import asyncio

@@ -197,7 +197,9 @@ def successes(turn: Turn) -> list[Packet]:
 
 
 def _packets(content: bytes) -> tuple[list[Packet], bytes]:
-    """Return the leading packets, and the packed form after them."""
+    """Return the MQTT packets at the beginning of `content`, and the remaining bytes: a packed form
+    (`gateway/links/lora/FORMAT.md`), or none.
+    """
     packets = []
     while content and content[0] >= _FIRST_OF_MQTT:
         packet, size = read(content)

@@ -103,8 +103,8 @@ def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
 
 
 def doubts(events: Iterable[Event]) -> list[str]:
-    """Return subscribers that were not followed until the end, and those without any message at a
-    QoS. (The second may be right at QoS 0, or in sessions that end.)
+    """Return a sentence for each subscriber that was not read to the end, and for each QoS at which
+    one received nothing. (That may be right at QoS 0, or in sessions that end.)
     """
     messages, subscribers = _sort_events(events)
     return [

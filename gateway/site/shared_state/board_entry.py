@@ -167,8 +167,8 @@ def _described(at: str, names: Mapping[str, str]) -> str:
 
 
 def conflict(one: Entry, other: Entry) -> Conflict | None:
-    """Return the change that a merge of these entries of a board loses, or None. The changes before
-    an entry are known as far as `at` names them.
+    """Return the change that a merge of two entries of a board loses, or None. `at` lists a limited
+    number of earlier changes: if the entry that loses is older, the result is None.
     """
     holds, lost = (one, other) if _rank(one) >= _rank(other) else (other, one)
     revoked = max(one, other, key=lambda entry: entry.revoked)

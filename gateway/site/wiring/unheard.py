@@ -1,9 +1,9 @@
 """New sessions whose clients may not know of them.
 
-In: sessions that began in doubt, or while a member was silent, and their connections. Out: the mark
-`unheard` of their places, until the client has sent something. A client that has not heard Session
-Present 0 continues with its old state, and would publish messages again that another member has. So
-the next CONNECT of the client is answered with Session Present 0 again.
+In: sessions that began as suspect sessions, or while a member was silent, and their connections.
+Out: `Place.unheard` of each of these sessions, set until the client has sent something. A client
+that has not heard Session Present 0 continues with its old state, and would publish messages again
+that another member has. So the next CONNECT of the client is answered with Session Present 0 again.
 """
 
 from __future__ import annotations
