@@ -24,7 +24,7 @@ SURE = 3
 interval counts as known.
 """
 ALIKE = 1.5
-"""Gaps are alike if the longest is at most this many times the shortest."""
+"""Largest ratio of the longest to the shortest gap at which gaps count as equal."""
 LONGEST_S = 366 * 86_400.0
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}

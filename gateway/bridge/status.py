@@ -17,13 +17,12 @@ class BridgeStatus:
     messages that it has refused for good. dropped: messages dropped at the bound, the oldest first.
     received: messages from the other broker. set_aside: messages that can never reach it.
     aside_lost: set-aside messages dropped at their bound. aside, aside_bytes: set-aside messages
-    kept now.
-    lacking: filters of `down` that the other broker refuses. unconfirmed: messages dropped because
-    the other broker closes the connection at their PUBREL; they may have arrived. not_taken:
-    messages from the other broker that this gateway can never accept. held: messages that this
-    gateway refuses for now; the other broker keeps them. looped: messages that came back in a loop
-    of bridges and were not forwarded again. retained: one of STATES, or the reason why the brokers
-    cannot be compared. differ: retained topics that differ, None while unknown. agreed:
+    kept now. lacking: filters of `down` that the other broker refuses. unconfirmed: messages
+    dropped because the other broker closes the connection at their PUBREL; they may have arrived.
+    not_taken: messages from the other broker that this gateway can never accept. held: messages
+    that this gateway refuses for now; the other broker keeps them. looped: messages that came back
+    in a loop of bridges and were not forwarded again. retained: one of STATES, or the reason why
+    the brokers cannot be compared. differ: retained topics that differ, None while unknown. agreed:
     retained topics that both brokers are proven to agree on. retained_here, retained_there:
     retained messages of each broker after the last comparison. oldest_s: age of the oldest waiting
     message in seconds, counted from the gateway's start at the earliest; None if none waits.
