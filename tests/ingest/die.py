@@ -1,15 +1,17 @@
 """Run the ingest's script and die by SIGKILL at one step: spark-submit tests/ingest/die.py
-before|after MODULE:FUNCTION COUNT ARGS...
+before|after|interrupted MODULE:FUNCTION COUNT ARGS...
 
 The step is a function of the product, named from outside; the product knows nothing of it. COUNT:
 die at that call of it. Start it as the leader of a process group: the whole group dies, Java and
-all.
+all. interrupted: send SIGTERM to the script instead, and let the call fail when Spark has stopped
+the query, as a Spark job that is cancelled in a micro-batch that lasts too long for a stop.
 """
 
 import importlib
 import os
 import signal
 import sys
+import time
 from operator import attrgetter
 from typing import Any
 
@@ -31,8 +33,13 @@ def main() -> None:
         calls += 1
         if calls == int(count) and when == "before":
             os.killpg(0, signal.SIGKILL)
+        if calls == int(count) and when == "interrupted":
+            stream.PATIENCE_S = 0.0
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+            raise RuntimeError("Job 7 was cancelled")
         result = original(*a, **k)
-        if calls == int(count):
+        if calls == int(count) and when == "after":
             os.killpg(0, signal.SIGKILL)
         return result
 

@@ -338,11 +338,14 @@ def _follow(
     sink: Sink,
     stopping: threading.Event,
 ) -> None:
-    """Wait until the query has ended, or end it at a stop request."""
+    """Wait until the query has ended, or end it at a stop request. An interrupted micro-batch is no
+    error: the next start repeats it.
+    """
     begun = tried = time.monotonic()
     alive = -EVERY_S
     noted = True
-    while not query.awaitTermination(LOOK_S):
+    stopped = False
+    while not _ended(query, stopped):
         note(sink.counters, [query.lastProgress])
         now = time.monotonic()
         if now - alive >= EVERY_S:
@@ -354,13 +357,30 @@ def _follow(
         if stopping.is_set():
             log.info("stopping after this micro-batch")
             _let_end(query)
+            stopped = query.exception() is None
             query.stop()
         elif now - tried > _try_again_s(options):
             _try_again(spark, options, sink)
             tried = time.monotonic()
+    if stopped and query.exception() is not None:
+        return
     if not sink.micro_batches:
         log.info("nothing new: %s", progress_text(sink.progress.feeds))
     finish(query, sink)
+
+
+def _ended(query: StreamingQuery, stopped: bool) -> bool:
+    """Wait for `LOOK_S` at most. Return whether the query has ended. Raises
+    StreamingQueryException if the query failed, unless it was `stopped` before.
+    """
+    try:
+        return bool(query.awaitTermination(LOOK_S))
+    except StreamingQueryException as error:
+        if not stopped:
+            raise
+        cause = cause_of(error)
+        log.warning("the stop interrupted a micro-batch; the next start repeats it (%s)", cause)
+        return True
 
 
 def _try_again_s(options: argparse.Namespace) -> float:

@@ -68,6 +68,20 @@ def test_a_stopped_ingest_saves_what_it_has_seen(
     site.check()
 
 
+def test_a_stop_that_interrupts_a_micro_batch_is_no_failure(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    step = "gateway.ingest.sink.foreach_batch:Sink._append"
+    ingest = site.start("interrupted", step, "1", every="1s")
+    try:
+        assert ingest.wait(2 * START_S) == 0, site.said()
+    finally:
+        if _alive(ingest.pid):
+            os.killpg(ingest.pid, signal.SIGKILL)
+    assert "the stop interrupted a micro-batch; the next start repeats it" in site.said()
+    assert not (site.table / "_onceway" / "stopped.json").exists()
+    assert "set aside" not in site.said()
+
+
 def _alive(group: int) -> bool:
     try:
         os.killpg(group, 0)
