@@ -19,7 +19,7 @@ MAX_EXPIRIES = 8
 """Number of consecutive expiries without an acknowledgement after which the link gives up."""
 
 FRAME_OVERHEAD = 5
-"""Bytes on the line in addition to the payload: COBS, control, CRC, delimiter."""
+"""Bytes of a DATA frame in addition to its payload: COBS, control, CRC-16, delimiter."""
 
 _BITS_PER_BYTE = 10
 
@@ -69,8 +69,8 @@ class RoundTrip:
 
 @dataclass(slots=True)
 class Piece:
-    """The part of the stream in one DATA frame. sent_at: time at which its last byte leaves; set by
-    the code that sends the piece.
+    """The part of the stream in one DATA frame. sent_at: time at which its last byte leaves the
+    line; set by the code that sends the piece. repeated: whether the piece is being sent again.
     """
 
     sequence: int
@@ -80,8 +80,8 @@ class Piece:
 
 
 class SendWindow:
-    """The sending half of a reliable link. mtu, window: the values that the peer announced.
-    byte_time: seconds per byte on the line.
+    """The sending half of a reliable link. mtu: largest payload, in bytes, and window: largest
+    number of frames in flight, as the peer announced them. byte_time: seconds per byte on the line.
     """
 
     def __init__(self, mtu: int, window: int, byte_time: float) -> None:
@@ -90,14 +90,14 @@ class SendWindow:
         self._queue = bytearray()
         self._pieces: deque[Piece] = deque()  # not acknowledged
         self._cursor = 0
-        """Index of the next piece to send."""
+        """Index in `_pieces` of the next piece to send."""
         self._next = 0
         self._repeated_for: int | None = None
         self.round_trip = RoundTrip(byte_time)
         self.expiries = 0
         self.retransmissions = 0
         self.unsent = 0
-        """Bytes written and not yet acknowledged."""
+        """Number of bytes written and not yet acknowledged."""
 
     def write(self, data: bytes) -> None:
         self._queue += data
@@ -119,9 +119,10 @@ class SendWindow:
             yield piece
 
     def acknowledge(self, number: int, now: float, *, bare: bool) -> int:
-        """Handle the peer's next expected number. Return how many bytes it newly acknowledges.
-        bare: whether the number came in an ACK frame. Only in an ACK frame does a repeated number
-        mean that the oldest frame was lost: every DATA frame of the peer repeats the number.
+        """Handle an acknowledgement, and return the number of bytes that it newly acknowledges.
+        number: sequence number of the piece that the peer expects next. bare: whether it came in an
+        ACK frame. A repeated number in an ACK frame means that the oldest piece in flight was lost.
+        In a DATA frame it means nothing, because each DATA frame repeats the number.
         """
         if not self._pieces:
             return 0
@@ -149,7 +150,9 @@ class SendWindow:
         return self._pieces[0].sent_at + self.round_trip.timeout if self._cursor else None
 
     def expire(self, now: float) -> bool:
-        """Let the oldest frame expire if it is due. Return whether the link must give up."""
+        """If `deadline` has passed, let `due` yield all pieces in flight again. Return whether the
+        link must give up.
+        """
         deadline = self.deadline
         if deadline is None or now < deadline:
             return False
@@ -165,8 +168,8 @@ class SendWindow:
 
 
 class ReceiveWindow:
-    """The receiving half of a reliable link. It accepts only the piece that it expects, and, while
-    paused, no piece that would overfill its buffer. room: size of the buffer, in bytes.
+    """The receiving half of a reliable link. It accepts only the next expected piece, and while it
+    is paused, only as many pieces as fit into its buffer. room: size of the buffer, in bytes.
     """
 
     def __init__(self, room: int) -> None:
@@ -176,8 +179,8 @@ class ReceiveWindow:
         self.paused = False
 
     def take(self, sequence: int, payload: bytes) -> bytes | None:
-        """Return the bytes that may be delivered, empty while paused; None if the piece is
-        refused.
+        """Accept a piece if it is the expected one. Return the bytes to deliver, empty while
+        paused; None if the piece is refused.
         """
         if sequence != self.expected:
             return None
@@ -190,7 +193,7 @@ class ReceiveWindow:
         return payload
 
     def resume(self) -> bytes:
-        """Deliver again after a pause. Return the bytes held during the pause."""
+        """End a pause. Return the bytes that arrived during the pause."""
         self.paused = False
         payload = bytes(self._undelivered)
         self._undelivered.clear()

@@ -1,7 +1,7 @@
 """Consistent Overhead Byte Stuffing (Cheshire and Baker, 1999).
 
-In: bytes of any value. Out: the bytes without a zero, longer by one byte per 254, so that 0x00 can
-mark the end of a frame.
+In: bytes of any value. Out: an encoding without 0x00, so that 0x00 can mark the end of a frame. The
+encoding is one byte longer, and one more for each 254 bytes without a zero.
 """
 
 _LONGEST_BLOCK = 254
@@ -12,7 +12,7 @@ class CobsError(ValueError):
 
 
 def encode(data: bytes) -> bytes:
-    """Encode `data`, without a delimiter."""
+    """Return the encoding of `data`, without the delimiter 0x00."""
     encoded = bytearray()
     for block in data.split(b"\0"):
         while len(block) >= _LONGEST_BLOCK:
@@ -25,7 +25,7 @@ def encode(data: bytes) -> bytes:
 
 
 def decode(encoded: bytes) -> bytes:
-    """Invert `encode`. Raises CobsError."""
+    """Return the data that `encode` was given. Raises CobsError."""
     if 0 in encoded:
         raise CobsError("a zero inside")
     data = bytearray()

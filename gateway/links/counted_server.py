@@ -1,10 +1,10 @@
-"""A listening socket whose connections are counted until they have begun: while a proxy sends its
-client's address, and during the TLS handshake.
+"""A listening socket with a bound for connections that have not begun: their proxy has not named
+its client yet, or their TLS handshake is not complete.
 
-In: a socket. Out: for each connection that begins in time, a protocol with its transport.
-`loop.create_server(ssl=…)` does the same for TLS, but does not report connections during their
-handshake, so they could take all memory. This module bounds their number. Beyond the bound, the
-address with the most connections loses its oldest connection (`fair_queue.py`).
+In: a socket. Out: for each connection that begins in time, a protocol with its transport. asyncio's
+own server (`loop.create_server(ssl=…)`) does not report connections during their handshake, so they
+could take all memory. Beyond the bound, the address with the most connections loses its oldest
+connection (`fair_queue.py`).
 """
 
 import asyncio
@@ -34,9 +34,9 @@ _PAUSE_S = 1.0
 
 
 class CountedServer:
-    """The server from its creation until `close`, which closes the socket. Connections stay.
-    context: the TLS context, or None. proxies: proxies that begin a connection with a PROXY header,
-    or None if no header is expected.
+    """A server that accepts connections from its creation until `close`. `close` closes the
+    listening socket; open connections stay. context: the TLS context, or None. proxies: proxies
+    that begin a connection with a PROXY header, or None if no header is expected.
     """
 
     def __init__(
@@ -86,7 +86,9 @@ class CountedServer:
             self._count(format_address(peer), task)
 
     def _count(self, address: str, task: asyncio.Task[None]) -> None:
-        """Count a connection for an address until its task ends."""
+        """Count a connection for an address until its task ends. If too many are counted, drop
+        one.
+        """
         excess = self._under_way.add(address, task)
         task.add_done_callback(lambda task: self._under_way.discard(address, task))
         if excess is not None:

@@ -32,11 +32,13 @@ BY_WATCHDOG = (
 _BY_RESET = f"each start is a reset, not a failed supply. {BY_WATCHDOG}"
 
 _LINES = 3
-"""Number of printed texts among damaged frames that shows that a sketch prints."""
+"""Number of printed texts, received with damaged frames, from which on a sketch is known to print.
+"""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 _PRINTED = re.compile(rb"[\t\r\n -~]{3,}")
-"""Pattern for all bytes between two delimiters, if a sketch printed them. A frame does not match,
-because it has other bytes too, its code and its CRC."""
+"""Pattern for the bytes between two delimiters if a sketch printed them: only printable ones. A
+frame has other bytes, too, in its COBS codes and its CRC.
+"""
 _LONGEST = 256
 
 
@@ -56,7 +58,10 @@ class Diagnosis:
         self._sample.clear()
 
     def bytes_received(self, data: bytes, now: float) -> str | None:
-        """Take bytes without an intact frame; return a sentence if they are enough to judge."""
+        """Take bytes that came without an intact frame. Return a sentence as soon as they are
+        enough to judge, else None. Only the first sentence is returned. now: monotonic time in
+        seconds.
+        """
         if self._done:
             return None
         if self._began is None:
@@ -85,8 +90,8 @@ class Diagnosis:
 
 
 class PrintedText:
-    """The search for text between the frames of one port, as `Serial.print` and `Serial.println`
-    make it.
+    """The search for text that a sketch prints, with `Serial.print` or `Serial.println`, to the
+    port that carries the frames.
     """
 
     def __init__(self) -> None:
@@ -95,8 +100,8 @@ class PrintedText:
         self.verdict: str | None = None
 
     def bytes_received(self, data: bytes, damaged: bool) -> str | None:
-        """Take bytes. damaged: whether a frame was damaged since the last call. Return the
-        sentence, at most once.
+        """Take bytes. damaged: whether a frame was damaged since the last call. Return a sentence
+        if the sketch prints, at most once, else None.
         """
         *pieces, rest = (self._rest + data).split(b"\0")
         self._rest = rest[-_LONGEST:]
@@ -126,14 +131,16 @@ class Restarts:
         self.count = 0
 
     def started(self, boot: int, power_on: bool, now: float) -> None:
-        """Note a greeting of the board. boot: the number of its start."""
+        """Note a HELLO of the board. boot: the number of its start. now: monotonic time in
+        seconds.
+        """
         if boot != self._boot:
             self._boot, self._power_on = boot, power_on
             self._starts.append(now)
             self.count += 1
 
     def verdict(self, now: float) -> str | None:
-        """Return the sentence while the board keeps restarting at this pace, or None."""
+        """Return a sentence while the board keeps restarting, or None."""
         if len(self._starts) < _STARTS:
             return None
         lasted = self._starts[-1] - self._starts[0]

@@ -36,9 +36,10 @@ class AddressAbsent(OncewayError):
 
 class Endpoint:
     """A listening endpoint. host: a name, an address, or "" for all addresses of IPv4 and IPv6.
-    port: 0 lets the system choose; see `addresses`. tls: accept only TLS. sockets: listening
-    sockets in place of host and port. proxies: addresses and networks of proxies that name their
-    clients (`proxy_header.py`); a protocol then has a `proxied_address` (`counted_server.py`).
+    port: 0 lets the system choose; see `addresses`. tls: accept only TLS; None for plain TCP.
+    sockets: listening sockets to use in place of host and port. proxies: addresses and networks of
+    proxies that name their clients (`proxy_header.py`). With proxies, each protocol gets the
+    client's `proxied_address`.
     """
 
     def __init__(
@@ -64,8 +65,8 @@ class Endpoint:
     async def listen(
         self, protocol: Callable[[], asyncio.BaseProtocol], *, waits: bool = False
     ) -> None:
-        """Listen, and create a `protocol` for each connection. waits: whether to try again every
-        AGAIN_S if this machine does not have the address yet. Raises OncewayError.
+        """Listen, and create a `protocol` for each connection. waits: if this machine does not have
+        the address yet, whether to return and try again every AGAIN_S. Raises OncewayError.
         """
         self._protocol = protocol
         try:
@@ -105,8 +106,8 @@ class Endpoint:
             raise _listen_error(error, format_address((self._host, self._port))) from error
 
     async def change(self, tls: Tls | None, proxies: Collection[str] = ()) -> None:
-        """Use these certificates and proxies for new connections. Connections stay, and the port is
-        never closed. An endpoint is either with or without TLS for life.
+        """Use these certificates and proxies for new connections. Open connections stay, and the
+        port is never closed. An endpoint cannot change between TLS and plain TCP.
         """
         same = tls is None and list(proxies) == list(self._proxies)
         self._tls, self._proxies = tls, proxies
@@ -158,7 +159,7 @@ class Endpoint:
 
 
 class AtEndpoint:
-    """A listener or a server at one endpoint."""
+    """Base class of a listener or server with one endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -170,7 +171,7 @@ class AtEndpoint:
 
     @property
     def waits_for(self) -> str | None:
-        """The reason for not listening yet, or None."""
+        """The reason for not listening yet, in a sentence; None if the endpoint does not wait."""
         return self._endpoint.waits_for
 
     @property
@@ -208,7 +209,6 @@ def _second_handle(sock: socket.socket) -> socket.socket:
 
 
 def _listen_error(error: OSError, where: str) -> OncewayError:
-    """Return the error of a listener that could not start, in words."""
     if isinstance(error, socket.gaierror):
         return AddressAbsent(
             "the address to listen on is not known",

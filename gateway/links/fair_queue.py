@@ -1,8 +1,8 @@
 """A queue of waiting clients, for example for a login, with a total bound and a bound per address.
 
-In: a client and its address. Out: the client to drop if there are too many, and the next one in
-turn. An address can harm only its own clients: the address with the most waiting clients loses its
-oldest one, and addresses take turns.
+In: a client and its address. Out: the client to drop if too many wait, and the client to serve
+next. An address can harm only its own clients: if too many wait, the address with the most waiting
+clients loses its oldest one. Addresses are served in turn.
 """
 
 from typing import Generic, TypeVar
@@ -13,7 +13,9 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Waiting clients. most: total bound. share: bound per address."""
+    """A queue of clients. most: largest number of clients. share: largest number of clients per
+    address.
+    """
 
     def __init__(self, most: int, share: int) -> None:
         self._most = most
@@ -25,7 +27,9 @@ class FairQueue(Generic[T]):
         return self._size
 
     def add(self, address: str, item: T) -> T | None:
-        """Add a client. Return the client to drop in exchange, or None. address: as in `Peer`."""
+        """Add a client. If the queue is then too long, remove the client to drop and return it,
+        else return None. address: as in `Peer.address`.
+        """
         known = origin(address)
         mine = self._waiting.setdefault(known, {})
         mine[id(item)] = item
@@ -37,13 +41,17 @@ class FairQueue(Generic[T]):
         return None
 
     def discard(self, address: str, item: T) -> None:
-        """Remove a client that has gone, or that does not wait any more."""
+        """Remove a client that has gone, or that does not wait any more. Ignored if it is not in
+        the queue.
+        """
         known = origin(address)
         if id(item) in self._waiting.get(known, {}):
             self._remove(known, item)
 
     def pop(self) -> T | None:
-        """Remove and return the next client in turn, or None."""
+        """Remove and return the oldest client of the next address in turn; None if no client
+        waits.
+        """
         address = next(iter(self._waiting), None)
         if address is None:
             return None

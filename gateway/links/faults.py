@@ -1,7 +1,7 @@
 """The log line about an exception in the code of a link.
 
-In: where, and the exception. Out: one line with the traceback, once per burst. The caller ends the
-connection, or opens the port again.
+In: the exception, and the connection, port or listener where it was raised. Out: one line with the
+traceback; repetitions are throttled. The caller ends the connection, or opens the port again.
 """
 
 import logging
@@ -17,7 +17,9 @@ _throttle = LogThrottle(time.monotonic)
 def blame(
     where: str, error: Exception, text: str = "connection closed after an internal error"
 ) -> None:
-    """Log an exception. where: address, port or listener. text: the consequence of the error."""
+    """Log an exception. where: address, port or listener. text: what the gateway does because of
+    it.
+    """
     found = f"{type(error).__name__}: {error}"
     if _throttle.allows(f"{where} {found}"):
         log.error("%s: %s (%s)", where, text, found, exc_info=error)

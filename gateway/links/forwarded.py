@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _MOST = 64
-"""Largest number of proxies between a client and the gateway."""
+"""Largest number of addresses that are read from the end of the list."""
 
 
 class Proxies:
-    """The proxies of a listener. networks: addresses and networks, such as 10.0.0.0/24."""
+    """The proxies that a listener trusts. networks: addresses and networks, such as 10.0.0.0/24."""
 
     def __init__(self, networks: Collection[str] = ()) -> None:
         self._networks = [ip_network(item, strict=False) for item in networks]
@@ -45,7 +45,9 @@ class Proxies:
 
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address in a text with or without port, brackets and zone; None for any other."""
+    """Return the IP address in a text, which may have a port, brackets and a zone; None if there is
+    none.
+    """
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

@@ -24,7 +24,7 @@ MOST_UPGRADING_OF_ONE = 500
 
 
 class Fragments:
-    """The bytes held by the connections of a listener."""
+    """The counts of incomplete bytes of all connections of a listener."""
 
     def __init__(self) -> None:
         self.upgrading: FairQueue[Counted] = FairQueue(MOST_UPGRADING, MOST_UPGRADING_OF_ONE)
@@ -33,7 +33,9 @@ class Fragments:
         self._throttle = LogThrottle(time.monotonic)
 
     def hold(self, connection: "Counted", size: int) -> None:
-        """Note the number of bytes that a connection holds now."""
+        """Note the number of incomplete bytes that a connection has now. If all connections
+        together have too many, drop those with the most.
+        """
         pool = self._after if connection.has_spoken else self._before
         for worst in pool.hold(connection, size):
             self.drop(
@@ -41,7 +43,7 @@ class Fragments:
             )
 
     def spoken(self, connection: "Counted") -> None:
-        """Note that the first message of a connection has arrived."""
+        """Note that the first message of a connection is complete."""
         self._before.hold(connection, 0)
         connection.has_spoken = True
 
@@ -59,7 +61,7 @@ class _Pool:
         self._total = 0
 
     def hold(self, connection: "Counted", size: int) -> list["Counted"]:
-        """Note the bytes of a connection; return the connections to drop."""
+        """Note the number of bytes of a connection. Return the connections to drop."""
         self._total += size - self._bytes_of.pop(connection, 0)
         if size:
             self._bytes_of[connection] = size
@@ -94,7 +96,7 @@ class Counted(Between):
         self._shared.hold(self, self._unfinished)
 
     def upgraded(self) -> None:
-        """Note that the connection is a WebSocket now."""
+        """Note that the connection is a WebSocket now, and no longer an HTTP request."""
         self._shared.upgrading.discard(self.address, self)
         self._chunk = self._unfinished = 0
         self._shared.hold(self, 0)

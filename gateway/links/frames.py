@@ -46,13 +46,13 @@ class FrameError(ValueError):
 
 
 class Check(Protocol):
-    """The check at the end of each body of a session; it differs between sessions."""
+    """The CRC at the end of each body. Each session computes it from another seed."""
 
     def seal(self, content: bytes) -> bytes:
-        """Return the body: control and payload, and their check."""
+        """Return the body: control byte and payload, followed by their CRC."""
 
     def open(self, body: bytes) -> bytes | None:
-        """Return control and payload; None if the check is wrong."""
+        """Return control byte and payload of a body; None if its CRC is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,9 @@ _FIRST_VERSION = b"\x01"
 
 
 def handshake_check(content: bytes) -> Check:
-    """Return the check of a handshake frame by its version, the first byte of its payload."""
+    """Return the check of a handshake frame, which depends on the version. content: control byte,
+    then the payload, whose first byte is the version.
+    """
     return _FIRST_CHECK if content[1:2] == _FIRST_VERSION else _KEYED_CHECK
 
 
@@ -97,7 +99,7 @@ def on_wire(control: int, payload: bytes, check: Check) -> bytes:
 
 
 def frame_type(body: bytes) -> int:
-    """Return the two type bits of a body: DATA, ACK, TIME or a handshake frame."""
+    """Return the type of the frame: `Data.TYPE`, `Ack.TYPE`, `Time.TYPE` or `HANDSHAKE_TYPE`."""
     return body[0] >> _TYPE_SHIFT
 
 
@@ -106,8 +108,8 @@ HANDSHAKE_TYPE = 2
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A piece of the MQTT stream, and the sequence number that its sender expects next. payload:
-    1…240 bytes.
+    """A piece of the MQTT stream. acknowledgement: number of the DATA frame that its sender expects
+    next. payload: 1…240 bytes.
     """
 
     TYPE: ClassVar[int] = 0
@@ -121,7 +123,9 @@ class Data:
 
     @classmethod
     def from_content(cls, content: bytes) -> Self:
-        """Return the frame in the content that a `Check` has opened. Raises FrameError."""
+        """Return the frame. content: control byte and payload. Raises FrameError if they break the
+        format.
+        """
         if not 1 < len(content) <= 1 + MTU:
             raise FrameError("DATA of a wrong length")
         return cls(content[0] >> 3 & _LOW_THREE, content[0] & _LOW_THREE, content[1:])
@@ -129,7 +133,9 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The sequence number of the next DATA frame that the sender of this frame expects."""
+    """An acknowledgement without data. acknowledgement: number of the DATA frame that its sender
+    expects next.
+    """
 
     TYPE: ClassVar[int] = 1
 
@@ -140,7 +146,9 @@ class Ack:
 
     @classmethod
     def from_content(cls, content: bytes) -> Self:
-        """Return the frame in the content that a `Check` has opened. Raises FrameError."""
+        """Return the frame. content: control byte and payload. Raises FrameError if they break the
+        format.
+        """
         if len(content) != 1 or content[0] >> 3 & _LOW_THREE:
             raise FrameError("ACK with payload or sequence")
         return cls(content[0] & _LOW_THREE)
@@ -148,7 +156,9 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The gateway's clock: UTC in seconds, in steps of 1/256 s. None: the device asks."""
+    """The gateway's clock: seconds since 1970 UTC, in steps of 1/256 s. None: the device asks for
+    the time.
+    """
 
     TYPE: ClassVar[int] = 3
 
@@ -160,7 +170,9 @@ class Time:
 
     @classmethod
     def from_content(cls, content: bytes) -> Self:
-        """Return the frame in the content that a `Check` has opened. Raises FrameError."""
+        """Return the frame. content: control byte and payload. Raises FrameError if they break the
+        format.
+        """
         moment = content[1:]
         if len(moment) not in (0, _TIME_SIZE) or content[0] & _LOW_SIX:
             raise FrameError("TIME of a wrong length, or with numbers")
@@ -168,15 +180,15 @@ class Time:
 
 
 def handshake_to_bytes(kind: int, payload: bytes) -> bytes:
-    """Return a handshake frame as it goes on the wire; kind: the low six bits of its control
-    byte. payload: begins with the version.
+    """Return a handshake frame as it goes on the wire. kind: the low six bits of its control byte.
+    payload: begins with the version.
     """
     control = handshake_control(kind)
     return on_wire(control, payload, handshake_check(bytes((control,)) + payload))
 
 
 def handshake_control(kind: int) -> int:
-    """Return the control byte of a handshake frame."""
+    """Return the control byte of a handshake frame. kind: its low six bits."""
     return HANDSHAKE_TYPE << _TYPE_SHIFT | kind
 
 
@@ -187,7 +199,7 @@ def handshake_from_body(body: bytes) -> tuple[int, bytes] | None:
 
 
 class FrameDecoder:
-    """A decoder that cuts the byte stream of a line into bodies, one frame at a time."""
+    """A decoder that splits the byte stream of a line into the bodies of its frames."""
 
     def __init__(self, statistics: LinkStatistics) -> None:
         self._statistics = statistics

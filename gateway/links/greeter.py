@@ -29,8 +29,9 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one HELLO. check: None if the device is refused. key: None in version 1.
-    proved: whether the device has proved that it has its key.
+    """The answer to one HELLO. check: the check of the frames in the offered session; None if the
+    device is refused. key: None in version 1 and in a refusal. proved: whether the device has
+    proved that it has its key.
     """
 
     hello: Hello
@@ -41,7 +42,7 @@ class Answer:
     refusal: Refusal | None = None
 
     def to_bytes(self, utc: int) -> bytes:
-        """Return the WELCOME as it goes on the wire, with this time."""
+        """Return the WELCOME as it goes on the wire. utc: seconds since 1970, 0 if unknown."""
         welcome = replace(self.welcome, utc=utc)
         if self.key is not None and isinstance(welcome, KeyedWelcome):
             welcome = welcome.signed(self.key, self.hello)
@@ -54,18 +55,17 @@ def draw_incarnation() -> int:
 
 
 class Greeter:
-    """The answers to HELLO for all ports of one gateway process.
+    """The gateway's answers to HELLO.
 
-    One handshake counter serves every port: two boards without keys whose cables are swapped never
-    share a session seed. So ports with separate greeters, which admit different boards, share
-    `handshakes`.
+    All greeters of one gateway process must share `handshakes`, the counter of handshakes: two
+    boards without keys whose cables are swapped then never get the same session seed.
 
     gateway_boot: number of this gateway's starts, from its database. utc: returns seconds since
     1970, 0 while unknown. admit: returns why a device with this name may not connect, or None; its
     second argument is whether the device has proved its key. key: returns the key of a device, or
     None for an unknown device. again: rereads the data of `admit` and `key` before a device is
-    refused, and returns whether the data have changed. incarnation: draws a number for a device
-    without an incarnation.
+    refused, and returns whether the data have changed. incarnation: returns a number for a device
+    that has no incarnation.
     """
 
     def __init__(
@@ -88,7 +88,9 @@ class Greeter:
         self._handshakes = handshakes or count(1)
 
     def answer(self, hello: Hello) -> Answer:
-        """Return a WELCOME for a new HELLO, or a refusal if the device is not admitted."""
+        """Return a WELCOME for a HELLO that was not answered yet, or a refusal if the device is not
+        admitted.
+        """
         key, refusal = self._judge(hello)
         if refusal is not None and self._again():
             key, refusal = self._judge(hello)
@@ -102,15 +104,15 @@ class Greeter:
         return Answer(hello, welcome, welcome.check)
 
     def _judge(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
-        """Return the key that the sender of a HELLO has used, and the reason to refuse the device,
-        or None.
+        """Return the key with which the HELLO is signed, or None, and the reason to refuse its
+        sender, or None.
         """
         key, refusal = self._authenticate(hello)
         return key, refusal or self._admit(hello.name, key not in (None, NO_KEY))
 
     def _authenticate(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
-        """Return the key that the sender of a HELLO has used, and the reason to refuse the device,
-        or None.
+        """Return the key with which the HELLO is signed, and None. In version 1 both are None. If
+        no known key fits, return None and the reason.
         """
         if hello.version != KEYED:
             return None, None

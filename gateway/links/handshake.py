@@ -37,7 +37,7 @@ _PLAIN_SEED = 0xFFFF
 
 
 class VersionError(FrameError):
-    """The peer uses another version of the link. version: the peer's."""
+    """Error: the peer uses an unknown version of the link. version: the version in its frame."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"link version {version}")
@@ -59,9 +59,10 @@ def _check_sizes(mtu: int, window: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The greeting of a device. mtu, window: the longest payload and the number of frames that it
-    accepts. name: at most 23 bytes of UTF-8. flags: bit 0 is `power_on`; the other bits are unused.
-    nonce, code: challenge and proof of a device with a key; empty in version 1.
+    """The greeting of a device. mtu: the longest payload that it accepts, in bytes. window: the
+    number of frames in flight that it accepts. name: at most 23 bytes of UTF-8. flags: bit 0 is
+    `power_on`; the other bits are unused. nonce, code: challenge and proof of a device with a key;
+    empty in version 1.
     """
 
     KIND: ClassVar[int] = 0
@@ -105,11 +106,13 @@ class Hello:
         return handshake_to_bytes(self.KIND, self.payload)
 
     def signed(self, key: bytes) -> Self:
-        """Return this message with a code made with this key."""
+        """Return a copy with the code that this key makes."""
         return replace(self, code=mac(key, self._covered))
 
     def proves(self, key: bytes) -> bool:
-        """Whether the sender had this key, now or when the frame was recorded."""
+        """Whether the code was made with this key. The frame may still be the recording of an
+        earlier one.
+        """
         return self.version == KEYED and proves(key, self._covered, self.code)
 
     @property
@@ -208,8 +211,8 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class KeyedWelcome:
-    """The gateway's answer to a HELLO of version 2. nonce: its challenge. code: its proof; zeros in
-    a refusal, since the gateway may lack the device's key.
+    """The gateway's answer to a HELLO of version 2. nonce: the gateway's challenge. code: the proof
+    that the gateway has the device's key; zeros in a refusal, since the gateway may lack the key.
     """
 
     KIND: ClassVar[int] = 1
@@ -243,7 +246,9 @@ class KeyedWelcome:
         return handshake_to_bytes(self.KIND, self._fields + self.code)
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return the WELCOME with the code made with this key, as the answer to only this HELLO."""
+        """Return a copy with the code that this key makes. The code is valid only as the answer to
+        this HELLO.
+        """
         return replace(self, code=mac(key, self._covered(hello)))
 
     def proves(self, key: bytes, hello: Hello) -> bool:
@@ -251,7 +256,9 @@ class KeyedWelcome:
         return proves(key, self._covered(hello), self.code)
 
     def check(self, key: bytes, hello: Hello) -> Check:
-        """Return the check for frames of the session that this WELCOME begins."""
+        """Return the check for frames of the session that this WELCOME begins. key: the device's
+        key.
+        """
         seed: int = _SEED_32.unpack_from(session_key(key, self.nonce, hello.payload))[0]
         return Crc32(seed)
 
@@ -274,7 +281,7 @@ class KeyedWelcome:
 
 
 def read_welcome(payload: bytes) -> Welcome | KeyedWelcome:
-    """Return a WELCOME of either version. Raises FrameError for anything else."""
+    """Return the WELCOME in a payload, of either version. Raises FrameError for anything else."""
     if _version(payload) == KEYED:
         return KeyedWelcome.from_payload(payload)
     return Welcome.from_payload(payload)
@@ -283,7 +290,7 @@ def read_welcome(payload: bytes) -> Welcome | KeyedWelcome:
 @dataclass(frozen=True, slots=True)
 class Who:
     """WHO: the gateway has no session with its peer, or has ended it, and asks the device for a
-    HELLO. gateway_boot: None in version 2.
+    HELLO. gateway_boot: number of the gateway's starts; None in version 2.
     """
 
     KIND: ClassVar[int] = 2
@@ -306,7 +313,7 @@ class Who:
 
 
 def session_seed(boot: int, attempt: int, gateway_boot: int, handshake: int) -> int:
-    """Return the CRC seed of a session without a key: four counters, so that frames from before any
-    restart fail their CRC.
+    """Return the CRC seed of a session without a key. It is made of four counters, so frames from
+    before a restart of device or gateway fail their CRC.
     """
     return crc_hqx(_SEED.pack(boot, attempt, gateway_boot, handshake), _PLAIN_SEED)

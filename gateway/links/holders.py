@@ -10,8 +10,8 @@ from gateway.links.tty import PTY_SLAVES
 
 
 def holders(port: str) -> list[str]:
-    """Return the processes that have this port open, as `name (pid N)`. Processes of other users
-    are visible only to root.
+    """Return the other processes that have this port open, as `name (pid N)`; empty if there is no
+    such port. Processes of other users are visible only to root.
     """
     try:
         status = os.stat(port)
@@ -30,9 +30,9 @@ def holders(port: str) -> list[str]:
 
 
 def _is_open(fd: Path, port: os.stat_result) -> bool:
-    """Whether a descriptor refers to this port. A device number such as 136:0 identifies a terminal
-    of the whole machine only for real terminals. Each container numbers pseudo terminals from 0
-    (devpts), so for them the file system and the inode have to be equal too.
+    """Whether a file descriptor in /proc refers to this port. For a real terminal, equal device
+    numbers prove it. Containers number their pseudo terminals (devpts) from 0 each, so for a pseudo
+    terminal the file system and the inode must be equal, too.
     """
     try:
         status = fd.stat()

@@ -1,8 +1,8 @@
-"""HTTP servers that untrusted clients can reach: WebSocket listeners, the page, metrics.
+"""HTTP servers that untrusted clients can reach: WebSocket listeners, the web page, metrics.
 
 In: a handler of requests, which must not raise an exception. Out: an aiohttp server. A request that
-cannot be read makes one throttled log line without a traceback. Servers that answer one request per
-connection have bounds for connections.
+cannot be read makes one throttled log line without a traceback. `Exchanges` also bounds the number
+and the lifetime of connections.
 """
 
 import asyncio
@@ -91,8 +91,8 @@ class Complaints:
 
 
 class _OneLine:
-    """A logger for aiohttp: it logs each kind of exception as one throttled line, and nothing
-    else.
+    """A logger for aiohttp. It logs exceptions, one throttled line for each kind, and ignores all
+    other calls.
     """
 
     def __init__(self, name: str) -> None:
@@ -142,9 +142,9 @@ class Between(asyncio.Protocol):
 
 class Exchanges:
     """A server that answers one request for each connection. most: largest number of connections
-    whose request is incomplete, and also of connections whose request is being answered. Beyond it,
-    the address with the most connections loses its oldest. lifetime_s: longest life of a
-    connection, in seconds, unless it is `lasting`. longest_body: largest body of a request, in
+    whose request is incomplete; the same number may have a request that is being answered. If there
+    are more, the address with the most connections loses its oldest one. lifetime_s: longest life
+    of a connection, in seconds, unless it is `lasting`. longest_body: largest body of a request, in
     bytes.
     """
 
@@ -166,7 +166,9 @@ class Exchanges:
 
     @contextmanager
     def lasting(self, request: web.BaseRequest) -> Iterator[None]:
-        """Let a connection live longer than `lifetime_s`, and do not count it."""
+        """Let the connection of this request live longer than `lifetime_s`, and no longer count
+        it.
+        """
         found = self._open.get(request.protocol)
         if found is not None:
             found.lasts = True
@@ -178,7 +180,9 @@ class Exchanges:
         _drop(self._open.get(request.protocol))
 
     async def close(self, timeout_s: float) -> None:
-        """End all connections. timeout_s: seconds for requests that are being answered."""
+        """End all connections. timeout_s: seconds for which requests that are being answered may go
+        on.
+        """
         await self._server.shutdown(timeout_s)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -197,7 +201,9 @@ class Exchanges:
         return response
 
     def _begin(self, handler: object, exchange: "_Exchange") -> None:
-        """Note a connection. A connection whose TLS handshake fails is never noted."""
+        """Count a connection, and limit its life. A connection whose TLS handshake fails does not
+        get here.
+        """
         self._open[handler] = exchange
         asyncio.get_running_loop().call_later(self._lifetime_s, self._expire, exchange)
         _drop(self._reading.add(exchange.address, exchange))
@@ -213,8 +219,8 @@ class Exchanges:
 
 
 class _Exchange(Between):
-    """One connection. begun, ended: callbacks with the connection when it is open, and when it is
-    lost.
+    """One connection. begun, ended: callbacks, called with this connection when it is open and when
+    it is lost.
     """
 
     def __init__(
@@ -243,18 +249,18 @@ def _drop(exchange: _Exchange | None) -> None:
 
 
 class Hosts:
-    """The host names in requests that a server accepts from browsers. Without this check, the owner
+    """The host names that a server accepts in requests from browsers. Without this check, the owner
     of a domain could let its name point to this machine for a moment, so that the domain's page
     reads the answers (DNS rebinding). An address, a name without a dot, and a name of a private
-    network cannot be redirected in this way. more: other names, as shell patterns, such as the
-    names of a proxy or in a certificate.
+    network cannot be redirected in this way. more: further accepted names, as shell patterns, such
+    as the names of a proxy or in a certificate.
     """
 
     def __init__(self, more: Collection[str] = ()) -> None:
         self._more = [name.lower() for name in (socket.gethostname(), *more)]
 
     def refuses(self, request: web.BaseRequest) -> str | None:
-        """Return the refusal of a request, or None."""
+        """Return the text that refuses a request, or None if its host name is accepted."""
         name = host_name(request.host)
         if not name or is_address(name) or "." not in name or name.endswith(_PRIVATE):
             return None
@@ -275,7 +281,6 @@ def host_name(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Return whether a name is an IP address."""
     try:
         ip_address(name)
     except ValueError:

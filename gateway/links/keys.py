@@ -1,9 +1,9 @@
 """Proofs with a device's key, and the session key derived from it (FORMAT.md, Keys).
 
 In: the 16-byte key of a device, bytes of HELLO and WELCOME. Out: codes that only an owner of the
-key can make, and a key for each session. Both are made with AES-128-CMAC (NIST SP 800-38B, RFC
-4493). The first byte of its input is a label of the purpose, so a code for one purpose is invalid
-for another.
+key can make, and a key for each session. Codes and session keys are made with AES-128-CMAC (NIST SP
+800-38B, RFC 4493). The first byte of the CMAC's input names the purpose, so a code for one purpose
+is invalid for another.
 """
 
 import secrets
@@ -14,11 +14,12 @@ NONCE_SIZE = 8
 MAC_SIZE = 8
 
 NO_KEY = bytes(KEY_SIZE)
-"""The key of a board without a key: 16 zeros, which prove nothing."""
+"""The value that stands for the key of a board without a key: 16 zeros, which prove nothing."""
 
 SERIAL = 0x01
-"""Label of the session keys of serial lines. (Boards use 0x00 for their nonces; 0x80 and 0x81 are
-the control bytes of HELLO and WELCOME.)"""
+"""First byte of the CMAC's input for session keys of serial lines. (Boards use 0x00 for their
+nonces; 0x80 and 0x81 are the control bytes of HELLO and WELCOME.)
+"""
 
 
 def cmac(key: bytes, data: bytes) -> bytes:
@@ -34,12 +35,12 @@ def cmac(key: bytes, data: bytes) -> bytes:
 
 
 def mac(key: bytes, data: bytes) -> bytes:
-    """Return the 8-byte code that goes into a frame."""
+    """Return the 8-byte code that goes into a frame: the first half of the CMAC."""
     return cmac(key, data)[:MAC_SIZE]
 
 
 def proves(key: bytes, data: bytes, code: bytes) -> bool:
-    """Whether the sender of this code has the key, in constant time."""
+    """Whether this code was made for these data with this key. Compares in constant time."""
     return compare_digest(mac(key, data), code)
 
 

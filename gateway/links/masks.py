@@ -1,7 +1,9 @@
-"""The mask bit of each WebSocket frame of a client (RFC 6455, sections 5.1 and 5.2).
+"""The check that each WebSocket frame of a client has its mask bit (RFC 6455, sections 5.1 and
+5.2).
 
 In: the bytes of a connection from its first one, in pieces of any size: an HTTP request, then
-frames. Out: the same bytes. From the first unmasked frame on, an invalid frame replaces all bytes.
+frames. Out: the same bytes. An invalid frame header replaces the first unmasked frame and all later
+bytes.
 """
 
 _INVALID = b"\xf2\x80"
@@ -10,25 +12,26 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 class Masks:
-    """The parser's state for one connection."""
+    """The check of one connection."""
 
     def __init__(self) -> None:
         self.lacking = False
         """Whether an unmasked frame has arrived."""
         self._matched: bytes | None = b""
-        """The last bytes of the request, fewer than its end marker has; None after the request."""
+        """End of the HTTP request so far, at most 3 bytes, in which its end marker may have begun;
+        None after the request.
+        """
         self._first = b""
-        """The first byte of a frame, kept until its second byte, with the mask bit, arrives."""
+        """First byte of a frame, kept until the second byte, with the mask bit, arrives."""
         self._length = b""
-        """The bytes of an extended length that have arrived, and the number of bytes that are
-        missing.
+        """Bytes of an extended payload length that have arrived. `_length_lacks` more are to come.
         """
         self._length_lacks = 0
         self._skip = 0
-        """Bytes until the next frame: mask and payload."""
+        """Number of bytes until the next frame: mask and payload."""
 
     def checked(self, data: bytes) -> bytes:
-        """Return the bytes to pass on."""
+        """Return the bytes to hand to the WebSocket parser; empty after an unmasked frame."""
         if self.lacking:
             return b""
         data, self._first = self._first + data, b""
@@ -61,7 +64,7 @@ class Masks:
         return len(piece)
 
     def _behind_head(self, data: bytes) -> int:
-        """Return the offset in `data` after the end of the HTTP request."""
+        """Return the offset in `data` of the first byte after the HTTP request."""
         if self._matched is None:
             return 0
         seen = self._matched + data

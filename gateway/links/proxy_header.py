@@ -15,11 +15,12 @@ LONGEST = 4096
 """Largest number of bytes after the fixed part of a header. A longer header is refused unread."""
 _FIXED = len(SIGNATURE) + 4
 _TELLS = 5
-"""Number of bytes at the start of the signature that distinguish it from an MQTT packet, a TLS
-handshake and an HTTP request."""
+"""Number of first bytes of the signature that suffice to distinguish it from an MQTT packet, a TLS
+handshake and an HTTP request.
+"""
 _VERSION_2, _LOCAL, _PROXY = 0x20, 0, 1
 _ADDRESS_BYTES = {0x11: 4, 0x21: 16}
-"""Size of an address by family and transport: TCP over IPv4, TCP over IPv6."""
+"""Size of an address in bytes, by family and transport: TCP over IPv4, TCP over IPv6."""
 _NO_ADDRESS = 0x00, 0x31
 """Families without an address for logs: unspecified, and a Unix socket."""
 
@@ -48,8 +49,9 @@ async def read_header(connection: socket.socket) -> tuple[str, int] | None:
 
 
 def client_of(command: int, family: int, data: bytes) -> tuple[str, int] | None:
-    """Return the client's host and port from a header's parts, or None if it names no client. data:
-    addresses, ports, and extensions, which are ignored. Raises ProxyHeaderError.
+    """Return the client's host and port from a header's parts, or None if the header names no
+    client. command, family: bytes 12 and 13 of the header. data: addresses, ports, and extensions,
+    which are ignored. Raises ProxyHeaderError.
     """
     if command == _VERSION_2 | _LOCAL:
         return None
@@ -70,7 +72,7 @@ def client_of(command: int, family: int, data: bytes) -> tuple[str, int] | None:
 
 async def claims_header(connection: socket.socket) -> bool:
     """Wait for the first bytes of a connection, leave them in the socket, and return whether they
-    begin a header. Raises OSError if the connection is lost.
+    begin a PROXY header. Raises OSError if the connection is lost.
     """
     loop = asyncio.get_running_loop()
     readable = loop.create_future()

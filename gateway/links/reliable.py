@@ -28,20 +28,21 @@ from gateway.links.handshake import MAX_WINDOW, Hello, KeyedWelcome, VersionErro
 from gateway.links.statistics import LinkStatistics
 
 ROOM = 4 * MAX_WINDOW * MTU
-"""Number of bytes that a session keeps while its reader is paused. Frames with later bytes are not
+"""Number of bytes that a session keeps while its reader is paused. Frames beyond it are not
 acknowledged, so the peer repeats them.
 """
 PATIENCE_BYTES = 20
 """Time for which an acknowledgement waits for a DATA frame that can carry it, in byte times of the
-line."""
+line.
+"""
 LONG_FRAME = 48
-"""Smallest length of a payload, in bytes, whose packet probably continues in the next frame, so
-that no answer is expected yet.
+"""Length of a payload, in bytes, from which on its MQTT packet probably continues in the next
+frame. The frame is acknowledged at once, because no answer to the packet is due yet.
 """
 
 
 class Session:
-    """One MQTT Network Connection: both windows under one check."""
+    """A session of the link, which is one MQTT Network Connection: a window for each direction."""
 
     def __init__(self, check: Check, mtu: int, window: int, byte_time: float) -> None:
         self.check = check
@@ -55,8 +56,8 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """A handshake is complete. The valid incarnation is the one in `welcome`. proved: whether
-    device and gateway have proved their key to each other.
+    """Event: a handshake is complete. The valid incarnation is the one in `welcome`. proved:
+    whether device and gateway have proved their key to each other.
     """
 
     session: Session
@@ -67,7 +68,7 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Bytes of the session's stream, in order."""
+    """Event: bytes of the session's stream, in order."""
 
     session: Session
     data: bytes
@@ -75,7 +76,9 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The Network Connection is gone, but not closed by this side."""
+    """Event: the session has ended, and not at the wish of this side. The Network Connection is
+    gone.
+    """
 
     session: Session
     reason: str
@@ -83,14 +86,16 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class OtherVersion:
-    """The peer uses another version of the link."""
+    """Event: the peer uses another version of the link."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The device was refused. name: as in its HELLO. reason: known to the gateway only."""
+    """Event: the device was refused. name: as in its HELLO. reason: known only to the gateway; None
+    at the device.
+    """
 
     name: str
     reason: Refusal | None = None
@@ -98,7 +103,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unheard:
-    """A device keeps sending HELLO and accepts no answer. name: as in its HELLO."""
+    """Event: a device keeps sending HELLO and accepts no answer. name: as in its HELLO."""
 
     name: str
 
@@ -123,12 +128,12 @@ NEXT: dict[LinkState, frozenset[LinkState]] = {
 
 
 class ReliableLink(ABC):
-    """The common part of both roles. baud: rate of the line, for timing only; None if bytes take no
-    time.
+    """Base class of the two ends of a reliable link. baud: rate of the line, for timing only; None
+    if bytes take no time.
     """
 
     patient = False
-    """Whether acknowledgements wait for answers, which come after a commit."""
+    """Whether an acknowledgement waits for a DATA frame that can carry it (`PATIENCE_BYTES`)."""
 
     def __init__(self, baud: int | None = None) -> None:
         self.statistics = LinkStatistics()
@@ -145,7 +150,7 @@ class ReliableLink(ABC):
         return LinkState.CLOSING if self.session.closing else LinkState.OPEN
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes from the line, split anywhere."""
+        """Handle bytes from the line, which may begin and end inside a frame. Return the events."""
         self.statistics.bytes_received += len(data)
         for body in self._decoder.feed(data):
             try:
@@ -157,7 +162,7 @@ class ReliableLink(ABC):
         return self._settle(now)
 
     def tick(self, now: float) -> list[Event]:
-        """Handle the deadlines that have passed. Call this at `deadline`."""
+        """Handle the deadlines that have passed, and return the events. Call this at `deadline`."""
         session = self.session
         if session is not None and session.sending.expire(now):
             self.statistics.give_ups += 1
@@ -172,8 +177,8 @@ class ReliableLink(ABC):
             self._put_data(now)
 
     def resume(self, session: Session, now: float) -> list[Event]:
-        """Deliver again after `session.receiving.paused` was set. The acknowledgement makes the
-        peer repeat the frames that were refused.
+        """Deliver again after `session.receiving.paused` was set, and return the events. The
+        acknowledgement that is sent makes the peer repeat the frames that were refused.
         """
         if session is self.session:
             payload = session.receiving.resume()
@@ -183,8 +188,8 @@ class ReliableLink(ABC):
         return self._settle(now)
 
     def close(self, session: Session, now: float) -> list[Event]:
-        """End the Network Connection after all written bytes have been acknowledged; no
-        `SessionEnded` follows.
+        """End the Network Connection as soon as all written bytes are acknowledged, and return the
+        events. No `SessionEnded` follows.
         """
         if session is self.session:
             session.closing = True
@@ -197,7 +202,7 @@ class ReliableLink(ABC):
             self._ended(now)
 
     def take(self) -> bytes:
-        """Return bytes to write to the line now."""
+        """Return the queued bytes to write to the line, and empty the queue."""
         data = b"".join(self._outgoing)
         self._outgoing.clear()
         self.statistics.bytes_sent += len(data)
@@ -205,7 +210,7 @@ class ReliableLink(ABC):
 
     @property
     def deadline(self) -> float | None:
-        """Time of the next call of `tick`; None if nothing is awaited."""
+        """Time of the next call of `tick`; None if no call is needed."""
         session = self.session
         if session is None:
             return None
@@ -215,7 +220,9 @@ class ReliableLink(ABC):
         return session.acknowledge_at if deadline is None else min(session.acknowledge_at, deadline)
 
     def _settle(self, now: float) -> list[Event]:
-        """Send frames that are due, acknowledge received ones, and return the events."""
+        """Send DATA and ACK frames that are due, end a session that is closed, and return the
+        events.
+        """
         self._put_data(now)
         session = self.session
         if session is not None:
@@ -283,8 +290,8 @@ class ReliableLink(ABC):
             self._put_ack(session, now)
 
     def _deliver(self, session: Session, data: bytes) -> None:
-        """Add data to the session's `Received` event of this turn. There is one event per turn, so
-        that a reader that pauses because of the event gets no further data.
+        """Add data to the session's `Received` event. One call of `receive` makes at most one such
+        event, so a reader that pauses because of the event gets no further data.
         """
         last = self._events[-1] if self._events else None
         if isinstance(last, Received) and last.session is session:
@@ -331,7 +338,7 @@ class ReliableLink(ABC):
         *,
         proved: bool,
     ) -> Session:
-        """Start a session. sizes: mtu and window that the peer accepts."""
+        """Begin a session. sizes: mtu and window that the peer accepts."""
         self.session = session = Session(check, *sizes, self._line.byte_time)
         self.statistics.sessions += 1
         self._events.append(SessionStarted(session, hello, welcome, proved))
@@ -339,7 +346,8 @@ class ReliableLink(ABC):
 
     def _drop(self, reason: str | None = None) -> None:
         """Drop the session. reason: given if this side did not end the session on purpose; then
-        `SessionEnded` follows."""
+        `SessionEnded` follows.
+        """
         session, self.session = self.session, None
         if session is not None and reason is not None and not session.closing:
             self._events.append(SessionEnded(session, reason))
@@ -354,8 +362,9 @@ class ReliableLink(ABC):
 
     @abstractmethod
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Handle a frame that does not belong to the session. If the frame is the first one of an
-        offered session, begin that session, and return the frame's control byte and payload.
+        """Handle a frame that does not belong to the session. If it is the first frame of an
+        offered session, begin that session, and return the frame's control byte and payload. Else
+        return None.
         """
 
     @abstractmethod

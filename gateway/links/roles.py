@@ -29,8 +29,8 @@ OFFER_LIFE = 10.0
 """Seconds after a WELCOME within which the offered session may begin."""
 
 UNHEARD_AFTER = 6
-"""Number of HELLOs of one start in a row, without any other intact frame, after which the device
-counts as unable to hear WELCOME. The HELLOs are of one start, because a board that its watchdog
+"""Number of consecutive HELLOs, without any other intact frame between them, after which the device
+counts as unable to hear WELCOME. HELLOs of different starts do not count: a board that its watchdog
 resets has no time to answer.
 """
 
@@ -41,7 +41,9 @@ REFUSED_WAIT = 10.0
 
 
 class GatewayLink(ReliableLink):
-    """The gateway's end. baud: rate of the line, for timing only; None if bytes take no time."""
+    """The gateway's end of a link. baud: rate of the line, for timing only; None if bytes take no
+    time.
+    """
 
     patient = True
 
@@ -57,7 +59,7 @@ class GatewayLink(ReliableLink):
         self._greetings = 0
         """Number of consecutive HELLOs that were answered by a WELCOME."""
         self._frames_then = 0
-        """Number of intact frames at the last HELLO."""
+        """Value of `statistics.frames_received` at the last HELLO."""
         self.greeting: Hello | None = None
         """The last HELLO that was answered by a WELCOME; a session need not follow."""
 
@@ -66,7 +68,7 @@ class GatewayLink(ReliableLink):
         self._ended(now)
 
     def lose(self, reason: str) -> list[Event]:
-        """End the session, because the port is gone."""
+        """End the session, because the port is gone, and return the events."""
         self._drop(reason)
         self._offered = self.greeting = None
         self._versions = (PLAIN, KEYED)
@@ -96,7 +98,9 @@ class GatewayLink(ReliableLink):
                 self._begin(answer)
 
     def _is_unheard(self, hello: Hello) -> bool:
-        """Count a HELLO that gets a WELCOME. Return whether the device seems unable to hear."""
+        """Count a HELLO that gets a WELCOME. Return whether the device seems unable to hear
+        WELCOME.
+        """
         frames = self.statistics.frames_received
         again = self.greeting is not None and self.greeting.boot == hello.boot
         alone = again and frames == self._frames_then + 1
@@ -105,14 +109,14 @@ class GatewayLink(ReliableLink):
         return self._greetings >= UNHEARD_AFTER
 
     def _known_answer(self, hello: Hello) -> Answer | None:
-        """Return the earlier answer to this HELLO, if it is still valid."""
+        """Return the earlier answer to this HELLO; None for a new HELLO."""
         if self.session is not None and self._answered and self._answered.hello == hello:
             return self._answered
         return self._offered if self._offered and self._offered.hello == hello else None
 
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Begin the offered session at its first frame. Only an owner of the key can make the first
-        frame, so a recorded HELLO ends no session.
+        """Begin the offered session if this is its first frame. Only an owner of the key can make
+        this frame, so a recorded HELLO ends no session.
         """
         answer = self._offered
         if answer is None or answer.check is None or now - self._offered_at > OFFER_LIFE:
@@ -156,11 +160,11 @@ class GatewayLink(ReliableLink):
 
 
 class DeviceLink(ReliableLink):
-    """The device's end. It sends a HELLO as soon as `tick` is called, and again whenever its
-    session has ended. boot: number of the device's starts so far. incarnation: 0 without one; after
-    a handshake, the assigned incarnation. next_sequence: updated by the application. mtu, window:
-    largest payload in bytes and number of frames, for both directions. key: None for a HELLO of
-    version 1.
+    """The device's end of a link. It sends a HELLO as soon as `tick` is called, and again whenever
+    its session has ended. boot: number of the device's starts so far. incarnation: 0 if it has
+    none; after a handshake, the one in WELCOME. next_sequence: updated by the application. mtu,
+    window: largest payload in bytes and number of frames, for both directions. key: None for a
+    HELLO of version 1.
     """
 
     def __init__(

@@ -50,19 +50,19 @@ LENT = "in use by a command that writes to its board"
 """The problem of a port that another process uses with the gateway's consent."""
 
 _MOST_SAID = 64
-"""Largest number of different sentences about a port that are remembered, so that each is logged
-once.
+"""Largest number of different sentences about a port that are remembered, so that each sentence is
+logged once.
 """
 _READ_SIZE = 4096
 _TIMER_STEP = 0.001
 _OUTGOING_LIMIT = 4096
-"""Largest number of bytes kept for a port that accepts no bytes. Later bytes are lost, as on any
-bad line, and the link repairs the loss.
+"""Largest number of bytes kept for a port that accepts no bytes. Later bytes are lost, and the link
+repairs the loss.
 """
 
 
 class SerialTransport:
-    """One session of one device: the interface for the broker."""
+    """The `Transport` of one session of one device."""
 
     high_water = 4096
 
@@ -125,8 +125,8 @@ class SerialTransport:
 @dataclass(frozen=True, slots=True)
 class PortStatus:
     """The status of a port, for users. device: name of the device in session. refused: name of a
-    device that is not admitted. problem: the last log line, until its cause is gone. statistics:
-    live counters.
+    device that is not admitted. problem: the last warning about the port, until its cause is gone.
+    statistics: counters that are still updated.
     """
 
     path: str
@@ -144,8 +144,8 @@ class PortStatus:
 
 
 class SerialPort:
-    """One path: the terminal while it exists, and the link on it. device: target of the path when
-    it was last opened.
+    """One serial port: its path, the terminal while it exists, and the link on it. device: the
+    device file to which the path pointed when it was last opened.
     """
 
     device = ""
@@ -165,16 +165,16 @@ class SerialPort:
         self._prints = PrintedText()
         self._restarts = Restarts()
         self._logged: dict[str, None] = {}
-        """The last sentences in the log, oldest first."""
+        """The last sentences in the log about this port, oldest first."""
         self._throttle = LogThrottle(time.monotonic)
         self._session_throttle = LogThrottle(time.monotonic)
         self._problem: str | None = None
         self._refused: str | None = None
         self._unheard = False
         self._greeting: Hello | None = None
-        """The last HELLO that was checked."""
+        """The last HELLO that `_restarts` has counted."""
         self._told_restarts = False
-        """Whether the present sentence about restarts has been logged."""
+        """Whether the present sentence of `_restarts` has been logged."""
         self._speaks = False
         """Whether an intact frame has arrived since the port was opened."""
         self._refusal: Refusal | None = None
@@ -190,7 +190,7 @@ class SerialPort:
         return self._tty is not None
 
     def open(self) -> None:
-        """Open the port if possible; otherwise log the reason, once."""
+        """Open the port if possible; otherwise log the reason, each reason once."""
         try:
             self._tty = Tty(self.path, self._baud)
         except OncewayError as error:
@@ -275,8 +275,8 @@ class SerialPort:
         self._handle(self.link.resume(session, self._loop.time()))
 
     def _do(self, call: Callable[..., None], *args: object) -> None:
-        """Run a call of the event loop. An internal error ends the session and closes the port,
-        which is opened again like a replugged one.
+        """Run a callback of the event loop. An internal error ends the session and closes the port;
+        the next scan opens the port again.
         """
         try:
             call(*args)
@@ -313,7 +313,6 @@ class SerialPort:
 
     @property
     def _damaged(self) -> int:
-        """Number of damaged frames so far."""
         return self.link.statistics.crc_errors + self.link.statistics.malformed_frames
 
     def _on_writable(self, tty: Tty) -> None:
@@ -398,7 +397,9 @@ class SerialPort:
         self._transport = transport
 
     def _flush(self) -> None:
-        """Write the link's queued bytes, wake a waiting broker, set the timer."""
+        """Write the link's queued bytes, tell the broker if it can write again, and set the
+        timer.
+        """
         if self._tty is None:
             return
         outgoing = self._outgoing + self.link.take()
@@ -416,9 +417,7 @@ class SerialPort:
         self._arm()
 
     def _arm(self) -> None:
-        """Set the timer to the next deadline. Setting it again is much cheaper than a useless
-        wake-up of the process.
-        """
+        """Set the timer to the link's next deadline."""
         deadline = self.link.deadline
         # uvloop counts whole milliseconds: add one step, so that the timer does not fire just
         # before the deadline and spin.
@@ -437,8 +436,9 @@ class SerialPort:
         self._told_restarts = text is not None
 
     def _warn(self, text: str, detail: Callable[[], str] = str) -> None:
-        """Log a sentence once for each time that the port is opened, unless other sentences flood
-        the log. detail: computed only for the log, because it takes time.
+        """Keep a sentence as the port's problem. Log it once after each opening of the port, unless
+        other sentences flood the log. detail: returns more text for the log; called only if the
+        sentence is logged, because it takes time.
         """
         self._problem = text
         if text not in self._logged and self._throttle.has_room():
@@ -460,7 +460,8 @@ class SerialPort:
 
 def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
     """Return one sentence with the reason and the command to type. name: as the device states it,
-    without proof."""
+    without proof.
+    """
     quoted = shlex.quote(name)
     if not name:
         return (
@@ -511,9 +512,10 @@ def _other_version(version: int, path: str) -> str:
 
 class SerialListener:
     """A listener that opens the ports of a path or pattern whenever they exist, and hands each
-    device's session to `accept`. path: a device file, best one of /dev/serial/by-id, or a pattern
-    with *, ? or [ ]. baud: rate of all ports. lent: device files that other processes use with the
-    gateway's consent. The caller changes this set, and calls `lend` for each added device file.
+    device's session to `accept`. path: a device file, preferably one of /dev/serial/by-id, or a
+    pattern with *, ? or [ ]. baud: rate of all ports. lent: device files that other processes use
+    with the gateway's consent. The caller changes this set, and calls `lend` for each added device
+    file.
     """
 
     def __init__(
@@ -551,7 +553,9 @@ class SerialListener:
             port.close("the gateway closes the port")
 
     def lend(self, device: str) -> None:
-        """Close a port if it belongs to this listener. device: target of its path."""
+        """Close a port for another process, if it belongs to this listener. device: the device file
+        to which the port's path points.
+        """
         for port in self._ports.values():
             if port.device == device:
                 port.lend()

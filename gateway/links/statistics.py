@@ -1,4 +1,4 @@
-"""Counters of a reliable link, for metrics and for the sensor's own status reading."""
+"""Counters of a reliable link, for metrics."""
 
 from dataclasses import dataclass
 
@@ -14,21 +14,22 @@ class LinkStatistics:
     frames_received: int = 0
     """Frames that passed their CRC."""
     frames_sent: int = 0
-    """Frames put on the wire, repetitions included."""
+    """Frames put on the wire, retransmissions included."""
     payload_bytes_received: int = 0
     """Bytes of MQTT delivered, each counted once."""
     payload_bytes_acknowledged: int = 0
     """Bytes of MQTT that the peer has acknowledged."""
     retransmissions: int = 0
     duplicates: int = 0
-    """DATA frames other than the expected one: repeated, or sent after a lost frame."""
+    """DATA frames that were not the next expected one: received before, or sent after a lost frame.
+    """
     crc_errors: int = 0
     """Frames with a wrong CRC: damaged on the line, or sent in an earlier session."""
     malformed_frames: int = 0
     """Frames with impossible length, broken COBS, or a field outside its range."""
     sessions: int = 0
     reboots: int = 0
-    """Handshakes whose boot counter differs from the previous handshake's."""
+    """Handshakes whose boot number differs from the boot number of the handshake before."""
     give_ups: int = 0
     round_trip: float | None = None
     """Smoothed round-trip time in seconds; None before the first sample."""

@@ -17,9 +17,9 @@ from gateway.links.tls import Tls, common_name
 from gateway.links.transport import Accept, Receiver
 
 LINGER = 10.0
-"""Seconds that a closed connection may take to send queued bytes."""
+"""Seconds that a closed connection may take to send its queued bytes."""
 READ_ON_S = 1.0
-"""Seconds for which a closed connection is still read, if its peer is sending."""
+"""Seconds for which `linger` reads and discards the bytes of the peer."""
 
 
 class TcpTransport(asyncio.Protocol):
@@ -27,15 +27,15 @@ class TcpTransport(asyncio.Protocol):
 
     high_water = 32 * 1024
     enough = high_water
-    """Value of `unsent` above which no more of a large payload is written until
-    `Receiver.writable`. A transport with this attribute accepts a `memoryview`.
+    """Number of `unsent` bytes above which the broker stops writing a large payload, until
+    `Receiver.writable` is called. A transport with this attribute accepts a `memoryview`.
     """
 
     proxied_address: tuple[str, int] | None = None
     peer: Peer
     _transport: asyncio.Transport
     _receiver: Receiver | None = None
-    """The broker's side of the connection; None if the broker does not have the connection."""
+    """The broker's side of the connection; None before the broker accepts it and after its end."""
 
     def __init__(self, listener: str, accept: Accept, connections: "set[TcpTransport]") -> None:
         self._listener = listener
@@ -161,8 +161,8 @@ class TcpListener(AtEndpoint):
         self._connections: set[TcpTransport] = set()
 
     async def start(self, *, waits: bool = False) -> None:
-        """Listen. waits: whether to wait for an address that this machine does not have yet. Raises
-        OncewayError if the address is in use, unknown or not allowed.
+        """Listen. waits: if this machine does not have the address yet, whether to return and try
+        again later. Raises OncewayError if the address is in use, unknown or not allowed.
         """
         await self._endpoint.listen(
             lambda: TcpTransport(self._name, self._accept, self._connections), waits=waits

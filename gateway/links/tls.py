@@ -2,7 +2,7 @@
 client certificates if configured.
 
 In: certificate and key files, as they are now. Out: an `ssl.SSLContext`, and the name in a client's
-certificate. Failed handshakes are logged once per burst; the event loop alone would log each.
+certificate. Log lines about failed handshakes are throttled.
 """
 
 import logging
@@ -19,9 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class Tls:
-    """The TLS settings of a listener. client_ca: authorities whose client certificates are
-    accepted; client_crl: their list of revoked certificates. client_required: whether to refuse
-    clients without a certificate. name: name of the listener, for the log.
+    """The TLS settings of a listener. client_ca: file of the authorities whose client certificates
+    are accepted. client_crl: file with the client certificates that they have revoked.
+    client_required: whether to refuse clients without a certificate. name: name of the listener,
+    for the log.
     """
 
     def __init__(
@@ -55,8 +56,8 @@ def client_context(
     authorities: Path | None, certificate: Path | None, key: Path | None
 ) -> ssl.SSLContext:
     """Return the context of an outgoing connection. authorities: file of the authorities whose
-    certificates are accepted (None: the system's). certificate, key: this gateway's own. Raises
-    OncewayError like `Tls`.
+    certificates are accepted; None for the system's authorities. certificate, key: this gateway's
+    own. Raises OncewayError like `Tls`.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -85,8 +86,8 @@ def certificate_names(certificate: Path) -> list[str]:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
-    """Return the common name in a verified peer certificate, as `SSLObject.getpeercert` gives
-    it.
+    """Return the common name in a verified certificate of the peer; None without one. certificate:
+    as `SSLObject.getpeercert` returns it.
     """
     subject = (certificate or {}).get("subject", ())
     return next((value for part in subject for key, value in part if key == "commonName"), None)

@@ -17,7 +17,9 @@ class Transport(Protocol):
     peer: Peer
 
     high_water: int
-    """Value of `unsent` above which the broker stops writing until `Receiver.writable`."""
+    """Number of `unsent` bytes above which the broker stops writing, until `Receiver.writable` is
+    called.
+    """
 
     def write(self, data: bytes) -> None:
         """Queue bytes to send; never blocks. After `close` or `abort` they are dropped."""
@@ -35,34 +37,38 @@ class Transport(Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes written and not yet handed to the operating system or acknowledged by the link."""
+        """Number of written bytes that the transport still keeps: TCP keeps them until the
+        operating system accepts them, the reliable link until the peer acknowledges them.
+        """
 
     @property
     def undelivered(self) -> int:
-        """Bytes written that have not reached the peer's machine, including those in the operating
-        system. May take a system call.
+        """Number of written bytes that have not reached the peer's machine, including those in the
+        operating system. May take a system call.
         """
 
 
 @runtime_checkable
 class Lingering(Protocol):
-    """A transport that can close while its peer is still sending. TCP answers unread bytes with a
-    reset, which may destroy the last bytes to the peer.
+    """A transport that can close in order while its peer is still sending. If unread bytes remain,
+    TCP closes with a reset, which may destroy the last bytes sent to the peer.
     """
 
     def linger(self) -> None:
-        """Close like `close`, but read and discard the peer's bytes for a moment before."""
+        """Send queued bytes, read and discard the peer's bytes for a moment, then close."""
 
 
 class Receiver(Protocol):
-    """A protocol: the broker's side of a connection."""
+    """A protocol (asyncio's sense): the broker's side of a connection."""
 
     def receive(self, data: bytes) -> None: ...
 
     def lost(self, reason: str) -> None: ...
 
     def writable(self) -> None:
-        """Continue to write: `unsent` was above the high-water mark, and is now well below it."""
+        """Continue to write: `unsent` was above the transport's `high_water`, and is now well below
+        it.
+        """
 
 
 Accept = Callable[[Transport], Receiver]

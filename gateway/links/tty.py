@@ -25,13 +25,12 @@ _CFLAG, _CC = 2, 6
 
 
 class PortBusy(OncewayError):
-    """Another program uses the port."""
+    """Error: another program uses the port."""
 
 
 class Tty:
-    """An open port: 8N1, raw, exclusive. DTR does not change when the port is closed, so that the
-    next opening does not reset a board. pyserial sets up the line, with non-standard baud rates,
-    too. Reads and writes use the file descriptor directly.
+    """An open port: 8 data bits, no parity, 1 stop bit, raw, exclusive. DTR does not change when
+    the port is closed, so the next opening does not reset a board.
     """
 
     def __init__(self, path: str, baud: int) -> None:
@@ -77,7 +76,7 @@ class Tty:
         return data
 
     def write(self, data: bytes) -> int:
-        """Return the number of bytes that the system accepted. Raises OSError if the port
+        """Return the number of bytes that the system accepted, maybe 0. Raises OSError if the port
         is gone.
         """
         try:

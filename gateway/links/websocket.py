@@ -34,7 +34,7 @@ SUBPROTOCOLS = ("mqtt", "mqttv3.1")
 
 
 class WebSocketTransport:
-    """One WebSocket: the interface for the broker."""
+    """The `Transport` of one WebSocket."""
 
     high_water = 256 * 1024
     enough = 32 * 1024
@@ -49,7 +49,7 @@ class WebSocketTransport:
         self._outgoing = bytearray()
         self._sending = 0
         self._resume_at = -1
-        """Value of `unsent` at which `writable` is called; -1 for never."""
+        """Number of `unsent` bytes at which `writable` is called; -1 for never."""
         self._wake = asyncio.Event()
         self._readable = asyncio.Event()
         self._readable.set()
@@ -110,7 +110,7 @@ class WebSocketTransport:
         return "closed by the peer"
 
     async def send_all(self, receiver: Receiver) -> None:
-        """Run `send`; an internal error ends the connection, because there is no other writer."""
+        """Run `send`. An internal error ends the connection, because no other task writes."""
         try:
             await self.send(receiver)
         except Exception as error:
@@ -119,7 +119,7 @@ class WebSocketTransport:
             self._transport.abort()
 
     async def send(self, receiver: Receiver) -> None:
-        """Send queued bytes, until the broker has closed and nothing remains."""
+        """Send queued bytes until the broker has closed the connection and all bytes are sent."""
         with suppress(ConnectionError):
             while self._outgoing or not self.closed:
                 if self._outgoing:
@@ -145,12 +145,15 @@ def _problem_of(message: WSMessage) -> str | None:
 
 
 class WebSocketListener(AtEndpoint):
-    """A listener that serves `/mqtt` on an endpoint. Parameters: see `Endpoint`, and the following.
-    origins and max_message may be changed while it listens. origins: web pages
-    (`https://dashboard.example`) that may connect, in addition to pages from the listener's own
-    address. A browser reports where a page comes from. Without this check, any page that a user
-    visits could connect to a broker on the user's own network. max_message: largest WebSocket
-    message, in bytes. proxies: see `Proxies`. For a proxied client, the port is the proxy's.
+    """A listener that serves `/mqtt` on an endpoint. Parameters that are not described here: see
+    `Endpoint`.
+
+    origins: web pages (`https://dashboard.example`) that may connect, in addition to pages from the
+    listener's own address. A browser reports where a page comes from. Without this check, any page
+    that a user visits could connect to a broker on the user's own network. max_message: largest
+    WebSocket message, in bytes. origins and max_message may be changed while the listener runs.
+    proxies: proxies that name their clients in `X-Forwarded-For` (`forwarded.py`). For a proxied
+    client, the port is the proxy's.
     """
 
     def __init__(
@@ -179,8 +182,8 @@ class WebSocketListener(AtEndpoint):
         self._server: web.Server | None = None
 
     async def start(self, *, waits: bool = False) -> None:
-        """Listen. waits: whether to wait for an address that this machine does not have yet. Raises
-        OncewayError if the address is in use, unknown or not allowed.
+        """Listen. waits: if this machine does not have the address yet, whether to return and try
+        again later. Raises OncewayError if the address is in use, unknown or not allowed.
         """
         if self._server is None:
             self._server = server(self._serve, self._name)
@@ -287,9 +290,10 @@ class WebSocketListener(AtEndpoint):
         return None
 
     def _is_welcome(self, origin: str | None, host: str) -> bool:
-        """Whether a page of this origin may connect, or the client is not a page. The same name in
-        origin and host proves nothing: the name's owner may let it point to this machine for a
-        moment (DNS rebinding). An address cannot be redirected in this way.
+        """Whether a page of this origin may connect. If origin is None, the client is not a page,
+        and may connect. A domain name that is equal in origin and host proves nothing: its owner
+        may let it point to this machine for a moment (DNS rebinding). An address cannot be
+        redirected in this way.
         """
         return (
             origin is None
@@ -304,9 +308,7 @@ def _is_machine(name: str) -> bool:
 
 
 def _offers_mqtt(request: web.BaseRequest) -> bool:
-    """Whether a client offers a subprotocol that this server knows. aiohttp would log a client that
-    offers none.
-    """
+    """Whether a client offers a subprotocol that this server knows."""
     offered = request.headers.getall("Sec-WebSocket-Protocol", ())
     names = {name.strip() for line in offered for name in line.split(",")}
     return not names.isdisjoint(SUBPROTOCOLS)
