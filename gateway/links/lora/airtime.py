@@ -1,8 +1,8 @@
 """Airtime of a LoRa frame, and how long a board keeps silent after the frame.
 
-In: spreading factor, bandwidth, coding rate, preamble, and the bytes of a frame. Out: seconds. The
+In: spreading factor, bandwidth, coding rate, preamble, and the length of a frame. Out: seconds. The
 formula is Semtech's (AN1200.13, "LoRa Modem Designer's Guide", section 4; the SX1276 data sheet has
-the same in 4.1.1.6 and 4.1.1.7).
+the same formula in 4.1.1.6 and 4.1.1.7).
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,15 @@ LONGEST = 255
 """Longest frame that the radios accept, in bytes."""
 
 _SLOW_SYMBOL = 0.016
-"""Symbol time in seconds above which the low data rate optimisation is needed, which costs bits of
-each symbol."""
+"""Symbol time in seconds above which the radio must use the low data rate optimisation, which costs
+two bits of each symbol.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Modulation:
-    """The parameters that sender and receiver share. Raises ValueError for a value that LoRa does
-    not have.
+    """The LoRa parameters that sender and receiver share. Raises ValueError for a value that LoRa
+    does not have.
     """
 
     factor: int
@@ -58,7 +59,7 @@ class Modulation:
 
     @property
     def symbol(self) -> float:
-        """Seconds per symbol."""
+        """Duration of one symbol, in seconds."""
         return (1 << self.factor) / self.bandwidth
 
     @property
@@ -88,13 +89,14 @@ class Modulation:
 def silence_factor(longest: float, duty: float, hour: float = 3600.0) -> float:
     """Return the silence that a board keeps after a frame, as a multiple of the frame's airtime.
 
-    longest: seconds of the board's longest frame. duty: its limit, 0…1. hour: seconds.
+    longest: airtime of the board's longest frame, in seconds. duty: the legal limit, as a share of
+    the time, 0…1. hour: seconds.
 
     If frames are much shorter than an hour, the silence is nearly 1/duty − 1. A silence of exactly
     1/duty − 1 would be a little too short: the worst hour begins with one frame and ends with
     another, and so contains almost one frame too many. The formula leaves room for the last frame.
 
-    Raises ValueError if one such frame alone is above the limit.
+    Raises ValueError if the longest frame alone exceeds the limit.
     """
     rest = duty * hour - longest
     if rest <= 0:

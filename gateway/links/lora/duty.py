@@ -12,14 +12,15 @@ from collections import deque
 from math import ceil
 
 BLOCKS = 240
-"""Number of parts of the hour; transmissions within one part count as one block."""
+"""Number of parts of the hour. Transmissions within one part count as one block."""
 
 
 class Ledger:
-    """Transmissions of one radio in one sub-band within the last hour. duty: its limit, 0…1. hour:
-    seconds; tests may shorten it. late: longest delay of the radio, in seconds, before it sends;
-    each transmission counts as longer by that time. Times are kept in whole microseconds. Errors
-    are on the safe side: a block counts until its last transmission is an hour old.
+    """Transmissions of one radio in one sub-band within the last hour. duty: the legal limit, as a
+    share of the time, 0…1. hour: seconds; tests may shorten it. margin: longest delay of the radio,
+    in seconds, before it sends; the hour counts as longer by this time. Times are kept in whole
+    microseconds. Errors are on the safe side: a block counts until its last transmission is an hour
+    old.
     """
 
     def __init__(self, duty: float, hour: float = 3600.0, margin: float = 0.0) -> None:
@@ -27,7 +28,7 @@ class Ledger:
         self._limit = int(duty * round(hour * 1e6))
         self._block = self._hour // BLOCKS
         self._sent: deque[tuple[int, int, int]] = deque()
-        """Blocks, oldest first: start, end, airtime."""
+        """Blocks, oldest first: start, end and airtime, in microseconds."""
         self._total = 0
 
     @property
@@ -36,15 +37,15 @@ class Ledger:
         return self._limit / 1e6
 
     def used(self, now: float) -> float:
-        """Return the airtime of the hour that ends now, in seconds."""
+        """Return the airtime, in seconds, of the transmissions in the hour that ends now."""
         self._forget(int(now * 1e6) - self._hour)
         return self._total / 1e6
 
     def wait(self, airtime: float, now: float) -> float:
-        """Return the seconds until a transmission of `airtime` seconds may begin, 0.0 for now,
-        `inf` for never. The check of the hour that ends with this transmission is enough. The hours
-        with the most airtime end with a transmission, and every later transmission is checked when
-        it is due.
+        """Return the seconds until a transmission of `airtime` seconds may begin: 0.0 if it may
+        begin now, `inf` if it is longer than the limit of an hour. Only the hour that ends with
+        this transmission is checked. That is enough, because the hours with the most airtime end
+        with a transmission, and each transmission is checked.
         """
         length = ceil(airtime * 1e6)
         if length > self._limit:
@@ -76,8 +77,9 @@ class Ledger:
         return [(now - end / 1e6, sent / 1e6) for _, end, sent in self._sent]
 
     def restore(self, blocks: list[tuple[float, float]], now: float) -> None:
-        """Restore blocks as `blocks` returned them. now: the present time of this clock, which may
-        differ from the clock of that call."""
+        """Restore blocks as `blocks` returned them. now: the present time of this process's clock,
+        which may differ from the clock with which `blocks` was called.
+        """
         for age, airtime in blocks:
             end, length = ceil((now - age) * 1e6), ceil(airtime * 1e6)
             self._put(end - length, end, length)

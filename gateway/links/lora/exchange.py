@@ -1,6 +1,6 @@
 """Airtime of one reading: the board's frame and the gateway's answer (README.md, Cost).
 
-In: bytes of payload, spreading factor, the gateway's radio. Out: seconds of both frames.
+In: bytes of payload, spreading factor, the gateway's radio. Out: seconds of the two frames.
 """
 
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from enum import StrEnum
 from gateway.links.lora.airtime import Modulation
 
 FRAME = 3 + 4
-"""Bytes of header and tag around a frame's content."""
+"""Number of bytes of a frame besides its content: header and tag."""
 
 PUBLISH = 1 + 2
-"""Bytes before the payload of a packed PUBLISH, a PUBREL before it included: type and
-packet identifier.
+"""Number of bytes before the payload of a packed PUBLISH, including the PUBREL of the PUBLISH
+before it: type and packet identifier.
 """
 
 ANSWER = 1
-"""Bytes of an answer that only confirms the packets of the turn."""
+"""Number of bytes of an answer that only confirms the packets of the turn."""
 
 
 class Radio(StrEnum):
-    """The kinds of a gateway's radio, with their effect on frames."""
+    """The kinds of a gateway's radio, which differ in the frames that they send."""
 
     SX127X = "sx127x"
     """Frames are sent unchanged."""
@@ -38,14 +38,14 @@ _RYLR998_BYTES = 8
 
 
 def preamble(radio: Radio, factor: int) -> int:
-    """Return the preamble symbols of the gateway's frames."""
+    """Return the number of preamble symbols of the gateway's frames."""
     if radio is Radio.KISS:
         return 32 if factor <= 8 else 16
     return 8
 
 
 def extra(radio: Radio) -> int:
-    """Return the bytes that the modem adds to each frame."""
+    """Return the number of bytes that the radio adds to each frame."""
     return _RYLR998_BYTES if radio is Radio.RYLR998 else 0
 
 
@@ -60,14 +60,14 @@ class Exchange:
 
     @property
     def airtime(self) -> float:
-        """Airtime of both frames."""
+        """Airtime of the two frames, in seconds."""
         return self.up + self.down
 
 
 def exchange(payload: int, factor: int, radio: Radio = Radio.SX127X) -> Exchange:
-    """Return the airtime of a reading. payload: bytes of the PUBLISH's payload; it has QoS 2 and a
-    topic alias. factor: spreading factor; 125 kHz, 4/5. Raises ValueError for an unknown factor, or
-    a frame that is too long.
+    """Return the airtime of a reading. payload: bytes of the PUBLISH's payload; the PUBLISH has QoS
+    2 and a topic alias. factor: spreading factor, at 125 kHz and coding rate 4/5. Raises ValueError
+    for an unknown factor, or a frame that is too long.
     """
     up = Modulation(factor).airtime(FRAME + PUBLISH + payload + extra(radio))
     answers = Modulation(factor, preamble=preamble(radio, factor))

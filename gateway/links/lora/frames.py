@@ -1,7 +1,7 @@
 """Frames of the turn link and their encryption (FORMAT.md, Frame and Handshake).
 
-In: bytes that a radio has received. Out: messages as dataclasses, content decrypted; and back. Each
-function here handles one frame and keeps no state.
+In: bytes that a radio has received. Out: messages as dataclasses, decrypted content; and back. Each
+function handles one frame and keeps no state.
 """
 
 import struct
@@ -20,7 +20,7 @@ HEADER_SIZE = 3
 TAG_SIZE = 4
 OVERHEAD = HEADER_SIZE + TAG_SIZE
 MTU = LONGEST - OVERHEAD
-"""Largest number of bytes of content."""
+"""Largest number of bytes of content in a frame."""
 
 LONGEST_NAME = 14
 """Largest number of characters of a board's name. The longest reading by radio has the name in its
@@ -30,16 +30,16 @@ topic and in its payload. Without the two names it takes 67 of the 95 bytes that
 
 COUNTERS = 1 << 16
 LOW = 0x3F
-"""Mask of a counter's bits in the header."""
+"""Mask of the low six bits of a counter, which are in the header."""
 
 TURN, ANSWER, GREETING, GATEWAY_GREETING = range(4)
-"""Types: the two high bits of the third byte."""
+"""Frame types: the two high bits of the header's third byte."""
 
 UP, DOWN = 0, 1
-"""Directions, as part of the nonce."""
+"""Directions: from the board, to the board. Part of the nonce of the encryption."""
 
 _SESSION, _HELLO, _WELCOME, _WHO, _NONCE = 0x02, 0x03, 0x04, 0x05, 0x06
-"""Labels: the first byte of a CMAC's input. Serial lines use other labels."""
+"""Labels: the first byte of a CMAC's input, one for each purpose. Serial lines use other labels."""
 
 _HELLO_FIELDS = struct.Struct(">HHIIBB")
 _WELCOME_FIELDS = struct.Struct(f">{NONCE_SIZE}sIBI")
@@ -78,14 +78,16 @@ class SessionCipher:
         self._ccm = AESCCM(key, tag_length=TAG_SIZE)
 
     def seal(self, header: Header, direction: int, counter: int, content: bytes) -> bytes:
-        """Return the frame. Raises ValueError if the content is longer than MTU."""
+        """Return a frame with the encrypted content. Raises ValueError if the content is longer
+        than MTU.
+        """
         if len(content) > MTU:
             raise ValueError(f"content of {len(content)} bytes")
         head = header.to_bytes()
         return head + self._ccm.encrypt(_nonce(direction, counter), content, head)
 
     def open(self, frame: bytes, direction: int, counter: int) -> bytes | None:
-        """Return the content; None if the tag is wrong."""
+        """Return the content of a frame; None if its tag is wrong."""
         head, sealed = frame[:HEADER_SIZE], frame[HEADER_SIZE:]
         try:
             return self._ccm.decrypt(_nonce(direction, counter), sealed, head)
@@ -137,17 +139,23 @@ class Hello:
         )
 
     def signed(self, key: bytes, entropy: int) -> Self:
-        """Return the HELLO as a board with this key makes it. entropy: 32 bits."""
+        """Return a copy with a nonce, and with the code that this key makes. entropy: 32 random
+        bits.
+        """
         seen = bytes((_NONCE,)) + self._fields + entropy.to_bytes(4, "big")
         fresh = replace(self, nonce=cmac(key, seen)[:NONCE_SIZE])
         return replace(fresh, code=_code(key, _HELLO, fresh.to_bytes()[:-TAG_SIZE]))
 
     def proves(self, key: bytes) -> bool:
-        """Whether the sender had this key, now or when the frame was recorded."""
+        """Whether the code was made with this key. The frame may still be the recording of an
+        earlier one.
+        """
         return compare_digest(_code(key, _HELLO, self.to_bytes()[:-TAG_SIZE]), self.code)
 
     def session(self, key: bytes, nonce: bytes) -> bytes:
-        """Return the key of the session that the WELCOME with this nonce begins."""
+        """Return the key of the session that the WELCOME with this nonce begins. key: the board's
+        key.
+        """
         return session_key(key, nonce, self.to_bytes(), _SESSION)
 
     @classmethod
@@ -170,8 +178,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway's offer of a session. nonce: its challenge. utc: seconds since 1970, 0 if
-    unknown."""
+    """The gateway's offer of a session. nonce: the gateway's challenge. mtu: the longest content
+    that the gateway accepts, in bytes. utc: seconds since 1970, 0 if unknown. code: the proof that
+    the gateway has the board's key.
+    """
 
     KIND: ClassVar[int] = 1
     SIZE: ClassVar[int] = HEADER_SIZE + _WELCOME_FIELDS.size + TAG_SIZE
@@ -190,7 +200,9 @@ class Welcome:
         return header + fields + self.code
 
     def signed(self, key: bytes, hello: Hello) -> Self:
-        """Return the WELCOME with the code made with this key, as the answer to only this HELLO."""
+        """Return a copy with the code that this key makes. The code is valid only as the answer to
+        this HELLO.
+        """
         return replace(self, code=_code(key, _WELCOME, self._covered(hello)))
 
     def proves(self, key: bytes, hello: Hello) -> bool:
@@ -212,11 +224,15 @@ class Welcome:
 
 
 def who_frame(network: int, device: int, key: bytes, turn: bytes) -> bytes:
-    """Return the WHO that answers a TURN for which the gateway has no session."""
+    """Return the WHO that answers a TURN for which the gateway has no session. turn: bytes of the
+    TURN.
+    """
     header = Header(network, device, GATEWAY_GREETING, 2).to_bytes()
     return header + _code(key, _WHO, turn)
 
 
 def is_who(frame: bytes, key: bytes, turn: bytes) -> bool:
-    """Return whether a WHO frame proves this key and the receipt of this TURN."""
+    """Whether a frame is the WHO that answers this TURN, made with this key. turn: bytes of the
+    TURN.
+    """
     return compare_digest(frame, who_frame(turn[0], turn[1], key, turn))

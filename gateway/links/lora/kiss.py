@@ -47,24 +47,24 @@ ANSWER_WAIT = 1.0
 """Seconds to wait for an answer; for TX_DONE, in addition to the frame's airtime."""
 
 ASKS = 3
-"""Number of attempts of one request: a modem with a full queue silently drops answers."""
+"""Largest number of attempts of one request. A modem with a full queue silently drops answers."""
 
 LOOK_EVERY = 30.0
 META_WAIT = 0.1
-"""Seconds after a frame within which signal strengths may follow."""
+"""Seconds after a frame within which its signal strength may follow."""
 
 _RADIO = struct.Struct("<IIBB")
 _META = struct.Struct("<bb")
 
 
 def encode(kind: int, data: bytes) -> bytes:
-    """Return a KISS frame."""
+    """Return a KISS frame of this type, with escapes and delimiters."""
     escaped = data.replace(bytes((FESC,)), bytes((FESC, TFESC)))
     return bytes((FEND, kind)) + escaped.replace(b"\xc0", bytes((FESC, TFEND))) + bytes((FEND,))
 
 
 class Decoder:
-    """A decoder that cuts a stream of bytes into KISS frames. Broken frames are dropped, and
+    """A decoder that splits a stream of bytes into KISS frames. Broken frames are dropped, and
     counted in `broken`.
     """
 
@@ -74,7 +74,7 @@ class Decoder:
         self._bad = True  # until the first delimiter
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield type and content of each complete frame."""
+        """Yield type and content of each complete frame, without escapes."""
         for byte in data:
             if byte == FEND:
                 found, bad = bytes(self._data), self._bad
@@ -106,7 +106,7 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A request, and the required answer."""
+    """A request, and the type of its answer. query: the request in words, for error texts."""
 
     query: str
     request: bytes
@@ -114,8 +114,8 @@ class _Step:
 
 
 class KissModem:
-    """A modem as a `Radio`. frequency: Hz. modulation: the modulation of the boards' frames; the
-    modem's firmware chooses the preamble of the modem's own frames. power: dBm.
+    """A KISS modem, which implements `Radio`. frequency: Hz. modulation: the modulation of the
+    boards' frames; the modem's firmware chooses the preamble of the modem's own frames. power: dBm.
     """
 
     longest = LONGEST
@@ -132,9 +132,9 @@ class KissModem:
         self._outgoing: list[bytes] = []
         self._steps: deque[_Step] = deque()
         self._asked: float | None = None
-        """Time of the first request of the current steps."""
+        """Time of the last request that is not answered yet; None if no answer is expected."""
         self._asks = 0
-        """Number of attempts of the current step's request."""
+        """Number of attempts of the current request."""
         self._look_at: float | None = None
         self._done_by: float | None = None
         self._busy = False

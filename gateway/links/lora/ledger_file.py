@@ -22,7 +22,9 @@ from gateway.system.sync import sync
 
 _PARTS = 64
 LATE = 1.0
-"""Longest time, in seconds, that a modem takes to send a frame; after that it counts as failed."""
+"""Longest time, in seconds, until a modem begins to send a frame; after that the frame counts as
+failed.
+"""
 
 _LONG = 1e10
 """Upper bound, in seconds, for the time that the machine runs without a reboot."""
@@ -35,8 +37,8 @@ _log = logging.getLogger(__name__)
 class Ledgers:
     """The ledgers of one radio, by sub-band. machine: identifies this start of the machine, and
     changes with each reboot (the kernel's boot_id). now: seconds of a monotonic clock that runs
-    while the machine does. found: the file's contents, None if there is no file. newest: the result
-    of `read_count`; None if no such file is kept.
+    while the machine does. found: the file's contents; None if there is no file. newest: the result
+    of `read_count`; None if the number of the newest write is not kept.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Ledgers:
 
     @property
     def count(self) -> int:
-        """Number of the last write."""
+        """Number of the last write of the file."""
         return self._count
 
     def ledger(self, band: str) -> Ledger:
@@ -66,16 +68,18 @@ class Ledgers:
         return self._ledgers[band]
 
     def granted(self, band: str) -> float:
-        """Return the seconds that may be sent before the file has to be written again."""
+        """Return the airtime, in seconds, that may be sent before the file has to be written
+        again.
+        """
         return self._granted[band]
 
     def low(self, band: str) -> bool:
-        """Whether to write the file now, so that no frame has to wait for it later."""
+        """Whether to write the file now, so that no frame has to wait for a write later."""
         return self._granted[band] < self._part(band) / 2
 
     def spend(self, band: str, airtime: float, start: float) -> None:
         """Note a transmission of `airtime` seconds. Raises ValueError if this airtime was not
-        granted, or the legal limit does not allow the transmission now.
+        granted, or if the legal limit does not allow the transmission now.
         """
         if airtime > self._granted[band]:
             granted = f"the {self._granted[band]:.3f} s that the file grants"
@@ -88,8 +92,8 @@ class Ledgers:
         self._ledgers[band].add(airtime, start)
 
     def ask(self, band: str, airtime: float, now: float) -> bytes:
-        """Return contents for the file that reserve `airtime` seconds, and some more. Call `grant`
-        when the contents are on disk.
+        """Return new contents for the file, which reserve `airtime` seconds and some more. Call
+        `grant` when the contents are on disk.
         """
         more = max(airtime + self._part(band) - self._granted[band], 0.0)
         self._asked = band, more
@@ -103,8 +107,8 @@ class Ledgers:
         return json.dumps(content, separators=(",", ":")).encode()
 
     def grant(self) -> None:
-        """Note that the last result of `ask` is on disk. `spend` may have been called in
-        between.
+        """Grant the airtime that the last contents from `ask` reserve, because they are on disk.
+        `spend` may have been called in between.
         """
         if self._asked is not None:
             band, more = self._asked
@@ -142,7 +146,9 @@ class Ledgers:
             self._ledgers[name].restore(entries, now)
 
     def _check_count(self, count: int) -> None:
-        """Raise ValueError if this is not the newest file. Files of 0.2 have no count."""
+        """Raise ValueError if this is not the newest file. A file of version 0.2 has no number;
+        count is then 0.
+        """
         if self._newest is not None and (count < self._newest or (count and not self._newest)):
             text = (
                 f"the file is an older copy: its number is {count}, the newest was {self._newest}"
@@ -152,7 +158,9 @@ class Ledgers:
 
 
 def _seconds(value: Any) -> float:
-    """Return a time of 0 s or more. Raises ValueError, TypeError."""
+    """Return a value of the file as seconds. Raises ValueError or TypeError if it is not a number
+    of seconds from 0 to `_LONG`.
+    """
     seconds = float(value)
     if not 0 <= seconds < _LONG:
         raise ValueError(f"{value!r} is not a number of seconds")
@@ -160,8 +168,9 @@ def _seconds(value: Any) -> float:
 
 
 def _blocks(band: Any, away: float) -> list[tuple[float, float]]:
-    """Return age and airtime of each block, in seconds; the reservation is the last block, of age
-    0. A transmission in progress at the time of writing has a negative age.
+    """Return age and airtime of each block, in seconds. away: seconds since the file was written.
+    The reservation is the last block, of age 0. A transmission in progress at the time of writing
+    has a negative age. Raises ValueError.
     """
     if len(band["sent"]) > 2 * BLOCKS + 2:
         raise ValueError(f"{len(band['sent'])} blocks within an hour")
@@ -183,7 +192,7 @@ def read(file: Path) -> bytes | None:
 
 
 def read_count(file: Path) -> int:
-    """Return the number of the newest write, 0 if unknown. Raises OSError."""
+    """Return the number of the newest write, 0 if it is unknown. Raises OSError."""
     try:
         return int(read(_count_of(file)) or b"0")
     except ValueError:
@@ -191,7 +200,7 @@ def read_count(file: Path) -> int:
 
 
 def write(file: Path, data: bytes, count: int | None = None) -> None:
-    """Write the file atomically, and then its number. Raises OSError."""
+    """Write the file atomically, and then the number of this write, if any. Raises OSError."""
     _replace(file, data)
     if count is not None:
         _replace(_count_of(file), str(count).encode())

@@ -58,8 +58,9 @@ class Answer:
 
 
 def split(data: bytes) -> tuple[list[bytes], bytes]:
-    """Cut a stream into complete packets and the remaining bytes. Raises FrameError if the stream
-    is not MQTT."""
+    """Split a stream into complete packets and the remaining bytes. Raises FrameError if the stream
+    is not MQTT.
+    """
     packets, at = [], 0
     while (size := _size(data, at)) and at + size <= len(data):
         packets.append(data[at : at + size])
@@ -68,7 +69,9 @@ def split(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 def _size(data: bytes, at: int) -> int:
-    """Return the bytes of the packet at an offset; 0 if its length is incomplete."""
+    """Return the length in bytes of the packet at an offset; 0 if its length field is incomplete.
+    Raises FrameError if the bytes are not MQTT.
+    """
     if at < len(data) and data[at] < _PLAIN:
         raise FrameError(f"a packet that begins with {data[at]:#04x}")
     length = 0
@@ -86,7 +89,7 @@ def _before(identifier: int) -> int:
 
 
 def _body(packet: bytes) -> bytes:
-    """Return the part after the fixed header."""
+    """Return the packet without its fixed header."""
     at = 1
     while packet[at] & 0x80:
         at += 1
@@ -135,7 +138,7 @@ def _unpacked(data: bytes) -> Iterator[bytes]:
 
 
 def pack_turn(turn: Turn) -> bytes:
-    """Return the content of a board's frame, as the firmware builds it."""
+    """Return the content of a board's frame, in the same form as the firmware builds it."""
     packets = list(turn.packets)
     if packets == [PINGREQ]:
         packets.clear()
@@ -163,7 +166,9 @@ def _packed(packet: bytes) -> bytes | None:
 
 
 def expected(turn: Turn) -> list[bytes]:
-    """Return the successful answers to the packets of a turn, in their order."""
+    """Return the answers that the packets of a turn get if all of them succeed, in the order of the
+    packets. Packets other than PUBLISH, PUBREL and a single PINGREQ are left out.
+    """
     found = []
     for packet in turn.packets:
         body = _body(packet)
@@ -178,8 +183,8 @@ def expected(turn: Turn) -> list[bytes]:
 
 
 def pack_answer(answer: Answer, turn: Turn) -> bytes:
-    """Return the content of the frame that answers this turn. If all expected answers are
-    successes, they become one byte.
+    """Return the content of the frame that answers this turn. If all answers of `expected` are
+    there, one byte stands for them.
     """
     packets, head = list(answer.packets), bytearray()
     owed = expected(turn)
@@ -196,8 +201,8 @@ def pack_answer(answer: Answer, turn: Turn) -> bytes:
 
 
 def read_answer(content: bytes, turn: Turn) -> Answer:
-    """Return the contents of an answer, as the firmware reads it. Raises FrameError like
-    `read_turn`.
+    """Return the contents of an answer to this turn, as the firmware reads them. Raises FrameError
+    if the form is unknown or a packet is incomplete.
     """
     packets: list[bytes] = []
     utc, more = None, False
@@ -220,23 +225,25 @@ def read_answer(content: bytes, turn: Turn) -> Answer:
 
 _CONNECT, _CONNACK, _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 1, 2, 8, 9, 10, 11
 _ANSWERED_BY = {_SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK, 5: 6, 6: 7, 12: 13}
-"""Answer by packet type, where the answer has the packet's identifier, or is to PINGREQ, which has
-no identifier. 5, 6: PUBREC, PUBREL; 12: PINGREQ.
+"""Type of the answer by the type of a packet, for packets whose answer has the same packet
+identifier, and for PINGREQ. 5, 6: PUBREC, PUBREL. 12: PINGREQ.
 """
 
 
 class ExpectedAnswers:
-    """The expected answers to a turn, whatever their result: type and identifier of each."""
+    """The answers that the broker must give to a turn, whether they report success or an error.
+    keys: packet type and packet identifier of each answer.
+    """
 
     def __init__(self, keys: list[tuple[int, bytes]]) -> None:
         self._keys = Counter(keys)
 
     def answered_by(self, packet: bytes) -> bool:
-        """Return whether a packet is an expected answer."""
+        """Whether a packet is one of the expected answers."""
         return _key(packet) in self._keys
 
     def by(self, packets: Iterable[bytes]) -> bool:
-        """Return whether these packets include all expected answers."""
+        """Whether these packets include all expected answers."""
         return not self._keys - Counter(map(_key, packets))
 
 
@@ -246,7 +253,7 @@ def _key(packet: bytes) -> tuple[int, bytes]:
 
 
 def outstanding(turn: Turn) -> ExpectedAnswers:
-    """Return the broker's expected answers to the packets of a turn."""
+    """Return the answers that the broker must give to the packets of a turn."""
     keys = []
     for packet in turn.packets:
         kind = packet[0] >> 4

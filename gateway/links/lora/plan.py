@@ -1,8 +1,8 @@
-"""Radio planning: load of the channel, collisions, and the airtime budget of both sides.
+"""Radio planning: load of the channel, collisions, and the airtime budgets of gateway and board.
 
-In: number of boards, size, interval and parameters of readings. Out: the expected figures, the
-obstacles, and plans that would work; and the most airtime that a gateway can receive on a working
-channel.
+In: number of boards; size, interval and radio parameters of their readings. Out: the expected
+figures, the obstacles, and plans that would work; and the most airtime that a gateway can receive
+on a working channel.
 
 The model is pure ALOHA (Abramson 1970), which is pessimistic: each overlap of two frames destroys
 both, though radios do capture the stronger one and may listen before they talk.
@@ -35,12 +35,12 @@ four hundred succeeds.
 _INTERVALS = sorted(
     {unit * number for unit in (1, 60, 3600) for number in (1, 2, 3, 5, 8, 10, 12, 15, 20, 24, 30)}
 )
-"""Intervals in seconds, up to 30 hours."""
+"""Intervals between readings, in seconds, that are tried as remedies: up to 30 hours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The parameters of a plan."""
+    """The parameters of a plan: boards, readings, radio and channel."""
 
     sensors: int
     every: float
@@ -65,19 +65,21 @@ class Site:
 
     @property
     def band(self) -> SubBand:
-        """The sub-band of the channel. Raises OncewayError if the channel is in none."""
+        """The sub-band of the channel. Raises OncewayError if the frequency is in none."""
         return self.region.band(self.frequency)
 
     @property
     def exchange(self) -> Exchange:
-        """The airtime of a reading. Raises ValueError for a frame that no radio sends."""
+        """The airtime of one reading. Raises ValueError for a frame that is too long for a
+        radio.
+        """
         return exchange(self.payload, self.factor, self.radio)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Airtime of one side: gateway or board. limit: seconds that it may send in an hour. used:
-    seconds that it would send.
+    """Airtime of the gateway or of one board. limit: seconds that it may send in an hour. used:
+    seconds that it would send in an hour.
     """
 
     limit: float
@@ -90,7 +92,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The expected figures of a site with the parameters of `Site`."""
+    """The expected figures of a site."""
 
     site: Site
 
@@ -98,10 +100,10 @@ class Plan:
     """Average attempts per reading; `inf` if the channel is overloaded."""
 
     load: float
-    """Share of the time in which any station sends."""
+    """Share of the time in which any station sends, 0…1 on a working channel."""
 
     collisions: float
-    """Share of exchanges spoiled by a collision."""
+    """Share of exchanges spoiled by a collision, 0…1."""
 
     gateway: Budget
 
@@ -149,8 +151,9 @@ def plan(site: Site) -> Plan:
 
 
 def most_heard(factor: int, radio: Radio, payload: int = 20) -> float:
-    """Return the share of the time in which a gateway hears boards' frames if the channel is just
-    below full (MOST_TRIES). A gateway can hardly receive more, because further frames collide.
+    """Return the share of the time, 0…1, in which a gateway receives boards' frames if the channel
+    is just below full (MOST_TRIES). A gateway can hardly receive more, because further frames
+    collide. payload: bytes of a reading.
     """
     cost = exchange(payload, factor, radio)
     low, high = 0.0, 1 / cost.up
@@ -163,8 +166,9 @@ def most_heard(factor: int, radio: Radio, payload: int = 20) -> float:
 
 
 def _settle(others: float, cost: Exchange, loss: float = 0.0) -> tuple[float, float]:
-    """Return attempts and answers per reading, including the load that they cause. others: readings
-    per second of the other boards.
+    """Return attempts and answers per reading, including the load that they cause; `inf` if the
+    channel is overloaded. others: readings per second of the other boards. loss: share of frames
+    lost without a collision, 0…1.
     """
     arrives = 1 - loss
     tries = answers = 1.0
@@ -182,7 +186,9 @@ def _settle(others: float, cost: Exchange, loss: float = 0.0) -> tuple[float, fl
 
 
 def remedies(site: Site) -> list[str]:
-    """Return changes that make a plan work; each alone is enough."""
+    """Return changes that make a plan work, as texts; each change alone is enough. Empty if none is
+    known.
+    """
     return [words for words, changed in _changes(site) if changed is not None]
 
 
@@ -210,7 +216,7 @@ def _works(site: Site) -> bool:
 
 
 def _most_sensors(site: Site) -> int:
-    """Return the largest number of sensors that works; 0 if not even one sensor does."""
+    """Return the largest number of sensors, below that of the site, that works; 0 if none does."""
     low, high = 0, site.sensors
     while high - low > 1:
         middle = (low + high) // 2
@@ -219,8 +225,8 @@ def _most_sensors(site: Site) -> int:
 
 
 def _shortest_interval(site: Site) -> int | None:
-    """Return the shortest common interval in seconds that works; None if not even one a day
-    does.
+    """Return the shortest interval of `_INTERVALS`, in seconds, that is longer than the site's and
+    works; None if none does.
     """
     for seconds in _INTERVALS:
         if seconds > site.every and _works(replace(site, every=seconds)):
@@ -229,7 +235,7 @@ def _shortest_interval(site: Site) -> int | None:
 
 
 def say(seconds: float) -> str:
-    """Return a time in words: `90 s`, `10 min`, `2 h`. seconds: the time."""
+    """Return a time in words, such as `90 s`, `10 min` or `2 h`."""
     for unit, name in ((3600, "h"), (60, "min")):
         if seconds >= unit and seconds % unit == 0:
             return f"{seconds / unit:g} {name}"

@@ -22,19 +22,21 @@ _LONGEST = 7 * 86_400
 
 
 class PlanNotAllowed(OncewayError):
-    """The law or the channel does not allow the plan."""
+    """Error: the law or the channel does not allow the plan."""
 
     exit_code = 1
 
 
 class BadOption(OncewayError):
-    """An option has an impossible value."""
+    """Error: an option has an impossible value."""
 
     exit_code = 2
 
 
 def seconds_of(text: str) -> int:
-    """Return seconds for a text: `10m` → 600. Raises BadOption."""
+    """Return the seconds of a time such as `10m`, which gives 600. Raises BadOption if the text is
+    no time, or not from 1 s to 7 days.
+    """
     match = _DURATION.fullmatch(text.strip())
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 1 <= seconds <= _LONGEST:
@@ -111,8 +113,8 @@ def plan(
 
 
 def _fields(plan: Plan, instead: list[str]) -> dict[str, Any]:
-    """Return the figures for JSON: times in seconds, shares from 0 to 1; null for unbounded
-    values.
+    """Return the figures of a plan for JSON: times in seconds, shares from 0 to 1; null in place of
+    infinity. instead: texts of plans that would work.
     """
     site, cost = plan.site, plan.site.exchange
     return {

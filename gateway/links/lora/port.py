@@ -1,5 +1,5 @@
-"""Radio boards: a listener that opens the modem at a serial port, whenever the port exists, and
-runs a `Station` on it.
+"""Radio boards: a listener that opens the modem at a serial port whenever the port exists, and runs
+a `Station` on it.
 
 In: a path and the legal limits. Out: a `Transport` for each session of a board, handed to `accept`.
 A thread writes the record of airtime. Sessions outlive the modem: a board retries until it gets an
@@ -38,13 +38,15 @@ log = logging.getLogger(__name__)
 _RECORD = "the record of airtime"
 
 RETRY_S = 5.0
-"""Seconds until a missing or failed modem is tried again."""
+"""Seconds between two attempts to open a missing or failed modem."""
 
 NUMBERS = range(1, 255)
 """Numbers of boards (FORMAT.md, Frame)."""
 
 NEAR, CALM = 0.8, 0.7
-"""Share of a limit at which a warning is logged, and below which it may be logged again."""
+"""Shares of a limit: from NEAR on a warning is logged, and below CALM the next warning is
+allowed.
+"""
 
 HOUR = 3600.0
 
@@ -56,7 +58,9 @@ _OUTGOING_LIMIT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a radio. frequency: Hz. power: dBm."""
+    """The settings of a radio. frequency: Hz. factor: spreading factor. power: dBm. network:
+    network number of the site.
+    """
 
     port: str
     modem: Kind
@@ -68,8 +72,8 @@ class Settings:
 
 
 def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
-    """Return the radio of a section, and a function from the length of a board's frame to its
-    airtime.
+    """Return the configured radio, and a function from the length of a board's frame in bytes to
+    its airtime in seconds.
     """
     boards = Modulation(settings.factor)
     if settings.modem is Kind.RYLR998:
@@ -79,22 +83,25 @@ def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
 
 
 class Limit:
-    """A quantity that may come near its limit. near: whether it is near."""
+    """The state of a warning about a quantity that has a limit. near: whether the quantity is near
+    its limit.
+    """
 
     def __init__(self) -> None:
         self.near = False
 
     def comes_near(self, share: float) -> bool:
-        """Update the share of the limit that is used, 0…1. Return whether a warning is due now."""
+        """Update `near`. share: quantity divided by limit. Return whether a warning is due now."""
         before, self.near = self.near, share >= (CALM if self.near else NEAR)
         return self.near and not before
 
 
 class LoraListener:
-    """The listener of one radio. key, name: return the key and the name of a board by its number;
-    None for a board that is not admitted. utc: seconds since 1970, 0 while unknown. machine:
-    identifies this start of the machine. record: the file with the airtime. overhear: called with
-    each received frame; None if no client listens. others: None without a site.
+    """The listener of one radio. key, name: return the key and the name of a board by its number,
+    or None for a board that is not admitted. utc: returns seconds since 1970, 0 while unknown.
+    machine: identifies this start of the machine. record: the file with the airtime. disk: executor
+    that writes this file. overhear: called with each received frame. others: other gateways of the
+    site; None without a site.
     """
 
     def __init__(
@@ -117,8 +124,8 @@ class LoraListener:
         self._overhear = overhear
         self._workable = most_heard(settings.factor, settings.modem) * HOUR
         self._budget, self._load = Limit(), Limit()
-        """Limits: airtime that the radio may send, and airtime that a working channel lets it
-        receive.
+        """Limits of the airtime that the radio may send, and of the airtime that it can receive on
+        a working channel.
         """
         self._file = record
         self._disk = disk
@@ -150,11 +157,11 @@ class LoraListener:
         self._again: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Open the modem if its port exists, and continue to look for it."""
+        """Open the modem if its port exists, and keep trying until it opens."""
         self._open()
 
     async def close(self) -> None:
-        """Close the port; sessions that the broker has not closed are lost."""
+        """Close the port. Sessions that the broker has not closed are lost."""
         if self._again is not None:
             self._again.cancel()
             self._again = None
@@ -204,7 +211,9 @@ class LoraListener:
         self._overhear(Overheard(self._settings.port, *fields))
 
     def _look_at_limits(self, now: float) -> None:
-        """Warn before the legal limit or other boards make boards wait."""
+        """Log a warning if the sent airtime comes near the legal limit, or the received airtime
+        near the channel's.
+        """
         ledger = self._ledgers.ledger(self._band.name)
         if self._budget.comes_near(ledger.used(now) / ledger.limit):
             self._say(self._budget_is_near(now))
@@ -212,7 +221,7 @@ class LoraListener:
             self._say(self._load_is_near(now))
 
     def _warnings(self, now: float) -> list[str]:
-        """Return warnings about limits that are near now."""
+        """Return warnings about the limits that are near now."""
         self._look_at_limits(now)
         limits = (self._budget, self._budget_is_near), (self._load, self._load_is_near)
         return [text(now) for limit, text in limits if limit.near]
@@ -261,7 +270,7 @@ class LoraListener:
         self._outgoing = b""
 
     def _do(self, call: Callable[..., None], *args: object) -> None:
-        """Run a call of the event loop. After an internal error the modem is opened again."""
+        """Run a callback of the event loop. After an internal error the modem is opened again."""
         try:
             call(*args)
         except Exception as error:
@@ -293,8 +302,8 @@ class LoraListener:
         self._flush([])
 
     def _wake(self) -> None:
-        """Schedule the work that follows after the broker has written or reads again. The work does
-        not run inside the broker's call.
+        """Schedule a call of `_flush`. The broker calls this after a write, so the work must not
+        run inside the call.
         """
         if not self._awake:
             self._awake = True
@@ -305,7 +314,7 @@ class LoraListener:
         self._flush([])
 
     def _flush(self, events: Iterable[Event]) -> None:
-        """Handle the station's events."""
+        """Handle the station's events and deadlines, write its bytes, and set the timer."""
         self._transports.go_on()
         self._handle(events)
         if self._tty is None:
@@ -383,7 +392,7 @@ class LoraListener:
             self._timer = self._loop.call_at(deadline + _TIMER_STEP, self._do, self._on_timer)
 
     def _warn(self, text: str) -> None:
-        """Log a sentence once for as long as it applies."""
+        """Keep a sentence as the radio's problem, and log it if it differs from the last one."""
         if text != self._problem:
             self._problem = text
             self._say(text)
@@ -394,8 +403,8 @@ class LoraListener:
 
 
 def _read(file: Path) -> bytes | None:
-    """Return the contents of the record. If the record is unreadable, the whole hour counts as
-    used.
+    """Return the contents of the record; None if there is no file. If the file is unreadable,
+    return contents with which the whole hour counts as used.
     """
     try:
         return read(file)
@@ -405,9 +414,7 @@ def _read(file: Path) -> bytes | None:
 
 
 def _read_count(file: Path) -> int:
-    """Return the number of the newest record. If it is unreadable, no record counts as the
-    newest.
-    """
+    """Return the number of the newest record, 0 if it is unknown or unreadable."""
     try:
         return read_count(file)
     except OSError as error:

@@ -12,17 +12,15 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The radio is set up and listens. description: the description that the modem gives of
-    itself.
-    """
+    """Event: the radio is set up and listens. description: the modem's description of itself."""
 
     description: str
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A received frame, of any station. at: time of its end, in seconds. rssi: dBm. snr: dB. None
-    if the radio does not report the value.
+    """Event: a frame of any station was received. at: time of its end, in seconds. rssi: dBm. snr:
+    dB. None if the radio does not report the value.
     """
 
     frame: bytes
@@ -33,7 +31,9 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The last frame was sent, or will never be sent."""
+    """Event: the radio has finished with the last frame. at: time in seconds. done: whether the
+    frame was sent; if False, it will never be sent.
+    """
 
     at: float
     done: bool
@@ -41,7 +41,9 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The radio must be opened again before use. reason: the fault, and what to do."""
+    """Event: the radio does not work until it is opened again. reason: the fault, and what to
+    do.
+    """
 
     reason: str
 
@@ -50,37 +52,40 @@ Event = Ready | Heard | Sent | Failed
 
 
 class Radio(Protocol):
-    """One radio. `now` is a monotonic clock in seconds. counts: numbers of invalid inputs from its
-    port, and of its error messages. longest: largest frame that it sends, in bytes.
+    """One radio. `now` is a monotonic clock in seconds. counts: number of invalid inputs from the
+    radio's port, and of the radio's error messages, by kind. longest: largest frame that the radio
+    sends, in bytes.
     """
 
     counts: Counter[str]
     longest: int
 
     def open(self, now: float) -> None:
-        """Begin; `Ready` or `Failed` will follow."""
+        """Begin to set up the radio. `Ready` or `Failed` will follow."""
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes from the radio's port, split anywhere."""
+        """Handle bytes from the radio's port, which may begin and end anywhere. Return the
+        events.
+        """
 
     def tick(self, now: float) -> list[Event]:
-        """Handle deadlines that have passed. Call this at `deadline`."""
+        """Handle deadlines that have passed, and return the events. Call this at `deadline`."""
 
     def take(self) -> bytes:
-        """Return bytes to write to the radio's port now."""
+        """Return the queued bytes to write to the radio's port, and empty the queue."""
 
     def send(self, frame: bytes, now: float) -> None:
         """Send a frame; `Sent` will follow. Raises RuntimeError if not `idle`."""
 
     def airtime(self, length: int) -> float:
-        """Return the seconds on air of a frame of `length` bytes, including the bytes that the
+        """Return the airtime in seconds of a frame of `length` bytes, including the bytes that the
         radio adds.
         """
 
     @property
     def idle(self) -> bool:
-        """Whether the radio is ready, and sends nothing."""
+        """Whether the radio is ready and is not sending."""
 
     @property
     def deadline(self) -> float | None:
-        """Time of the next call of `tick`."""
+        """Time of the next call of `tick`; None if no call is needed."""

@@ -2,8 +2,8 @@
 
 In: bytes of its port, frames to send. Out: bytes for the port, events of `radio.py`. The modem adds
 eight bytes of its own to each frame. Only modems of this kind understand such a frame, and the
-airtime includes these bytes. The modem's own network number is always 18, the only number with a
-choice of preamble; the configured `network` is in our frames.
+airtime includes these bytes. The modem's own network number is always 18, because only with 18 the
+preamble can be chosen; the configured `network` is in the frames of the turn link.
 
 Data may contain any byte, CR LF included, so the length in `+RCV` says where the data end. The
 modem may send `+ERR` without a command. It answers a frame with `+OK`, but the guide does not say
@@ -38,16 +38,16 @@ ERRORS = {
 }
 
 OF_RECEPTION = (12, 19)
-"""Numbers of errors that do not answer a command: the modem sends them about a received frame."""
+"""Codes of errors about a received frame. The modem sends them without a command."""
 
 LONGEST_FRAME = 240
-"""Largest number of bytes of a frame of Onceway."""
+"""Largest number of bytes of a turn link frame that the modem can send."""
 
 LONGEST_LINE = 64
-"""Largest number of bytes of a line without data."""
+"""Largest number of bytes of a line, except for `+RCV` lines."""
 
 ANSWER_WAIT = 1.0
-"""Seconds to wait for an answer; for +OK, in addition to the frame's airtime."""
+"""Seconds to wait for an answer. For the +OK to a frame, the frame's airtime is added."""
 
 LOOK_EVERY = 30.0
 GAP = 0.5
@@ -81,7 +81,7 @@ class Received:
 
 
 class Decoder:
-    """A decoder that cuts a stream of bytes into lines and frames. Broken items are dropped, and
+    """A decoder that splits a stream of bytes into lines and frames. Broken items are dropped, and
     counted in `broken`.
     """
 
@@ -124,8 +124,9 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A command, and the beginning of its answer. wanted: the required answer. tell: the command
-    that sets the required value.
+    """A command, and the beginning of its answer. query: the command in words, for error texts.
+    wanted: the required answer; empty if any will do. tell: the command that sets the required
+    value.
     """
 
     query: str
@@ -141,8 +142,8 @@ def _setting(name_text: str, name: bytes, value: str) -> _Step:
 
 
 class Rylr998:
-    """A modem as a `Radio`. frequency: Hz. modulation: the modulation of all stations. power:
-    dBm.
+    """A RYLR998 modem, which implements `Radio`. frequency: Hz. modulation: the modulation of all
+    stations. power: dBm.
     """
 
     longest = LONGEST_FRAME
@@ -166,11 +167,11 @@ class Rylr998:
         self._outgoing: list[bytes] = []
         self._steps: deque[_Step] = deque()
         self._asked: float | None = None
-        """Time of the first request of the current steps."""
+        """Time of the last command that is not answered yet; None if no answer is expected."""
         self._look_at: float | None = None
         self._done_by: float | None = None
         self._leaves: float | None = None
-        """Calculated end of the current frame."""
+        """Calculated end of the current frame; None if no frame is being sent."""
         self._accepted = False
         """Whether the modem has answered +OK to the current frame."""
         self._version = ""
@@ -311,5 +312,5 @@ class Rylr998:
 
 
 def _words(text: bytes) -> str:
-    """Return a modem's text for the log."""
+    """Return a modem's text in ASCII, for the log."""
     return text.decode("ascii", "backslashreplace")

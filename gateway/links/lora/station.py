@@ -1,9 +1,9 @@
-"""One radio of a gateway at work: its turn link, its modem, and the duty cycle. Sans-IO.
+"""One radio of a gateway: its turn link, its modem, and the duty cycle. Sans-IO.
 
 In: bytes of the modem's port, MQTT for boards (through `link.write`), the time. Out: events of the
 link, bytes for the port, and the record of airtime, which must be on disk before more is sent
-(`record`, `recorded`). If the legal limit, the record or the modem delays a frame for longer than
-its board listens, the frame is counted and not sent, and the board asks again.
+(`record`, `recorded`). A frame is counted and not sent if the legal limit, the record or the modem
+delays it for longer than its board listens. The board then asks again.
 """
 
 from collections import Counter
@@ -28,14 +28,16 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class RadioReady:
-    """The radio is ready. description: the description that the modem gave of itself."""
+    """Event: the radio is ready. description: the modem's description of itself."""
 
     description: str
 
 
 @dataclass(frozen=True, slots=True)
 class RadioFailed:
-    """The port must be opened again, and then `open` called. reason: for the log."""
+    """Event: the radio does not work until its port is opened again, and `open` is called. reason:
+    a text for the log.
+    """
 
     reason: str
 
@@ -44,9 +46,9 @@ Event = turns.Event | RadioReady | RadioFailed
 
 
 class Station:
-    """A radio at work. band: the sub-band of its channel, a name in `ledgers`. boards: returns the
-    airtime, in seconds, of a board's frame by its length in bytes. overhear: called with each
-    received frame, of any station, and its result.
+    """A radio with the link that runs on it. band: the sub-band of its channel, a name in
+    `ledgers`. boards: returns the airtime, in seconds, of a board's frame by its length in bytes.
+    overhear: called with each received frame, of any station, and the outcome (`TurnLink.result`).
     """
 
     def __init__(
@@ -59,13 +61,17 @@ class Station:
         overhear: Callable[[radio.Heard, str], None] = lambda heard, result: None,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        """Number of frames for boards by outcome: sent, or the reason for not sending."""
+        """Number of frames for boards by outcome: `sent`, or the reason why the frame was not
+        sent.
+        """
         self.heard_s = self.sent_s = 0.0
-        """Airtime since the start, in seconds: of received frames, and of the radio's frames."""
+        """Airtime since the start, in seconds: first of the received frames, then of the frames that
+        the radio sent.
+        """
         self.signals: dict[int, Signal] = {}
-        """Signal by device number, also of foreign devices; at most 254."""
+        """Signal of the last frame by device number, also of devices of other networks."""
         self._channel = Ledger(1.0)
-        """Airtime of all stations' frames within the last hour."""
+        """Airtime of all received frames, of any station, within the last hour."""
         self._heard: dict[int, Ledger] = {}
         """Airtime of received frames within the last hour, by device number."""
         self.link = link
@@ -79,26 +85,26 @@ class Station:
         self._recording = False
 
     def open(self, now: float) -> None:
-        """Begin on an open port."""
+        """Set up the modem. Call this when the port is open."""
         self._modem.open(now)
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """Take bytes from the port, split anywhere."""
+        """Handle bytes from the port, which may begin and end anywhere. Return the events."""
         return self._on_events(self._modem.receive(data, now), now)
 
     def tick(self, now: float) -> list[Event]:
-        """Handle deadlines that have passed. Call this at `deadline`, and after `link.write` and
-        `recorded`.
+        """Handle deadlines that have passed, and return the events. Call this at `deadline`, and
+        after `link.write` and `recorded`.
         """
         return self._on_events(self._modem.tick(now), now)
 
     def take(self) -> bytes:
-        """Return bytes to write to the port now."""
+        """Return the queued bytes to write to the port, and empty the queue."""
         return self._modem.take()
 
     def record(self, now: float) -> bytes | None:
-        """Return the record to write now, or None; call `recorded` when it is on disk. Airtime
-        granted earlier may be used in the meantime.
+        """Return the record to write now, or None. Call `recorded` when the record is on disk, or
+        `not_recorded`. Meanwhile, airtime that was granted earlier may be used.
         """
         longest = max((self._airtime(out) for out in self._queue), default=0.0)
         short = longest > self._ledgers.granted(self._band)
@@ -112,22 +118,24 @@ class Station:
         self._recording = False
 
     def not_recorded(self) -> None:
-        """Note that the record could not be written: its airtime is not granted, and `record`
-        returns it again.
+        """Note that the record could not be written. Its airtime is not granted, and `record`
+        returns the record again.
         """
         self._recording = False
 
     def load(self, now: float) -> float:
-        """Return the seconds of all frames received in the hour that ends now."""
+        """Return the airtime, in seconds, of all frames received in the hour that ends now."""
         return self._channel.used(now)
 
     def heard(self, device: int, now: float) -> float:
-        """Return the seconds of a device's frames received in the hour that ends now."""
+        """Return the airtime, in seconds, of a device's frames received in the hour that ends
+        now.
+        """
         return self._heard[device].used(now) if device in self._heard else 0.0
 
     @property
     def deadline(self) -> float | None:
-        """Time of the next call of `tick`."""
+        """Time of the next call of `tick`; None if no call is needed."""
         moments = [self._modem.deadline, self._retry]
         return min((moment for moment in moments if moment is not None), default=None)
 
@@ -155,7 +163,9 @@ class Station:
         return events
 
     def _send(self, now: float) -> None:
-        """Send the frame whose board listens for the shortest time."""
+        """Send the frame whose board stops listening first, if the radio and the limits allow
+        it.
+        """
         self._retry = None
         self._queue.sort(key=lambda out: out.until)
         while self._queue:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class BoardSignal:
-    """Signal of a board's last frame. age: seconds. rssi: dBm. snr: dB. airtime: seconds of its
-    frames received within an hour. (The board's legal limit counts frames that were not received,
-    too.)
+    """Signal of a board's last frame. age: seconds since the frame. rssi: dBm. snr: dB. airtime:
+    seconds of the board's frames received within an hour. (The board's legal limit also counts
+    frames that were not received.)
     """
 
     name: str
@@ -19,8 +19,9 @@ class BoardSignal:
 
 @dataclass(frozen=True, slots=True)
 class Overheard:
-    """A frame that a radio has received, of any station. frame: hex. device: the name of the
-    sender, by its number in this gateway's registry. result: the outcome.
+    """A frame that a radio has received, of any station. path: port of the radio. frame: hex.
+    device: the name of the sender in this gateway's registry, or None. result: the outcome
+    (`TurnLink.result`).
     """
 
     path: str
@@ -33,13 +34,14 @@ class Overheard:
 
 @dataclass(frozen=True, slots=True)
 class RadioStatus:
-    """The status of a radio, for users. told: the modem's own description. problem: the last log
-    line, until its cause is gone. rule: rule of the sub-band. used, limit: airtime in the last hour
-    and its legal limit, in seconds. counts: number of frames for boards by outcome. frequency: Hz.
-    factor: spreading factor. numbers: numbers of all admitted boards. heard_s, sent_s: airtime
-    since the gateway's start, of received frames and of the radio's own frames. load, workable:
-    seconds of received frames within an hour, and the largest number of seconds at which the
-    channel still works. warnings: limits that are near now.
+    """The status of a radio, for users. told: the modem's description of itself. problem: the last
+    warning, until its cause is gone. rule: legal rule of the sub-band, in words. used, limit:
+    airtime sent in the last hour, and its legal limit, in seconds. counts: number of frames by
+    outcome. connected: names of boards in session. frequency: Hz. factor: spreading factor.
+    numbers: names of all admitted boards by number. heard_s, sent_s: airtime since the gateway's
+    start, in seconds, of received frames and of the radio's own frames. load, workable: seconds of
+    received frames within an hour, and the largest number of seconds at which the channel still
+    works. warnings: texts about limits that are near now.
     """
 
     path: str

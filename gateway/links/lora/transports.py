@@ -1,8 +1,8 @@
-"""The sessions of the turn link as the broker sees them: one `Transport` for each. Sans-IO.
+"""The sessions of the turn link as the broker sees them: one `Transport` for each session. Sans-IO.
 
 In: events of the link. Out: transports, handed to `accept` with the identity from the HELLO, and
-the broker's output, handed to the link. A board waits for its answer before it sends again, so a
-board from which the broker does not read takes the memory of one frame.
+the broker's output, handed to the link. A board waits for its answer before it sends again, so at
+most one frame of it is kept while the broker does not read.
 """
 
 import logging
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class TurnTransport:
-    """One session of one board."""
+    """The `Transport` of one session of one board."""
 
     high_water = 1024
 
@@ -95,7 +95,9 @@ class TurnTransport:
         self.go_on()
 
     def go_on(self) -> None:
-        """Do work that waited for the broker, and work for which the broker waits."""
+        """Deliver kept bytes if the broker reads again, and tell the broker if it can write
+        again.
+        """
         while self._waiting and not self._paused and not self.closed:
             data = self._waiting.pop(0)
             try:
@@ -111,9 +113,9 @@ class TurnTransport:
 
 
 class Transports:
-    """The sessions of all boards of one radio. listener, path: for logs and access. name: returns
-    the name of a board by its number. wake: called when `Station.tick` and `go_on` have work. It
-    runs inside the broker's call, so it must schedule these two and not call them.
+    """The sessions of all boards of one radio. listener, path: names for logs and access rules.
+    name: returns the name of a board by its number. wake: called when `Station.tick` and `go_on`
+    have work. wake is called inside the broker's call, so it must schedule them, and not call them.
     """
 
     def __init__(
@@ -134,11 +136,11 @@ class Transports:
         self._wake = wake
         self._transports: dict[Session, TurnTransport] = {}
         self._too_long: set[str] = set()
-        """Names for which a warning was logged."""
+        """Names that were reported in a warning because they are too long."""
 
     @property
     def names(self) -> list[str]:
-        """The boards in session."""
+        """Names of the boards in session."""
         peers = [transport.peer for transport in self._transports.values() if not transport.closed]
         return [peer.device.name for peer in peers if peer.device is not None]
 
@@ -166,7 +168,7 @@ class Transports:
                 self._end(session, reason)
 
     def go_on(self) -> None:
-        """Continue waiting work, and forget closed transports."""
+        """Call `go_on` of each transport, and forget closed transports."""
         for session, transport in list(self._transports.items()):
             transport.go_on()
             if transport.closed:
@@ -178,8 +180,8 @@ class Transports:
             self._end(session, reason)
 
     def _check_name(self, name: str) -> None:
-        """Warn once about a name that `device add` would refuse. Such a name may come from an older
-        version, a backup or `[[lora]]`.
+        """Log a warning, once for each name, about a name that is too long for a frame. `device
+        add` refuses such a name, but it may come from an older version, a backup or `[[lora]]`.
         """
         if len(name) > LONGEST_NAME and name not in self._too_long:
             self._too_long.add(name)

@@ -1,8 +1,8 @@
-"""The gateway's half of the turn link (README.md): all boards of one radio. Sans-IO.
+"""The gateway's end of the turn link (README.md), for all boards of one radio. Sans-IO.
 
 In: frames from the radio (`receive`), MQTT for a board (`write`), the time. Out: events, and frames
-for the radio, each with the latest time of its beginning (`take`). `now` is a monotonic clock in
-seconds.
+for the radio, each with the latest time at which it may begin (`take`). `now` is a monotonic clock
+in seconds.
 
 A session ends if its board begins another session, or the broker closes it. The link has no
 timeout: the broker's Keep Alive takes its place.
@@ -39,23 +39,25 @@ WINDOW = 1.0
 
 OFFERS = 4
 COPIES = 8
-"""Number of copies of an answer to one TURN, or of a WELCOME to one HELLO, that are sent without a
-wait.
+"""Largest number of answers to one TURN, repetitions included. For one HELLO, the number of
+WELCOMEs that are sent at once; further ones are sent once a minute.
 """
 
 STALE = 8
-"""Number of WELCOMEs, sent without a wait, to HELLOs that may be recordings. Further WELCOMEs are
-sent once a minute.
+"""Number of WELCOMEs to one board that are sent at once for HELLOs that may be recordings. Further
+ones are sent once a minute.
 """
 
 A_MINUTE = 1 / 60
 
 BESIDE = 8
-"""Bytes of an answer in addition to a packet: success, time, and the flag for more."""
+"""Largest number of bytes of an answer besides its packets: success, time, and the flag for more
+packets.
+"""
 
 
 class Bucket:
-    """A token bucket: a number of tokens at once, and a number per second."""
+    """A token bucket. size: largest number of tokens. rate: new tokens per second."""
 
     def __init__(self, size: int, rate: float) -> None:
         self._size, self._rate = size, rate
@@ -73,9 +75,9 @@ class Bucket:
 
 
 class Others(NamedTuple):
-    """Other gateways of the site, which receive the same boards. gateways: number of gateways, this
-    gateway included. rank: position of this gateway among them, from 0. holds: returns whether this
-    gateway has the MQTT session of a board, by the board's number.
+    """The other gateways of the site, which receive the same boards. gateways: number of gateways,
+    this gateway included. rank: position of this gateway among them, from 0. holds: returns whether
+    this gateway has the MQTT session of a board, by the board's number.
     """
 
     gateways: int
@@ -85,8 +87,8 @@ class Others(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A frame for the radio. until: latest time of its beginning, after which the board does not
-    listen any more.
+    """A frame for the radio. until: latest time at which the frame may begin; later, its board does
+    not listen any more.
     """
 
     frame: bytes
@@ -94,37 +96,37 @@ class Outgoing:
 
 
 class Session:
-    """One MQTT Network Connection."""
+    """A session of the link with one board, which is one MQTT Network Connection."""
 
     def __init__(self, cipher: SessionCipher, mtu: int) -> None:
         self.cipher = cipher
         self.mtu = mtu
         self.counter = -1
-        """Counter of the last TURN."""
+        """Counter of the last TURN, -1 before the first."""
         self.frame = b""
         """The last TURN, as received."""
         self.turn: Turn | None = None
         self.answer: bytes | None = None
-        """The answer to the last TURN, sealed once."""
+        """The encrypted answer to the last TURN; None until it is ready."""
         self.heard = float("-inf")
         self.due = False
-        """Whether a repeated TURN still waits for a copy of the answer."""
+        """Whether the last TURN, or its last repetition, still waits for an answer."""
         self.copies = 0
         self.pending: list[bytes] = []
-        """Complete packets for the board."""
+        """Complete packets for the board that are in no answer yet."""
         self.rest = b""
         self.closing = False
 
     @property
     def unsent(self) -> int:
-        """Bytes of written packets that are in no answer yet."""
+        """Number of bytes written that are in no answer yet."""
         return sum(map(len, self.pending)) + len(self.rest)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """Board and gateway have proved their key. incarnation: the valid one; the HELLO may
-    have none.
+    """Event: board and gateway have proved their key to each other. incarnation: the valid
+    incarnation, which the gateway has assigned if the HELLO has none.
     """
 
     session: Session
@@ -134,7 +136,7 @@ class SessionStarted:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Complete packets of a session, in order. The broker's answers go to `write`."""
+    """Event: complete packets of a session, in order. The broker's answers go to `write`."""
 
     session: Session
     data: bytes
@@ -142,7 +144,9 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """The Network Connection is gone, but not closed by this side."""
+    """Event: the session has ended, and not at the wish of this side. The Network Connection is
+    gone.
+    """
 
     session: Session
     reason: str
@@ -153,7 +157,7 @@ Event = SessionStarted | Received | SessionEnded
 
 @dataclass(slots=True)
 class _Offer:
-    """A WELCOME that no TURN has used yet."""
+    """A WELCOME whose session no TURN has begun yet."""
 
     hello: Hello
     nonce: bytes
@@ -164,35 +168,36 @@ class _Offer:
 
 @dataclass(slots=True)
 class _Device:
-    """The state of one board by radio: its key, its session and the offers to it."""
+    """The state of one board: its key, its session and the offers to it."""
 
     key: bytes
     session: Session | None = None
     offers: dict[bytes, _Offer] = field(default_factory=dict)
     newest: Hello | None = None
-    """HELLO of the last proved session."""
+    """HELLO of the last session that the board has begun, with the valid incarnation."""
     stale: Bucket = field(default_factory=lambda: Bucket(STALE, A_MINUTE))
     stray: bytes = b""
-    """The last TURN without a matching session."""
+    """The last TURN that fitted no session."""
     strays: int = 0
-    """Number of copies of `stray`."""
+    """Number of times that `stray` was received in a row."""
     asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))
     greeting: bytes = b""
-    """The last HELLO, unless a TURN came after it."""
+    """The last HELLO; empty after a TURN."""
     elsewhere: bool = False
-    """Whether the board sends TURNs of a session that this gateway does not have: another gateway
-    answers them.
+    """Whether the board sends TURNs of a session that this gateway does not have, and another
+    gateway answers them.
     """
 
 
 class TurnLink:
     """The gateway's end of the turn link. network: network number of this site. key: returns the
-    key of a board by its number; None refuses it. utc: seconds since 1970, 0 while unknown.
-    airtime: seconds of a frame by its bytes. incarnation: draws a number for a board that has none.
-    nonce: draws eight random bytes. cipher: creates one for a session key. longest: largest frame
-    that the radio sends, in bytes. patience: number of copies of a TURN of an unknown session
-    before the board gets a WHO. others: other gateways that receive the same boards. The gateway
-    with the board's last session has this patience, and the others have more.
+    key of a board by its number, or None to refuse the board. utc: returns seconds since 1970, 0
+    while unknown. airtime: returns the airtime of a frame, in seconds, by its length in bytes.
+    incarnation: returns a number for a board that has none. nonce: returns eight random bytes.
+    cipher: creates a cipher for a session key. longest: largest frame that the radio sends, in
+    bytes. patience: number of times that a TURN of an unknown session is received before the board
+    gets a WHO; larger at gateways that did not have the board's last session. others: other
+    gateways that receive the same boards, or None.
     """
 
     def __init__(
@@ -212,7 +217,7 @@ class TurnLink:
         self.counts: Counter[str] = Counter()
         """Number of frames by outcome."""
         self.result = ""
-        """Outcome of the last frame."""
+        """Outcome of the last received frame, such as `turns` or `forged`."""
         self._network = network
         self._key = key
         self._utc = utc
@@ -228,8 +233,9 @@ class TurnLink:
         self._events: list[Event] = []
 
     def receive(self, frame: bytes, now: float) -> list[Event]:
-        """Handle a frame that ended at `now`. Any station may have sent it, so its contents are
-        checked."""
+        """Handle a received frame, and return the events. now: time of the frame's end. Any station
+        may have sent the frame, so its contents are checked.
+        """
         try:
             self.result = self._on_frame(Header.from_frame(frame), frame, now)
         except FrameError:
@@ -239,9 +245,9 @@ class TurnLink:
         return events
 
     def write(self, session: Session, data: bytes) -> None:
-        """Queue MQTT for a board. Write answers to its last TURN after their commit. The queued
-        size is `session.unsent`; the caller bounds it. Raises ValueError for a packet longer than
-        the board accepts (Maximum Packet Size in its CONNECT).
+        """Queue MQTT packets for a board. Answers to its last TURN may be written only after their
+        commit. The size of the queue is `session.unsent`; the caller bounds it. Raises ValueError
+        for a packet longer than the board accepts (Maximum Packet Size in its CONNECT).
         """
         packets, session.rest = split(session.rest + data)
         if any(len(packet) > session.mtu - BESIDE for packet in packets):
@@ -255,7 +261,7 @@ class TurnLink:
         session.closing = True
 
     def take(self, now: float) -> list[Outgoing]:
-        """Return the frames that are due."""
+        """Return the frames to send now."""
         for number, device in self._devices.items():
             session = device.session
             if session is not None and session.due and now <= session.heard + WINDOW:
@@ -272,7 +278,7 @@ class TurnLink:
         self._outgoing.append(Outgoing(frame, heard + WINDOW))
 
     def _on_frame(self, header: Header, frame: bytes, now: float) -> str:
-        """Handle a frame and return the name of its count."""
+        """Handle a frame and return its outcome."""
         if header.network != self._network:
             return "foreign"
         if header.type not in (TURN, GREETING):
@@ -285,8 +291,8 @@ class TurnLink:
         return self._on_turn(device, header, frame, now)
 
     def _device(self, number: int) -> _Device | None:
-        """Return a board with its current key. A board that was revoked, or whose key has changed,
-        starts over.
+        """Return a board with its current key; None if it has no key. If the key has changed or was
+        revoked, the board's session ends.
         """
         key, device = self._key(number), self._devices.get(number)
         if device is not None and device.key != key:
@@ -329,7 +335,9 @@ class TurnLink:
         return "greetings"
 
     def _has_it(self, device: _Device, number: int) -> bool:
-        """Whether the board's last session was at this gateway, as far as this gateway knows."""
+        """Whether the board's last session was at this gateway, as far as this gateway knows. True
+        if the site has no other gateways.
+        """
         if self._others is None:
             return True
         session = device.session
@@ -337,9 +345,9 @@ class TurnLink:
         return not device.elsewhere and (open_here or self._others.holds(number))
 
     def _steps_in(self, hello: Hello, unanswered: bool) -> bool:
-        """Whether this gateway answers a board whose session is at another gateway: it has received
-        an earlier HELLO that no gateway answered. Of the gateways with that HELLO, one answers
-        each attempt.
+        """Whether this gateway answers the HELLO of a board whose session is at another gateway. It
+        does so if no gateway has answered the board's previous HELLO, and if this attempt is its
+        own by `rank`.
         """
         others = self._others
         return others is not None and unanswered and hello.attempt % others.gateways == others.rank
@@ -381,7 +389,9 @@ class TurnLink:
         return "turns"
 
     def _taken_up(self, device: _Device, frame: bytes) -> tuple[Session | None, bytes | None]:
-        """Return the session that this frame begins, and the frame's content."""
+        """Return the session that this frame begins, and the frame's content; None and None if it
+        begins none.
+        """
         for offer in device.offers.values():
             content = offer.cipher.open(frame, UP, 0)
             if content is not None:
@@ -390,7 +400,7 @@ class TurnLink:
 
     def _on_copy(self, session: Session, now: float) -> str:
         """Handle a repeated TURN: the board has not received the answer, or a third party repeats
-        it.
+        the TURN. Return the outcome.
         """
         if session.copies == COPIES:
             return "replayed"
@@ -410,15 +420,18 @@ class TurnLink:
         return "of no session"
 
     def _patience_with(self, device: _Device, number: int) -> int:
-        """Return how many TURN frames without a session to ignore before an answer. The gateway
-        with the board's last session answers first, and the others one after the other.
+        """Return how often a TURN without a session must be received before the board gets a WHO.
+        The gateway with the board's last session answers first; the other gateways follow in the
+        order of their ranks.
         """
         if self._others is None or self._has_it(device, number):
             return self._patience
         return self._patience + 2 * (self._others.rank + 1)
 
     def _seal(self, number: int, session: Session) -> bytes:
-        """Return the answer to the last TURN: as much as fits."""
+        """Return the encrypted answer to the last TURN, with as many of the queued packets as
+        fit.
+        """
         turn = session.turn or Turn(())
         owed = outstanding(turn)
         session.pending.sort(key=lambda packet: not owed.answered_by(packet))
@@ -441,8 +454,8 @@ class TurnLink:
 
 
 def _newer(hello: Hello, known: Hello | None) -> bool:
-    """Whether a HELLO was made after the known one. For any other HELLO this is unknown: the board
-    or the gateway has lost its memory, or a third party repeats a recording.
+    """Whether a HELLO was certainly made after the known one. If not, it may still be new: the
+    board or the gateway may have lost its memory, or a third party may repeat a recording.
     """
     return (
         known is not None
@@ -452,7 +465,9 @@ def _newer(hello: Hello, known: Hello | None) -> bool:
 
 
 def _complete(session: Session) -> bool:
-    """Whether all expected answers to the last TURN are queued."""
+    """Whether the answer to the last TURN can be sent: all expected packets are queued, or the
+    session is closing.
+    """
     if session.turn is None:
         return False
     return session.closing or outstanding(session.turn).by(session.pending)
