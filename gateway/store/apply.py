@@ -1,8 +1,8 @@
 """One `Commit` of the broker as one transaction.
 
-In: rows. Out: the same rows on disk when `apply` returns (WAL, synchronous=FULL). A statement
-inserts many rows: Python's sqlite3 releases the interpreter lock at each step, and with a step per
-row the event loop and the writer would delay each other.
+In: a commit with its rows. Out: the same rows on disk when `apply` returns (WAL, synchronous=FULL).
+One statement inserts many rows. Python's sqlite3 releases the interpreter lock at each statement,
+so with a statement per row the event loop and the writer would delay each other.
 """
 
 import json
@@ -22,11 +22,13 @@ from gateway.store.row_checks import SpoolChecks
 from gateway.store.uptime import save_axis
 
 _CHUNKS = (16, 32, 64)
-"""Numbers of rows in one statement. A remainder below the first value is written by one statement,
-too.
+"""Numbers of rows that one INSERT statement may have. The last rows, fewer than the first value,
+get a statement of their own.
 """
 _FEW = 4
-"""Largest number of key ranges that are deleted one by one; for so few, a JSON list is slower."""
+"""Largest number of key ranges that are deleted one by one. For more ranges, a JSON list is
+faster.
+"""
 
 _OF_A_SESSION = (
     "session WHERE id",
@@ -111,15 +113,17 @@ def _deleted_keys(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
 
 
 def _delete_all(database: sqlite3.Connection, deleted: Iterable[tuple[str, Sequence[Any]]]) -> None:
-    """Delete rows. deleted: condition for a JSON array of keys, and the keys."""
+    """Delete rows. deleted: table and condition, as SQL with one parameter, and the list of keys
+    that becomes this parameter, as JSON.
+    """
     for which, keys in deleted:
         if keys:
             database.execute(f"DELETE FROM {which}", (json.dumps(keys),))  # noqa: S608 - from this file
 
 
 def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]) -> None:
-    """Delete rows of the queues. Acknowledged messages are consecutive in a queue, so a statement
-    for a range of keys is faster than one for a list.
+    """Delete rows of the queues. keys: session and first number of each row. Acknowledged messages
+    are consecutive in a queue, so a statement for a range of keys is faster than one for a list.
     """
     ranges: list[tuple[int, int, int]] = []
     for session, first in sorted(keys):
@@ -136,8 +140,8 @@ def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]
 
 
 def _move(database: sqlite3.Connection, moves: Moves) -> None:
-    """Apply changes that concern the other gateways of the site, when all other rows of the commit
-    are written.
+    """Apply changes that concern the other gateways of the site. Call this when all other rows of
+    the commit are written.
     """
     many = database.executemany
     many("INSERT OR REPLACE INTO journey VALUES (?,?,?,?,?,?,?,?,?,?)", moves.moving_sessions)
@@ -165,8 +169,8 @@ def _move(database: sqlite3.Connection, moves: Moves) -> None:
 
 
 def apply(database: sqlite3.Connection, commit: Commit, checks: SpoolChecks | None = None) -> float:
-    """Write a commit. Return the seconds that COMMIT took, including the wait for fsync. Raises
-    sqlite3.Error after rolling back: then no part of the commit is in the database. checks: the
+    """Write a commit. Return the seconds that COMMIT took, including the wait for fsync. If an
+    error is raised, such as sqlite3.Error, no part of the commit is in the database. checks: the
     unwritten checks of the spool's rows; None: checks are written with this commit.
     """
     database.execute("BEGIN IMMEDIATE")

@@ -1,7 +1,7 @@
 """A backup of a store as one file, and its restoration.
 
-In: a data directory. Out: a database without a log that is marked as a copy (`generation.py`); or a
-data directory whose store was replaced by such a database.
+In: a data directory. Out: a database file without a log, marked as a copy (`generation.py`); or a
+data directory whose store was replaced by such a file.
 """
 
 import os
@@ -32,7 +32,9 @@ _PAGES = 1000
 
 
 def backup(folder: Path, target: Path) -> None:
-    """Copy the store to a new file. The gateway may run. Raises StoreError."""
+    """Copy the store to a new file. The gateway may run. Raises StoreError, also if the file
+    exists.
+    """
     path = existing(folder)
     refuse_half_salvaged(folder)
     if target.exists():
@@ -69,8 +71,8 @@ def backup(folder: Path, target: Path) -> None:
 
 
 def restore(folder: Path, source: Path) -> Path | None:
-    """Replace the store by a backup. Gateway and uplink must be stopped. Return the new path of the
-    replaced store, or None if there was none. Raises StoreError.
+    """Replace the store by a backup. Gateway and uplink must be stopped. Return the path to which
+    the replaced store was moved, or None if there was none. Raises StoreError.
     """
     make_folder(folder)
     new, path = folder / "restored.db", folder / FILE
@@ -107,8 +109,8 @@ def restore(folder: Path, source: Path) -> Path | None:
 
 
 def _empty_log(path: Path) -> None:
-    """Copy the log into the database, as far as possible. The log is deleted when the database is
-    closed.
+    """Copy the log into the database as far as possible. SQLite then deletes the log with the last
+    connection.
     """
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

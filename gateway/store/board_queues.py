@@ -1,5 +1,5 @@
-"""Messages that wait for boards. A restored or cloned store begins new sessions with its boards
-(`generation.py`), and so loses these messages.
+"""Messages that wait for boards, and that a restore loses: a restored or cloned store begins new
+sessions with its boards (`generation.py`).
 
 In: an open store, of any version. Out: one line for each message, for people.
 """
@@ -17,8 +17,8 @@ _LONGEST = 80
 
 
 def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
-    """Return the lines: at most `MOST_LINES`, and one line about the rest. The list is empty if the
-    store cannot be read; the caller reports that.
+    """Return a line for each queue entry of a board: at most `MOST_LINES`, and one line about the
+    rest. The list is empty if the store cannot be read; the caller reports that.
     """
     try:
         rows = database.execute(
@@ -41,7 +41,7 @@ def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
 
 
 def dropped_by_restore(store: Path) -> list[str]:
-    """Return the lines for a backup of a store."""
+    """Return the lines of `waiting_for_boards` for a backup; empty if the file cannot be read."""
     try:
         with closing(connect_to_read(store)) as database:
             return waiting_for_boards(database)

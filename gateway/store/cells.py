@@ -22,7 +22,7 @@ from gateway.store import row_checks
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 
 HIGHEST = 1 << 53
-"""Highest plausible row number, and highest time in ms or µs."""
+"""Highest plausible row number, and highest plausible time in ms or µs."""
 MOST = 0xFFFF_FFFF
 """Largest number of publications in one row, and highest value of a number of four bytes."""
 
@@ -64,7 +64,7 @@ def is_filter(data: Value) -> bool:
 
 
 def is_names(data: Value) -> bool:
-    """Whether these bytes are a JSON list of names."""
+    """Whether these bytes are a JSON list of texts."""
     try:
         names = json.loads(_text(data) or "")
     except (ValueError, RecursionError):
@@ -73,14 +73,14 @@ def is_names(data: Value) -> bool:
 
 
 def is_extra(block: Value) -> bool:
-    """Whether these bytes are Subscription Identifiers. In an address
-    (`gateway/site/moving/addresses.py`) a number may be 0.
+    """Whether these bytes are Subscription Identifiers. An address between two gateways
+    (`gateway/site/moving/addresses.py`) has the same form, and may have the number 0.
     """
     return isinstance(block, bytes) and _IDENTIFIERS.fullmatch(block) is not None
 
 
 def is_block(block: Value) -> bool:
-    """Whether these bytes are properties of a PUBLISH, without the property length."""
+    """Whether these bytes are properties of a PUBLISH, without the Property Length."""
     if not isinstance(block, bytes) or not block:
         return block == b""
     try:
@@ -95,8 +95,8 @@ _FUNCTIONS = (is_text, is_topic, is_filter, is_names, is_block, is_extra)
 
 
 def teach(database: sqlite3.Connection) -> None:
-    """Register the functions that the conditions call on a connection. Call once: SQLite cannot
-    replace a function while a statement runs.
+    """Register the functions that the SQL conditions call. A second call on a connection does
+    nothing, because SQLite cannot replace a function while a statement runs.
     """
     known = "SELECT 1 FROM pragma_function_list WHERE name = 'is_block'"
     if database.execute(known).fetchone() is not None:
@@ -279,14 +279,16 @@ _WHOLE = {
     "mark": (row_checks.MARK_FITS,),
     **{table: (fits,) for table, fits in row_checks.FITS_BY_TABLE.items()},
 }
-"""Checks of whole rows by table."""
+"""SQL conditions for whole rows, by table: true if a row still has the cells with which it was
+stored.
+"""
 CHANGED = "contents"
-"""Placeholder for the damaged column in a row whose check fails."""
+"""Name that stands for the damaged column if only the check of a whole row fails."""
 
 
 def sound(table: str) -> str:
-    """Return an SQL condition: each cell of a row obeys its rule. For a connection prepared by
-    `teach`.
+    """Return an SQL condition: true if each cell of a row obeys its rule. The connection must be
+    prepared by `teach`.
     """
     rules = [cell.sound(f"{table}.{name}") for name, cell in CELLS[table].items()]
     return " AND ".join([*rules, *_WHOLE.get(table, ())])
@@ -294,7 +296,7 @@ def sound(table: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A row with a damaged cell. row: its key. columns: the damaged columns."""
+    """A row with a damaged cell. row: the row's key. columns: the damaged columns."""
 
     table: str
     row: tuple[Any, ...]
@@ -310,8 +312,8 @@ class Broken:
 def broken(
     database: sqlite3.Connection, table: str, after: int | None = None, count: int = -1
 ) -> Iterator[Broken]:
-    """Yield the rows of a table with a damaged cell. The connection was prepared by `teach`. after,
-    count: read only `count` rows with an `id` above `after`.
+    """Yield the rows of a table that have a damaged cell. The connection must be prepared by
+    `teach`. after, count: read only `count` rows with an `id` above `after`; None: read all rows.
     """
     info = database.execute(f"PRAGMA table_info({table})").fetchall()
     keys = [column[1] for column in sorted(info, key=lambda column: int(column[5])) if column[5]]

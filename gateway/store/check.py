@@ -1,7 +1,7 @@
 """Check of a store: SQLite's own rules, and the rules between rows of different tables.
 
-In: a data directory. Out: findings, in words. Payloads have checks (`row_checks.py`). In other
-cells a change that breaks no rule is not detected.
+In: a data directory. Out: findings, in words. A changed payload is found by its check
+(`row_checks.py`). In cells without a check, a change that breaks no rule is not found.
 """
 
 import sqlite3
@@ -30,8 +30,8 @@ _MOST_FINDINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of a table. broken: SQL condition for rows of `table` that break the rule. what:
-    description of a row that breaks the rule.
+    """A rule of a table. broken: SQL condition for rows of `table` that break the rule. text:
+    description of such a row, for findings.
     """
 
     table: str
@@ -81,7 +81,9 @@ RULES = (
     ),
     Rule("given_part", "key NOT IN (SELECT key FROM given)", "a part of a session that is gone"),
 )
-"""The rules. Deletions for one rule can break a later rule, so the order matters."""
+"""Rules between rows. A salvage deletes the rows that break a rule, in this order, because a
+deletion can break a later rule.
+"""
 
 CELLS = tuple(
     Rule(table, f"({sound(table)}) IS NOT TRUE", f"an invalid row of {table}")
@@ -90,8 +92,9 @@ CELLS = tuple(
 """Rules for rows with an impossible value in a cell."""
 
 LEFT_BEHIND = Rule("queue", _NO_SESSION, "a queue entry without a session")
-"""Messages of shared subscriptions whose session has ended, and that wait for other subscribers. In
-a store that has lost sessions, such a message may have been delivered already.
+"""Rule for queue entries of ended sessions, shared subscriptions included. Only a salvage applies
+it. After a restart such messages wait for other subscribers, but in a store that has lost sessions
+they may have been delivered already.
 """
 
 
@@ -143,8 +146,8 @@ def _broken_rules(database: sqlite3.Connection) -> list[str]:
 
 
 def named(database: sqlite3.Connection, error: Exception) -> Exception:
-    """Return an error that names the damaged row, if a damaged cell has made a start fail;
-    otherwise return the error unchanged. Disk errors of SQLite stay as they are.
+    """Return the error with which a start failed, or an error that names a damaged row, if there is
+    one. Disk errors of SQLite are returned unchanged.
     """
     if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) != sqlite3.SQLITE_ERROR:
         return error
@@ -155,7 +158,9 @@ def named(database: sqlite3.Connection, error: Exception) -> Exception:
 
 
 def damage(database: sqlite3.Connection) -> list[str]:
-    """Find damaged cells in the tables that a start does not check cell by cell."""
+    """Return findings about damaged cells in the tables that a start does not check cell by cell:
+    `queue`, `message` and `spool`.
+    """
     teach(database)
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     return [

@@ -1,10 +1,10 @@
 """Checkpoints that run while commits continue, so that no acknowledgement waits for one; and a firm
 bound for the write-ahead log (the log).
 
-In: "another commit is in the log". Out: a log that stays short. SQLite copies the log's pages into
-the database while commits continue (PASSIVE), on a separate thread and connection. Only the pages
-that were added meanwhile are copied between two commits, on the writer's thread. After that the
-next commit starts the log again. SQLite's automatic checkpoint would do all of it inside a commit.
+In: a call after each commit. Out: a log that stays short. SQLite copies the log's pages into the
+database while commits continue (PASSIVE), on a separate thread and connection. Only the pages that
+were added meanwhile are copied between two commits, on the writer's thread. After that the next
+commit starts the log again. SQLite's automatic checkpoint would do all of it inside a commit.
 
 Bounds, in bytes of the log as SQLite counts them (frames, `wal.py`), not in commits:
 
@@ -39,25 +39,29 @@ CHECKPOINT_S = 30.0
 _REST_PAGES = 64
 _ROUNDS = 4
 _READERS_S = 0.2
-"""Longest wait of the writer for readers, in seconds, each time the log has grown by WAL_BYTES."""
+"""Longest wait of the writer for readers, in seconds. The writer waits each time the log has grown
+by WAL_BYTES.
+"""
 _OTHERS_S = 2.0
 """Longest wait of the writer for a checkpoint of another process, in seconds."""
 _POLL_S = 0.005
 
 
 class LogJob(Job):
-    """The checkpoints as a background job. path: path of the database."""
+    """The state of the checkpoints as a background job. path: path of the database."""
 
     def __init__(self, path: Path) -> None:
         failure = "the store's write-ahead log cannot be copied into the database"
         super().__init__("checkpoint", failure, CHECKPOINT_S)
         self.too_large = False
-        """Whether the log has reached WAL_WARN_BYTES and could not be cut."""
+        """Whether the log has reached WAL_WARN_BYTES because it could not be truncated."""
         self._path = path
 
     @property
     def holders(self) -> list[str]:
-        """The programs that keep the log from being cut; empty unless the log is too large."""
+        """The programs that prevent SQLite from truncating the log; empty unless the log is too
+        large or a checkpoint is overdue.
+        """
         return log_readers(self._path) if self.too_large or self.overdue else []
 
     @property
@@ -78,7 +82,8 @@ class LogJob(Job):
 class Checkpointer:
     """The checkpoints of one store.
 
-    between_commits: runs a function on the writer's thread when no commit is in progress.
+    between_commits: calls a function on the writer's thread, with the writer's connection, when no
+    commit is in progress.
     """
 
     def __init__(
@@ -90,15 +95,18 @@ class Checkpointer:
         self._frame = page + FRAME_BYTES
         self._index = Index(path)
         self.waits = 0
-        """Number of times that the writer had to wait for the bound, since the start."""
+        """Number of times since the start that the writer had to wait because the log had reached
+        its bound.
+        """
         self.idle = threading.Event()
-        """Event: no checkpoint runs in parallel with the commits."""
+        """Event that is set while no checkpoint is in progress."""
         self.idle.set()
         self._copying = threading.Lock()
-        """Lock of the copying thread; SQLite refuses a second checkpoint at the same time."""
+        """Held during a checkpoint: SQLite refuses a second checkpoint at the same time."""
         self._waits_at = WAL_LIMIT
         """Size of the log, in bytes, at which the writer waits. Raised while a reader prevents the
-        cut."""
+        truncation.
+        """
         self.job = LogJob(path)
         self._stopping = False
         self._due = threading.Event()
@@ -116,8 +124,8 @@ class Checkpointer:
             self._due.set()
 
     def keep_bound(self, database: sqlite3.Connection) -> None:
-        """Wait until the log is within its bound. Called on the writer's thread, with its
-        connection, when a commit has been answered.
+        """If the log has reached its bound, wait until it is copied and truncated. Called on the
+        writer's thread, with its connection, after `Writer` has reported a commit.
         """
         size = self._index.look()[0] * self._frame
         if size >= self._waits_at:
@@ -130,14 +138,16 @@ class Checkpointer:
             self._report(size, cut=True)
 
     def stop(self) -> None:
-        """End the thread. A running checkpoint is completed."""
+        """End the thread. A checkpoint in progress is completed."""
         self._stopping = True
         self._due.set()
         self._thread.join()
         self._database.close()
 
     def finish(self, database: sqlite3.Connection) -> None:
-        """Copy the rest of the log. Called on the writer's thread with its connection."""
+        """Copy the pages that the checkpoint on the other thread has left. Called on the writer's
+        thread with its connection.
+        """
         try:
             with self._copying:
                 self._note(checkpoint(database))
@@ -156,7 +166,7 @@ class Checkpointer:
             self._between_commits(self.finish)
 
     def _copy(self) -> None:
-        """Copy the log's pages, again and again until only a few new pages remain."""
+        """Copy the log's pages repeatedly, until only a few new pages remain."""
         for _ in range(_ROUNDS):
             with self._copying:
                 rest = checkpoint(self._database)
@@ -164,7 +174,9 @@ class Checkpointer:
                 break
 
     def _cut(self, database: sqlite3.Connection) -> bool:
-        """Copy the rest of the log and cut its file. Return False while a reader needs it."""
+        """Copy the rest of the log and truncate its file. Return False if a reader still needs the
+        log, or after an error.
+        """
         deadline = time.monotonic() + _OTHERS_S
         with self._copying:
             database.execute(f"PRAGMA busy_timeout={_READERS_S * 1000:.0f}")
@@ -184,7 +196,7 @@ class Checkpointer:
                 database.execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000:.0f}")
 
     def _note(self, rest: int) -> None:
-        """Note the result of a checkpoint. rest: pages that it could not copy."""
+        """Note the result of a checkpoint. rest: number of pages that it could not copy."""
         if rest * self._frame < WAL_BYTES:
             self.job.succeed()
 
@@ -198,8 +210,8 @@ class Checkpointer:
 
 
 def checkpoint(database: sqlite3.Connection) -> int:
-    """Copy as many pages as possible. Return the number of pages left in the log. Raises
-    sqlite3.Error.
+    """Copy as many pages as possible into the database. Return the number of pages that remain in
+    the log. Raises sqlite3.Error.
     """
     _, pages, done = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
     return max(0, int(pages) - int(done))

@@ -1,14 +1,15 @@
 """`DATA/copies.db`: replicas of other gateways' spool rows
 (`gateway/site/replication/receiving.py`).
 
-In: spool rows of other gateways, by their line (a small number for one spool). Out: the same rows,
-a page at a time. The file is separate from the gateway's own store, so backup, salvage and older
-versions ignore it. If it is lost, no reading is lost: each gateway sends its spool again.
+In: spool rows of other gateways. A *line* is the series of rows of one spool; it has a small number
+here. Out: the same rows, a page at a time. The file is separate from the gateway's own store, so
+backup, salvage and older versions ignore it. If it is lost, no reading is lost: each gateway sends
+its spool again.
 
-Each row has a CRC-32 over its cells (`row_checks.py`), written in the same commit. A row that has
-changed is not returned: the log names it, and it stays in the table `copy_damaged`. Version 0.2.0
-writes no checks. The rows that it added, above the last row in `line_check`, get their checks when
-the file is opened.
+Each row has a CRC-32 over its cells (`row_checks.py`), written in the same commit. If a row has
+changed, it is not returned: the log names it, and it stays in the table `copy_damaged`. Version
+0.2.0 writes no checks. The rows that it added, above the last row in `line_check`, get their checks
+when the file is opened.
 """
 
 import json
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 FILE = "copies.db"
 _VERSION = 1
 _BITS = 40
-"""Number of low bits of a row's key, which are the row's id in its own spool. The higher bits are
+"""Number of low bits of a row's key that hold the row's id in its own spool. The higher bits hold
 the line's number. Rows of a line are adjacent, so a row of a thousand bytes touches one page.
 """
 _TABLES = f"""
@@ -51,19 +52,21 @@ _MASK = (1 << _BITS) - 1
 _PAGE_ROWS, _PAGE_BYTES = 1024, 1 << 20
 
 LineRow = tuple[int, str, int, str]
-"""number, member, id of the last row received, facts about the line from its member (JSON)."""
+"""Columns of a line: number, member, id of the last row received, facts about the line from its
+member (JSON).
+"""
 
 
 class Copies:
-    """The replicas in the file, which is created if it does not exist. For one thread at a time.
-    Raises sqlite3.Error, OSError.
+    """The replicas in the file, which is created if it does not exist. Only one thread at a time
+    may use an object. Raises sqlite3.Error, OSError.
     """
 
     def __init__(self, folder: Path) -> None:
         self._db = connect(folder / FILE)
         self._file = folder / FILE
         self._aside = set[int]()
-        """Keys of changed rows that were set aside since the start."""
+        """Keys of changed rows that were found and set aside since the start."""
         try:
             if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")
@@ -79,14 +82,16 @@ class Copies:
 
     @property
     def damaged(self) -> int:
-        """Number of changed rows that were set aside since the start. Any thread may read it."""
+        """Number of changed rows that were found and set aside since the start. Any thread may read
+        it.
+        """
         return len(self._aside)
 
     def lines(self) -> list[LineRow]:
         return self._db.execute("SELECT number, member, last, told FROM line").fetchall()
 
     def sizes(self, part: int) -> list[tuple[int, int, int]]:
-        """Return (line, highest id, bytes) for each group of `part` consecutive ids."""
+        """Return (line number, highest id, bytes) for each group of `part` consecutive ids."""
         found = self._db.execute(
             "SELECT max(key), sum(length(payload) + length(topic) + length(client) + 64) FROM copy"
             " GROUP BY key / ? ORDER BY 1",
@@ -95,7 +100,9 @@ class Copies:
         return [(key >> _BITS, key & _MASK, size) for key, size in found]
 
     def gaps(self) -> dict[int, tuple[int, int]]:
-        """Return, by line, the id of the first missing row and the number of missing rows."""
+        """Return, by line number, the id of the first missing row and the number of missing rows.
+        Lines without a missing row are left out.
+        """
         found = self._db.execute(
             "SELECT number, min(begin), sum(stop - begin) FROM"
             " (SELECT line.number, key & ?1 AS stop,"
@@ -109,7 +116,7 @@ class Copies:
         return {number: (first, count) for number, first, count in found}
 
     def orphans(self) -> dict[int, int]:
-        """Return the number of rows of unknown lines, by line."""
+        """Return the number of rows without a line, by line number."""
         return dict(
             self._db.execute(
                 "SELECT key >> ?1, count(*) FROM copy"
@@ -125,8 +132,9 @@ class Copies:
         drops: dict[int, int],
         forgotten: Sequence[int],
     ) -> None:
-        """Write one transaction. rows: each with its line. drops: for each line, the id below which
-        all rows are deleted.
+        """Write one transaction. lines: new or changed lines. rows: line number and cells of each
+        row. drops: by line number, the id below which all rows are deleted. forgotten: numbers of
+        lines to delete.
         """
         self._db.execute("BEGIN IMMEDIATE")
         try:
@@ -152,7 +160,9 @@ class Copies:
         self._db.execute("DELETE FROM copy_check WHERE key >= ? AND key < ?", within)
 
     def _check(self, rows: Iterable[Sequence[Any]], lasts: Iterable[tuple[int, int]]) -> None:
-        """Write the checks of rows, and the last row with a check by line."""
+        """Write the checks of rows. lasts: number and last row id of each line, up to which all
+        rows now have checks.
+        """
         many = self._db.executemany
         many("INSERT OR REPLACE INTO copy_check VALUES (?, ?)", [(r[0], _sum(r)) for r in rows])
         many("INSERT OR REPLACE INTO line_check VALUES (?, ?)", lasts)
@@ -173,8 +183,9 @@ class Copies:
                 self._check(rows, [(number, last)])
 
     def page(self, number: int, first: int, count: int, most: int) -> list[tuple[Any, ...]]:
-        """Return rows of a line from id `first` on: at most `count` rows, and at most `most` bytes
-        of payloads, but at least one row. A changed row is set aside.
+        """Return rows of a line from id `first` on, without changed rows, which are set aside. The
+        page has at most `count` rows, and at most `most` bytes of payloads, but at least one row if
+        any remains.
         """
         rows: list[tuple[Any, ...]] = []
         begin, end = (number << _BITS) + first, (number + 1) << _BITS
@@ -222,8 +233,9 @@ def _sum(row: Sequence[Any]) -> int:
 
 
 def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Convert rows of a line to rows of this gateway's spool, without ids. Their keys are those
-    with which the rows' own gateway would land them. line: the facts that its member has sent.
+    """Convert rows of a line to rows for this gateway's spool, with the same keys with which the
+    rows' own gateway would land them. The ids are still those of the line. line: the facts that its
+    member has sent.
 
     A row without a time gets one if the start time of its boot is known. Otherwise it gets boot 0,
     which no gateway has, so that no gateway changes its time later.
@@ -245,8 +257,8 @@ def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[A
 
 
 def is_damaged(error: Exception) -> bool:
-    """Return whether the error says that the file is not a sound database. After other errors,
-    another attempt may succeed.
+    """Whether an error says that the file is not a sound database. After other errors, another
+    attempt may succeed.
     """
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:
         return True  # the file's schema has changed
@@ -254,7 +266,7 @@ def is_damaged(error: Exception) -> bool:
 
 
 def put_aside(folder: Path, error: Exception) -> None:
-    """Move an unreadable file aside, so that a new one takes its place. The file must be closed."""
+    """Rename an unreadable file, so that a new file takes its place. The file must be closed."""
     log.error(
         "%s: copies for other members cannot be read (%s), and are put aside; the members send them"
         " again",
@@ -267,8 +279,8 @@ def put_aside(folder: Path, error: Exception) -> None:
 
 
 def bring_all(folder: Path, database: sqlite3.Connection) -> int:
-    """Append all readable replicas in a folder to a store's spool. No other program may use either
-    file. Return the number of rows.
+    """Append all readable replicas in a folder to a store's spool, with new ids. No other program
+    may use either file. Return the number of rows.
     """
     if not (folder / FILE).is_file():
         return 0
@@ -287,7 +299,7 @@ def bring_all(folder: Path, database: sqlite3.Connection) -> int:
 
 
 def _readable(folder: Path) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of all lines, as `adopted` returns them."""
+    """Yield the rows of all lines, converted by `adopted`, a page at a time."""
     try:
         with closing(Copies(folder)) as shelf:
             for number, _, _, source in sorted(shelf.lines()):

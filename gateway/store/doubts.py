@@ -26,9 +26,9 @@ _MOST_BYTES = 8_000_000
 
 
 class Doubt(NamedTuple):
-    """One answer to a client whose session was suspect. at: µs since 1970, None if the clock was
-    not set. silent: the silent members; empty after the restore of a store, or if two members
-    claimed the newest session.
+    """One answer to a client whose session was suspect. at: time of the answer in µs since 1970,
+    None if the clock was not set. silent: names of the silent members; empty after the restore of a
+    store, or if two members claimed the newest session.
     """
 
     client: str
@@ -47,8 +47,8 @@ def reason(silent: Sequence[str]) -> str:
 
 
 def read(folder: Path) -> list[Doubt]:
-    """Return the entries, the oldest first. Without a file the list is empty. Damaged entries are
-    skipped and logged.
+    """Return the entries, the oldest first. The list is empty if there is no file, or if it cannot
+    be read, which is logged. Damaged entries are skipped and logged.
     """
     try:
         with (folder / FILE).open("rb") as file:

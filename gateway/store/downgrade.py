@@ -37,8 +37,8 @@ DROP TABLE spool;
 ALTER TABLE older RENAME TO spool;
 DELETE FROM meta WHERE key IN ('spool.last', 'generation', 'machine');
 """
-"""Statements to schema 2. AUTOINCREMENT keeps the highest number that a row ever had, as the view
-did.
+"""Statements from schema 3 to 2. Schema 2 has AUTOINCREMENT in place of the view `spool_last`: each
+keeps the highest id that a spool row ever had.
 """
 
 _TO_4 = (
@@ -46,8 +46,8 @@ _TO_4 = (
     " DELETE FROM meta WHERE key = 'mistrusted';"
     " UPDATE meta SET value = '[]' WHERE key = 'members';"
 )
-"""Statements to schema 4. If the gateway joins a site again, it treats the other members as new,
-and tells them that their sessions may be outdated.
+"""Statements from schema 5 to 4. If the gateway joins a site again, it treats the other members as
+new, and tells them that their sessions may be outdated.
 """
 
 _TO_6 = (
@@ -56,8 +56,8 @@ _TO_6 = (
     " UPDATE given_part SET body = without_move(body) WHERE part = 0;"
     " DELETE FROM meta WHERE key = 'spool.boot';"
 )
-"""Statements to schema 6. Rows of a missing session are deleted at the next start. If the next
-start is one of this version, it makes the checks of all rows again.
+"""Statements from schema 7 to 6. Rows of a deleted session are deleted at the next start. If the
+next start is one of this version, it makes the checks of all rows again.
 """
 
 _TO_5 = "DELETE FROM retained WHERE length(payload) = 0; ALTER TABLE retained DROP COLUMN version;"
@@ -70,7 +70,7 @@ _STEPS = {
     3: _TO_2,
     2: "ALTER TABLE session DROP COLUMN user;",
 }
-"""Statements by schema version: each converts a store of that version to an older one."""
+"""Statements by schema version: each converts a store of that version to the next older one."""
 
 _LEFT_OUT = {
     7: "messages forwarded to sessions that have moved between the gateways of a site: they may be"
@@ -87,8 +87,8 @@ _LEFT_OUT = {
 
 
 def downgrade(folder: Path, version: int) -> list[str]:
-    """Convert the store of a folder to schema `version`. Return the kinds of data that were left
-    out. Gateway and uplink must be stopped. Raises StoreError.
+    """Convert the store of a folder to schema `version`. Return sentences about the data that were
+    left out. Gateway and uplink must be stopped. Raises StoreError.
     """
     path = existing(folder)
     try:

@@ -1,5 +1,5 @@
-"""Store generations: detects whether this is the store that ran here last, or another generation,
-such as a restored backup, a cloned card, or a new store that replaces a lost one.
+"""Store generations. A start detects whether this is the store that ran here last, or another
+generation: a restored backup, a cloned card, or a new store that replaces a lost one.
 
 In: an open store at the gateway's start, and its folder. Out: the reason why this is another
 generation, in words. A store of another generation has outdated facts about exchanges in flight, so
@@ -32,8 +32,8 @@ from gateway.system.sync import sync
 NAME = "generation"
 MARK = "restored"
 EACH_S = 600.0
-"""Seconds between changes of the generation word. A copy of the database that is older is
-recognised as another generation, also after a power cut.
+"""Seconds between changes of the generation word. A copy of the database from before a change is
+recognised as another generation, even after a power cut.
 """
 
 _SERIAL = Path("/sys/firmware/devicetree/base/serial-number")
@@ -43,9 +43,9 @@ _SERIAL = Path("/sys/firmware/devicetree/base/serial-number")
 def why_other_generation(
     database: sqlite3.Connection, folder: Path, log_gone: str | None = None
 ) -> str | None:
-    """Return why this is not the store that ran here last, or None if no sign indicates another
-    generation. log_gone: the sign that the write-ahead log is gone (`wal.py`), which is the case
-    after a clean stop, too.
+    """Return why this is not the store that ran here last, as a sentence; None if no sign indicates
+    another generation. log_gone: the sign that the write-ahead log is gone (`wal.vanished`). After
+    a clean stop the log is always gone, and the sign is ignored.
     """
     mark, known, machine = (_get(database, key) for key in (MARK, "generation", "machine"))
     if mark is not None:
@@ -69,19 +69,21 @@ def why_other_generation(
 
 
 def settle(database: sqlite3.Connection) -> None:
-    """Register this store as the one that runs here. Runs in the transaction of the caller."""
+    """Register this store as the one that runs here. Call this inside a transaction."""
     database.execute("DELETE FROM meta WHERE key = ?", (MARK,))
     if (serial := serial_number()) is not None:
         _put(database, "machine", serial)
 
 
 def mark(database: sqlite3.Connection, why: str) -> None:
-    """Mark the store as another generation for the next start."""
+    """Mark the store, so that the next start treats it as another generation. why: the reason, as a
+    sentence.
+    """
     _put(database, MARK, why)
 
 
 def serial_number() -> str | None:
-    """Return the machine's serial number, or None if a service cannot read one."""
+    """Return the machine's serial number; None if it cannot be read."""
     try:
         return _SERIAL.read_text(encoding="ascii").strip("\0 \n") or None
     except (OSError, UnicodeDecodeError):
@@ -89,7 +91,9 @@ def serial_number() -> str | None:
 
 
 class Generation:
-    """The generation word in the database and in the file beside it. For one thread at a time."""
+    """The generation word in the database and in the file beside it. Only one thread at a time may
+    use an object.
+    """
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
         self._folder = folder
@@ -97,7 +101,7 @@ class Generation:
         self._changed = monotonic()
 
     def look(self) -> None:
-        """Change the word if a change is due."""
+        """Change the word if the last change is EACH_S ago. Raises sqlite3.Error, OSError."""
         if monotonic() - self._changed >= EACH_S:
             self.change()
 
@@ -116,7 +120,9 @@ class Generation:
 
 
 def last_generation(folder: Path) -> str | None:
-    """Return the generation of the store that ran last in a folder. Each start changes it."""
+    """Return the generation word of the store that ran last in a folder, or None. Each start
+    changes the word.
+    """
     return _read(folder)
 
 

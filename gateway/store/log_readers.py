@@ -1,4 +1,4 @@
-"""Programs that keep the write-ahead log from being cut.
+"""Programs that prevent SQLite from truncating the write-ahead log.
 
 In: the path of a database. Out: the processes with a read mark on its log. A reader marks the part
 of the log that its snapshot needs by a shared lock on a byte of the wal-index
@@ -15,7 +15,7 @@ _LOCKS = Path("/proc/locks")
 
 def log_readers(path: Path) -> list[str]:
     """Return the processes with a read mark, as `process 1234 (sqlite3)`; empty if there is none,
-    or if the kernel lists no locks.
+    or if the locks cannot be read. path: the database.
     """
     try:
         inode = str(path.with_name(path.name + "-shm").stat().st_ino)
@@ -27,7 +27,9 @@ def log_readers(path: Path) -> list[str]:
 
 
 def _pid(words: list[str], inode: str) -> int | None:
-    """Return the process of a line of /proc/locks if the line is a read mark of this inode."""
+    """Return the process of a line of /proc/locks if the line is a read mark of this inode, else
+    None.
+    """
     if "->" in words or len(words) < 8 or words[3] != "READ":
         return None
     if words[5].rpartition(":")[2] != inode or not words[6].isdecimal():

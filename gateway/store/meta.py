@@ -19,7 +19,9 @@ _NUMBER = r"([0-9]{1,16})"
 
 
 def _like(pattern: str) -> Callable[[str], bool]:
-    """Return a check for texts that match a pattern whose groups are numbers up to HIGHEST."""
+    """Return a check for texts that match a pattern. The pattern's groups are numbers up to
+    HIGHEST.
+    """
     whole = re.compile(pattern, re.DOTALL)
 
     def fits(value: str) -> bool:
@@ -42,7 +44,7 @@ def _json(*kinds: type) -> Callable[[str], bool]:
 
 
 def _ranges(value: str) -> bool:
-    """Return whether the value is a list of pairs."""
+    """Whether the value is a JSON list of pairs of integers."""
     return _json(list)(value) and all(
         isinstance(item, list) and len(item) == 2 and all(type(end) is int for end in item)
         for item in json.loads(value)
@@ -101,7 +103,7 @@ VALUES: dict[str, Callable[[str], bool]] = {
     "uplink.outage": _fields(since=int, error=str),
     "uplink.rival": _fields(seen=int, what=str, note=str),
 }
-"""Check of the value, by key. Other keys may have any text."""
+"""Checks of the values by key. Keys without a check may have any text."""
 
 _CROSSED = (
     "SELECT CAST(key AS BLOB) FROM (SELECT rowid, key FROM meta NOT INDEXED EXCEPT"
@@ -112,8 +114,8 @@ NEEDED = ("epoch", "boot", "axis", "uptime", "spool.last")
 
 
 def damage(database: sqlite3.Connection) -> dict[str, str]:
-    """Find missing keys of `meta` that a store has after its first start, and impossible values.
-    Return the findings by key.
+    """Return findings about `meta`, by key: missing keys that a store has after its first start,
+    invalid values, and rows that differ from their copies.
     """
     found = {
         _decoded(key): value
@@ -140,7 +142,9 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
 
 
 def _differences(database: sqlite3.Connection) -> dict[str, str]:
-    """Find rows that differ from their copies, or from the index, by key."""
+    """Return findings, by key, about rows that differ from their copies in `twin` or from the
+    index.
+    """
     found = {
         item.key: str(item)
         for item in twins.changed(database, "meta")
@@ -153,7 +157,7 @@ def _differences(database: sqlite3.Connection) -> dict[str, str]:
 
 
 def refusal(database: sqlite3.Connection) -> str | None:
-    """Return why a start refuses the store, as a sentence, or None if the store is accepted."""
+    """Return why a start refuses the store, as a sentence; None if it accepts the store."""
     return next(
         (problem for key, problem in damage(database).items() if not key.startswith(UPLINK)), None
     )
@@ -171,7 +175,7 @@ def _decoded(data: bytes | None) -> str | None:
 
 
 def fits(key: str, data: bytes | None) -> bool:
-    """Return whether a key may have this value, as UTF-8."""
+    """Whether a key may have this value. data: the value as UTF-8; None if it is not a text."""
     value, rule = _decoded(data), VALUES.get(key)
     if value is None or rule is None:
         return value is not None

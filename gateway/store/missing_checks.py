@@ -1,5 +1,5 @@
-"""Checks that a start adds to rows without a check, after a run of an older version: messages,
-wills and others.
+"""Checks for rows that have none, because an older version wrote them: messages, and rows of the
+tables in `row_checks.COLUMNS`. A start adds the checks.
 
 In: an open store without damaged rows, inside a transaction. Out: each such row has its check.
 """
@@ -23,15 +23,15 @@ _NUMBER = (
 
 
 def check_messages(database: sqlite3.Connection) -> None:
-    """Give all messages row numbers with a check."""
+    """Give each message a row number that contains its check."""
     database.create_function("content_sum", 6, content_sum, deterministic=True)
     for statement in _NUMBER:
         database.execute(statement)
 
 
 def settle_contents(database: sqlite3.Connection, checked: bool) -> None:
-    """Delete the checks of rows that are gone. checked: whether the rows have checks; otherwise
-    they get them.
+    """Delete the checks of rows that are gone. checked: whether the existing rows have checks; if
+    not, write their checks.
     """
     for table, (key, *_) in COLUMNS.items():
         database.execute(

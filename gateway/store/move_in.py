@@ -5,8 +5,8 @@ session's rows, in the same transaction, and the session's state as a start woul
 parts are wrong, none of their rows is written, and the order gets the reason; the rest of the
 commit is written nevertheless.
 
-Times are converted from the sender's time axis to this gateway's. Sessions and messages get new
-numbers. Numbers of the queue, and so packet identifiers, stay the same.
+Times are converted from the sender's time axis to the time axis of this gateway. Sessions and
+messages get new numbers. Numbers in the queue, and so packet identifiers, stay the same.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gateway.store.row_checks import number_of, put_checks, row_number
 
 
 def take(database: sqlite3.Connection, order: SessionImport) -> None:
-    """Import a session. Runs in the transaction of the caller. Records the result in the order."""
+    """Import a session. Call this inside a transaction. The result is recorded in `order`."""
     order.wrong = None
     database.execute("SAVEPOINT taking")
     try:
@@ -64,19 +64,21 @@ class _Import:
         """Milliseconds to add to a time of the sender."""
         self._client = name_of(order.key)
         self._messages: list[tuple[int, int, int]] = []
-        """Number of publications, weight and row of each message."""
+        """For each message: number of publications, weight of one publication, number of the
+        row.
+        """
         self._subscriptions = 0
         self._unsent = 0
-        """The number of the next message to send; 0 before the flow record."""
+        """Number of the next message to send; 0 until the FLOW record was read."""
         self._queued = 0
         self._next = 1
-        """The lowest number that the next row of the queue may have."""
+        """Lowest number that the next queue entry may have."""
         self._marks: list[tuple[Any, ...]] = []
         self._filters: list[str] = []
         self._move: Values | None = None
 
     def run(self) -> list[tuple[Any, ...]]:
-        """Import all records. Return the marks among them."""
+        """Import all records. Return the rows of `mark` among them, which are not written yet."""
         takers: dict[int, Callable[..., None]] = {
             SESSION: self._session,
             SUBSCRIPTION: self._subscription,
@@ -143,8 +145,8 @@ class _Import:
         self._move = values
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:
-        """Exclude forwarded messages of other gateways until their cuts arrive (`session_move.py`).
-        If the session returns to this gateway, it replaces its own forwarder.
+        """Exclude messages that other gateways have forwarded, until their cuts arrive
+        (`session_move.py`). If the session returns to this gateway, it replaces its own forwarder.
         """
         order = self._order
         closed, filters = (
@@ -191,7 +193,9 @@ class _Import:
         self._put("queue", self._order.session, first, count, row, skip, flags, extra, share, size)
 
     def _flow_begins(self, number: int) -> None:
-        """Check that no message waits before this number."""
+        """Let the next message to send be the first one that is in the queue. The numbers before it
+        belong to no message.
+        """
         self._unsent = number
         self._database.execute(
             "UPDATE flow SET next = ? WHERE session = ?", (number, self._order.session)
@@ -199,15 +203,17 @@ class _Import:
 
 
 def _weight(size: int, topic: str, properties: bytes) -> int:
-    """Return the weight as `PublishRun.weight` does."""
+    """Return the weight of one publication as `PublishRun.weight` counts it. size: bytes of its
+    payload.
+    """
     return size + len(properties) + max(0, 2 + len(topic.encode()) - OVERHEAD)
 
 
 def _read(
     database: sqlite3.Connection, order: SessionImport, marks: list[tuple[Any, ...]]
 ) -> Recovered:
-    """Return the session's state as a start would read it, except for its board's marks, which came
-    in the parts.
+    """Return the session's state as a start would read it. marks: the board's rows of `mark`, which
+    came in the parts. Raises Unfit.
     """
 
     def rows(query: str, *keys: Any) -> list[tuple[Any, ...]]:

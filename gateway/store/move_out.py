@@ -37,8 +37,8 @@ _QUEUE = (
 
 
 def give(database: sqlite3.Connection, order: SessionExport) -> None:
-    """Export a session. Runs in the transaction of the caller. Records the findings in the order.
-    Parts of an earlier, unconfirmed move are replaced. A session that lacks a row does not move: it
+    """Export a session. Call this inside a transaction. Parts of an earlier, unconfirmed move are
+    replaced. The results are recorded in `order`. If the session lacks a row, it does not move: it
     ends here, and its client sees Session Present 0 at the other gateway.
     """
     delete_parts(database, [(order.key,)])
@@ -82,7 +82,9 @@ def give(database: sqlite3.Connection, order: SessionExport) -> None:
 
 
 def delete_parts(database: sqlite3.Connection, keys: Sequence[tuple[str]]) -> None:
-    """Delete the parts of sessions with these keys, and their checks."""
+    """Delete the parts of exported sessions, and the checks of the parts. keys: one session key
+    each.
+    """
     database.executemany(
         "DELETE FROM content_check WHERE kind = 'given_part'"
         " AND key IN (SELECT CAST(id AS TEXT) FROM given_part WHERE given_part.key = ?)",
@@ -145,7 +147,10 @@ def _queue(
     unsent: int,
     flying: set[int],
 ) -> Iterator[bytes]:
-    """Yield the records of a queue. A message comes before the first row that refers to it."""
+    """Yield the records of a queue. The record of a message comes before the first queue entry that
+    refers to it. released: gets the message number of each entry. unsent: number of the next
+    message to send. flying: packet identifiers in flight.
+    """
     known: dict[int, int] = {}
     for row in database.execute(_QUEUE, (session,)):
         first, count, message = row[:3]
@@ -172,8 +177,8 @@ def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class StoredParts(Sequence[bytes]):
-    """The parts of an outbound session, each read on access. now: called for the time (ms on the
-    axis) whenever the first part is read.
+    """The parts of an outbound session, each read from the store on access. now: returns the time
+    axis in ms; called whenever the first part is read, whose head has the time.
     """
 
     def __init__(self, database: sqlite3.Connection, key: str, now: Any) -> None:

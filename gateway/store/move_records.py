@@ -1,9 +1,9 @@
 """A moving session as bytes, for another gateway of the site.
 
 In: records, each with a kind and some values. Out: bytes from which a strict reader at the other
-gateway restores the same records. The bytes are cut into parts of PART_BYTES, also in the middle of
-a record. The first part starts with a head, which is made for each transfer and has the sender's
-time, so that expiry times can be converted.
+gateway restores the same records. The bytes are divided into parts of PART_BYTES, which may end in
+the middle of a record. The first part starts with a head, which is made for each transfer and has
+the sender's time, so that expiry times can be converted.
 
 Received bytes are not trusted: each value is checked before use, and `Unfit` names the fault. So
 every accepted session can be read by the next start.
@@ -27,12 +27,12 @@ from gateway.mqtt.wire import MAX_U32, MAX_VARINT, Reader, encode_varint
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS
 
 PART_BYTES = 250_000
-"""Size of a part. With a head, a part stays below the limit of the link
+"""Size of a part in bytes. A part with its head is below the limit of the link between gateways
 (`gateway/site/rules/messages.py`).
 """
 VERSION = 2
 OLDEST = 1
-"""Format of a session without a row of `journey`, the only format that older members know."""
+"""Oldest format: a session without a MOVE record. Older members know only this format."""
 
 _LENGTH = Struct(">IB")
 _INTEGER = Struct(">q")
@@ -40,18 +40,20 @@ _SIZE = Struct(">I")
 _HEAD = Struct(">4sHqI")
 _MAGIC = b"OWS\0"
 _NUMBERS = 1 << 62
-"""Upper bound of message numbers."""
+"""Upper bound of the numbers of messages in a queue."""
 _LATEST = 1 << 50
 """Upper bound of times, in ms."""
 _LONGEST = 300_000_000
-"""Longest record, in bytes. A message is one packet at most, or a run of many short ones."""
+"""Longest record, in bytes. A MESSAGE record has one packet at most, or a run of many short
+ones.
+"""
 
 SESSION, SUBSCRIPTION, FLOW, WILL, MARK, MESSAGE, QUEUE, END, MOVE = range(1, 10)
 Values = tuple[Any, ...]
 
 
 class Unfit(ValueError):
-    """The received bytes are not a valid session."""
+    """Error: the received bytes are not a valid session."""
 
 
 class Head(NamedTuple):
@@ -61,13 +63,15 @@ class Head(NamedTuple):
 
 
 def head(now: int, messages: int, body: bytes) -> bytes:
-    """Return the head for the first part, `body`."""
+    """Return the head for the first part. now: time axis in ms. messages: number of messages in all
+    parts. body: the first part.
+    """
     has_move = without_move(body) != body
     return _HEAD.pack(_MAGIC, VERSION if has_move else OLDEST, now, messages)
 
 
 def without_move(body: bytes) -> bytes:
-    """Return a first part as older members write it, without the second record `journey`."""
+    """Return a first part as older members write it: without its second record, if that is MOVE."""
     begin = _LENGTH.size + _LENGTH.unpack_from(body)[0]
     if len(body) < begin + _LENGTH.size:
         return body
@@ -76,7 +80,7 @@ def without_move(body: bytes) -> bytes:
 
 
 def read_head(parts: Sequence[bytes]) -> Head:
-    """Read the head of the first part. Raises Unfit."""
+    """Return the head of the first part. Raises Unfit if it is missing or invalid."""
     try:
         magic, version, *found = _HEAD.unpack_from(parts[0])
     except (error, IndexError) as problem:
@@ -104,7 +108,7 @@ def record(kind: int, values: Iterable[Any]) -> bytes:
 
 
 def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
-    """Yield every record of the parts, checked. Raises Unfit."""
+    """Yield kind and values of each record. Raises Unfit at the first invalid record."""
     ended = False
     for kind, body in _bodies(parts):
         if ended:
@@ -129,7 +133,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
 
 
 def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield kind and body of each record."""
+    """Yield kind and body of each record. Raises Unfit if a record is too long or incomplete."""
     buffer, at = bytearray(), 0
     for index in range(len(parts)):
         del buffer[:at]
@@ -149,7 +153,7 @@ def _bodies(parts: Sequence[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _values(body: bytes, most: int) -> Values:
-    """Return the first values of a record."""
+    """Return the values of a record, at most `most` of them."""
     found: list[Any] = []
     at = 0
     while at < len(body) and len(found) < most:
@@ -208,14 +212,14 @@ def _blob(value: Any) -> bool:
 
 
 def _is_ids(value: Any) -> bool:
-    """Return whether the value is a list of ids as `unpack_ids` reads it."""
+    """Whether the value is a list of packet identifiers that `unpack_ids` can read."""
     if not isinstance(value, bytes) or len(value) % 2 or len(value) > 2 * 0xFFFF:
         return False
     return all(value[at] or value[at + 1] for at in range(0, len(value), 2))
 
 
 def _is_set(value: Any) -> bool:
-    """Return whether the value is a set that `unpack_set` can read."""
+    """Whether the value is a set of packet identifiers that `unpack_set` can read."""
     if not isinstance(value, bytes) or value[:2] != b"\0\0":
         return _is_ids(value)
     if len(value) < 4 or len(value) % 2:
@@ -227,7 +231,7 @@ def _is_set(value: Any) -> bool:
 
 
 def _properties(value: Any) -> bool:
-    """Return whether the value is properties of a PUBLISH, without the property length."""
+    """Whether the value is properties of a PUBLISH, without the Property Length."""
     if not isinstance(value, bytes) or len(value) > MAX_VARINT:
         return False
     if not value:

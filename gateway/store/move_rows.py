@@ -1,7 +1,7 @@
 """Rows of sessions that move between the gateways of a site.
 
-In: outbound and inbound sessions, and places of clients, from `gateway/site/`. Out: rows of the
-tables `place`, `given`, `given_part` and `journey` (`apply.py`).
+In: outbound and inbound sessions, and which gateway has the session of each client, from
+`gateway/site/`. Out: rows of the tables `place`, `given`, `given_part` and `journey` (`apply.py`).
 
 The gateways identify a session by its key: the client identifier and the user. So a user cannot
 fetch or end another user's session by its client identifier.
@@ -18,7 +18,7 @@ from gateway.broker.store_rows import NeighbourRows, Recovered
 from gateway.mqtt.wire import MAX_VARINT
 
 HALF = 27
-"""Bits of each half in which the 54-bit number of a moving session is sent."""
+"""Number of bits of a half. The moving id of a session has 54 bits, and is sent in two halves."""
 MOVING_IDS = 1 << 2 * HALF
 MOST_MOVES = MAX_VARINT
 OWN = ""
@@ -30,42 +30,44 @@ FORWARDER_PREFIX = "\0"
 _OF_A_DEVICE = "device"
 
 PlaceRow = tuple[str, int, int, str]
-"""The columns: key, epoch, 1 if suspect, JSON list of the members that may hold an older session
-(`gateway/site/rules/holder.py`).
+"""Columns of `place`: key, epoch, 1 if suspect, JSON list of the members that may hold an older
+session (`gateway/site/rules/holder.py`).
 """
 GivenRow = tuple[str, str, int, int, int | None]
-"""The columns: key, member, number of parts, number of messages, expiry (axis ms; None for
+"""Columns of `given`: key, member, number of parts, number of messages, expiry (axis ms; None for
 never).
 """
 
 MovingSessionRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
-"""The columns: session, number of the moving session, moves; then three JSON lists: gateways whose
-cut has not arrived, gateways that send late messages, filters at its arrival. Then for a forwarder:
-key and user of its session, present gateway of that session (None: not known), gateways that are
-done (`session_move.py`). In the row of a session, the last four are None, None, None and [].
+"""Columns of `journey`: session, moving id, number of moves; then three JSON lists: gateways whose
+cut has not arrived, gateways that send late messages, Topic Filters when the session arrived. Then,
+only for a forwarder: key and user of its session, the gateway that has this session (None: not
+known), JSON list of the gateways that have finished (`session_move.py`). In the row of a session,
+the last four are None, None, None and [].
 """
 
 
 @dataclass(slots=True)
 class SessionExport:
-    """Order to export a session for another gateway of the site. The session's rows at the end of
-    the commit become parts (`gateway/store/move_out.py`), and are deleted.
+    """Order to export a session to another gateway of the site. The rows that the session has at
+    the end of the commit become parts (`gateway/store/move_out.py`), and are deleted.
     """
 
     session: int
     key: str
-    """The key of the session (`gateway/store/move_rows.py`)."""
+    """The key of the session (`key_of`)."""
     member: str
     """The name of the receiving gateway."""
     move: tuple[int, int, str, int] | None = None
-    """Number of the moving session, moves, name of this gateway, 1 if this gateway has a forwarder
-    for it. None: the session has no subscription, so no message can arrive late for it.
+    """The values of the MOVE record: moving id, number of moves, name of this gateway, 1 if this
+    gateway has a forwarder for the session. None: the session has no subscription, so no message
+    can arrive late for it.
     """
     ends: int | None = None
-    """The writer's answer: when the session expires (axis ms), None for never."""
+    """Result, set by the writer: when the session expires (axis ms), None for never."""
     released: list[int] | None = None
-    """The writer's second answer: the message of each exported queue row. None: the session had
-    ended, and no row was exported.
+    """Result, set by the writer: for each exported queue entry, the number of its message. None:
+    the session had ended, and no row was exported.
     """
 
 
@@ -82,19 +84,21 @@ class SessionImport:
     parts: Sequence[bytes] | None
     """The received parts. None: this gateway's own exported parts, which are still in its store."""
     first_message: int
-    """First free message id."""
+    """First free number for a message."""
     most_messages: int
     most_queued: int
-    """Largest number of entries in the session's queue; several may refer to one message."""
+    """Largest number of messages in the session's queue. A message counts once for each entry that
+    refers to it.
+    """
     most_subscriptions: int
     me: str
     """The name of this gateway."""
     others: Sequence[str]
     """The names of the other gateways."""
     state: Recovered | None = None
-    """The writer's answer: the session's state, as a start would read it."""
+    """Result, set by the writer: the session's state, as a start would read it."""
     wrong: str | None = None
-    """The writer's answer to a session that cannot be imported: the reason."""
+    """Result, set by the writer if the session cannot be imported: the reason, in words."""
 
 
 @dataclass(slots=True)
@@ -104,8 +108,8 @@ class Moves(NeighbourRows):
     exports: list[SessionExport] = field(default_factory=list)
     imports: list[SessionImport] = field(default_factory=list)
     redirected: list[tuple[str, str]] = field(default_factory=list)
-    """(member, key) of exported sessions that now go to this member, because the first member did
-    not fetch them.
+    """(member, key) of exported sessions that now go to this member, because the member that was
+    first chosen did not fetch them.
     """
     forgotten: list[str] = field(default_factory=list)
     """Keys of exported sessions whose parts are deleted."""
@@ -113,7 +117,7 @@ class Moves(NeighbourRows):
     arrived: list[int] = field(default_factory=list)
     """Sessions whose moves are over."""
     places: dict[str, PlaceRow | None] = field(default_factory=dict)
-    """Places by key. None: delete the row."""
+    """Rows of `place` by key. None: delete the row."""
     trusted: bool = False
     """Whether the sessions of a restored store are now marked as suspect."""
     members: frozenset[str] | None = None
@@ -122,20 +126,22 @@ class Moves(NeighbourRows):
 
 @dataclass(slots=True)
 class Moved(NeighbourRows):
-    """The store's knowledge of session moves between the gateways of a site."""
+    """The store's records of session moves between the gateways of a site."""
 
     places: Sequence[PlaceRow] = ()
     moved_out: Sequence[GivenRow] = ()
     is_suspect: bool = False
     """Whether the store was restored and its sessions are not yet marked as suspect."""
     members: frozenset[str] | None = None
-    """The other members at the last run. None: the store has never run in a site."""
+    """The members at the last run. None: the store has never run in a site."""
     moving_sessions: Sequence[MovingSessionRow] = ()
 
 
 @lru_cache(maxsize=4096)
 def key_of(client: str, user: str | None, incarnation: int) -> str:
-    """Return the key of a session. incarnation: the board's incarnation, 0 for other clients."""
+    """Return the key of a session. incarnation: the board's incarnation, 0 for clients other than
+    boards.
+    """
     if incarnation:
         return f"{client}\0{_OF_A_DEVICE}"
     if user is None:
@@ -144,12 +150,12 @@ def key_of(client: str, user: str | None, incarnation: int) -> str:
 
 
 def name_of(key: str) -> str:
-    """Return the client identifier in a key."""
+    """Return the client identifier in a session key."""
     return key.partition("\0")[0]
 
 
 def moved_of(state: Recovered) -> Moved:
-    """Return the store's knowledge of moves."""
+    """Return what a store has recorded about session moves; empty if it has recorded nothing."""
     return state.neighbours if isinstance(state.neighbours, Moved) else Moved()
 
 

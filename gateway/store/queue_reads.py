@@ -1,6 +1,6 @@
 """Reads of the tails of long queues, on request of the broker (`gateway/broker/queue_pages.py`).
 
-In: orders. Out: committed rows. Runs on the writer's thread, between two commits.
+In: orders. Out: rows that are committed. The reads run on the writer's thread, between two commits.
 """
 
 import sqlite3
@@ -16,15 +16,15 @@ DELIVERY = (
     " queue.extra, queue.share, message.topic, message.retain, message.count,"
     " message.properties, message.expires, message.body"
 )
-"""The columns of a `StoredDelivery`."""
+"""The columns of a `StoredDelivery`, for SELECT."""
 PLAUSIBLE = f"queue.first BETWEEN 1 AND {HIGHEST} AND queue.count BETWEEN 1 AND {MOST}"
-"""SQL: whether the numbers of a queue entry are plausible."""
+"""SQL condition: true if the numbers of a queue entry are plausible."""
 SIZE = (
     "size BETWEEN length(body) / max(message.count, 1) AND length(body) / max(message.count, 1)"
     " + length(properties) + length(CAST(topic AS BLOB)) + 2"
 )
-"""SQL: whether `queue.size` fits the message, including its properties and a long topic
-(`PublishRun.weight`).
+"""SQL condition: true if `queue.size` is plausible for the message, including its properties and a
+long topic (`PublishRun.weight`).
 """
 WHOLE = (
     f"queue.first BETWEEN 1 AND {HIGHEST} AND flags BETWEEN 2 AND 5"
@@ -43,16 +43,17 @@ WHOLE = (
     " AND (share = '' OR is_text(CAST(share AS BLOB)))"
     f" AND {FITS}"
 )
-"""SQL: whether a queue entry and its message make valid PUBLISH packets. For a connection prepared
-by `teach`. The check must be fast for a million rows at a start; `cells.py` finds other faults.
+"""SQL condition: true if a queue entry and its message make valid PUBLISH packets. The connection
+must be prepared by `teach`. The check must be fast for a million rows at a start; `cells.py` finds
+other faults.
 """
 UNSOUND = f"NOT EXISTS (SELECT 1 FROM message WHERE id = queue.message AND {WHOLE})"  # noqa: S608
-"""SQL: whether a queue entry cannot be sent, because the entry or its message is damaged, or the
-message is missing.
+"""SQL condition: true if a queue entry cannot be sent, because the entry or its message is damaged,
+or the message is missing.
 """
 _PAGE = DELIVERY.replace("queue.share", "iif(message.id IS NULL, '', queue.share)")
-"""Columns with NULL for the message of an entry that cannot be sent: readers of a page check the
-topic (`gateway/broker/queue_pages.py`).
+"""The columns of `DELIVERY`, with NULL for the message of an entry that cannot be sent. The broker
+checks the topic for NULL (`gateway/broker/queue_pages.py`).
 """
 _SOUND = f"LEFT JOIN message ON message.id = queue.message AND {WHOLE}"
 _OTHERS = (
@@ -62,11 +63,15 @@ _OTHERS = (
 
 
 class DamagedPlace(Exception):
-    """An entry of a queue has impossible numbers, so the position of later entries is unknown."""
+    """Error: an entry of a queue has impossible numbers, so the position of later entries is
+    unknown.
+    """
 
 
 def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
-    """Return a page of `StoredDelivery`."""
+    """Return a page of the queue that an order names, as `StoredDelivery` rows. Raises
+    DamagedPlace.
+    """
     teach(database)
     query = (
         f"SELECT {_PAGE} FROM queue {_SOUND}"  # noqa: S608 - names of ours
@@ -76,7 +81,7 @@ def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
 
 
 def _page(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return rows until the page is full. Raises DamagedPlace."""
+    """Return rows until the page has PAGE_BYTES, or all rows. Raises DamagedPlace."""
     rows, size = [], 0
     for row in found:
         first, count = row[:2]
@@ -96,8 +101,10 @@ def _page(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def collect(
     database: sqlite3.Connection, order: Collect
 ) -> tuple[list[int], list[tuple[Any, ...]]]:
-    """Return, if requested, the messages that other rows refer to, and a page of `StoredDelivery`
-    from shared subscriptions, empty at the end.
+    """Return two lists for an ended session. The first is empty, or, if the order requests it, has
+    the numbers of the messages that did not come from shared subscriptions. The second is a page of
+    the entries from shared subscriptions, as `StoredDelivery` rows; empty at the end. Raises
+    DamagedPlace.
     """
     teach(database)
     key = (order.session, order.first)

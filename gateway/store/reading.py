@@ -1,9 +1,9 @@
 """Reads a damaged table: all readable rows, and the gaps.
 
 In: a damaged database and the name of a table. Out: rows, a few of them twice, and a `Gap` where no
-row could be read. A table is first read from both ends, page after page, which needs no keys of
-inner pages. If a table has a number as its key, reading continues after a damaged page, so that
-only the rows of the damaged page are lost.
+row could be read. A table is first read from its beginning and from its end, page after page, which
+needs no keys of inner pages. If the key of a table is a number, reading continues after a damaged
+page, so that only the rows of the damaged page are lost.
 """
 
 import sqlite3
@@ -18,8 +18,8 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A range of keys without readable rows: from `first` on, below `after`. None: no known
-    bound.
+    """A range of keys without readable rows. first: lowest key. after: the next readable key. None:
+    not known.
     """
 
     first: Any
@@ -38,7 +38,7 @@ class Gap:
 
 
 def read(database: sqlite3.Connection, table: str) -> Iterator[Row | Gap]:
-    """Yield the rows and gaps of a table."""
+    """Yield the readable rows of a table, and a `Gap` for each range that cannot be read."""
     try:
         columns = database.execute(f"PRAGMA table_info({table})").fetchall()
     except sqlite3.DatabaseError:
@@ -68,7 +68,9 @@ def read(database: sqlite3.Connection, table: str) -> Iterator[Row | Gap]:
 def _numbered(
     database: sqlite3.Connection, table: str, keys: list[str], columns: list[str]
 ) -> Iterator[Row | Gap]:
-    """Read a table in the order of its last key, after the session's number if there is one."""
+    """Read a table in the order of its last key. If a table has two keys, the first is a session's
+    number, and each session's rows are read separately.
+    """
     if len(keys) == 1:
         yield from _run(
             database,
@@ -103,7 +105,9 @@ def _run(
 
 
 def _next_readable(database: sqlite3.Connection, query: str, fixed: Row, at: int) -> int | None:
-    """Return the first readable key above `at`, found by galloping and bisecting."""
+    """Return the first readable key above `at`, or None. The search doubles its step, and then
+    bisects.
+    """
 
     def reads(key: int) -> bool:
         try:

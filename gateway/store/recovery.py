@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Refused(ValueError):
-    """A row of the store makes the start impossible."""
+    """Error: a row of the store makes the start impossible."""
 
 
 _MOST_LINES = 20
@@ -61,10 +61,10 @@ def recover(
     forget: bool = False,
     by_user: bool = False,
 ) -> Recovered:
-    """Read all state except the tails of the queues. utc: µs since 1970, None while the clock is
-    not known. inflight: largest number of messages that one client can have had in flight. uptime:
-    the machine's uptime, None if not known. forget: whether this is another store generation
-    (`generation.py`). by_user: users whose spool rows are read, too.
+    """Recover all state except the tails of the queues. Raises Refused. utc: µs since 1970, None
+    while the clock is not known. inflight: largest number of messages that one client can have had
+    in flight. uptime: the machine's uptime, None if not known. forget: whether this is another
+    store generation (`generation.py`). by_user: whether to read the size of the spool by user, too.
     """
     with database:
         database.execute("BEGIN IMMEDIATE")
@@ -159,7 +159,7 @@ def recover(
 
 
 def _refuse_numbers(database: sqlite3.Connection) -> None:
-    """Raise Refused if a number above the highest given number is in use."""
+    """Raise Refused if a table has a number that the gateway can never have assigned."""
     for text, query in _NUMBERS.items():
         (highest,) = database.execute(query).fetchone()
         if highest is not None and not 0 <= highest <= HIGHEST:
@@ -189,8 +189,8 @@ def _count_start(database: sqlite3.Connection) -> int:
 
 
 def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
-    """Log each finding, end the sessions that lack a row, and delete the rows that refer to missing
-    rows.
+    """Log each finding, end the sessions that lack a row, and delete damaged rows and incomplete
+    moved sessions.
     """
     for item in found[:_MOST_LINES]:
         log.error("the store is not whole: %s%s", item, _CONSEQUENCE[item.kind])
@@ -216,7 +216,8 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
 
 def _delete_unsound(database: sqlite3.Connection, table: str) -> None:
     """Delete the rows of a table that do not have the cells with which they were stored. A row
-    whose key has changed is not found by its key: then the other rows are copied to a new table.
+    whose key has changed cannot be found by its key; in that case all sound rows are copied to a
+    new table.
     """
     unsound = f"FROM {table} WHERE ({sound(table)}) IS NOT TRUE"
     database.execute(f"DELETE {unsound}")
@@ -242,7 +243,9 @@ _CONSEQUENCE = {
 
 
 def _give_each_session_flows(database: sqlite3.Connection) -> None:
-    """Give each session a row in `flow`. From now on, a session without such a row has lost it."""
+    """Give each session without a row in `flow` such a row. A session without it has lost it from
+    now on.
+    """
     database.execute(
         "INSERT INTO flow SELECT id, x'', 1, x'', x'' FROM session"
         " WHERE id NOT IN (SELECT session FROM flow)"
@@ -251,7 +254,9 @@ def _give_each_session_flows(database: sqlite3.Connection) -> None:
 
 
 def _drop_strays(database: sqlite3.Connection) -> list[int]:
-    """Delete rows of deleted sessions. Return the sessions whose rows were found."""
+    """Delete rows of deleted sessions. Return the deleted sessions that still have rows in `queue`,
+    from shared subscriptions.
+    """
     stray = "session NOT IN (SELECT id FROM session)"
     database.execute(f"DELETE FROM subscription WHERE {stray}")  # noqa: S608 - names of ours
     database.execute(f"DELETE FROM flow WHERE {stray}")  # noqa: S608
@@ -272,7 +277,9 @@ _STRAY_ORIGINS = f"""
 
 
 def _references(database: sqlite3.Connection) -> list[tuple[int, int]]:
-    """Return messages that several queue rows refer to. Delete messages without any queue row."""
+    """Return (message, number of queue rows) for each message that several queue rows refer to.
+    Delete messages without any queue row.
+    """
     several = database.execute(
         f"SELECT {number_of('message')}, count(*) FROM queue"  # noqa: S608 - names of ours
         " GROUP BY message HAVING count(*) > 1"

@@ -21,8 +21,8 @@ a salvage. `queue_reads.py` checks the references of a queue again when it reads
     meta                               the epoch, the name and the count of starts
     rows of `twins.TABLES`             → their copies
 
-The loss of a row that no other row refers to is not detected: a retained message, a will, a mark,
-the newest row of the spool while it has no check.
+If no other row refers to a row, its loss is not detected: a retained message, a will, a row of
+`mark`, the newest row of the spool while it has no check.
 """
 
 import json
@@ -42,9 +42,9 @@ from gateway.system.amounts import amount, are
 from gateway.system.logs import printable
 
 FLOWS = "flows"
-"""Key in `meta`: the number of the start that wrote it, and the highest session number then.
-Sessions up to that number have a row in `flow` and a complete queue, unless an older version, which
-writes no such rows, was started later.
+"""Key in `meta`: the number of the start that wrote it, and the highest session number at that
+start. Sessions up to this number have a row in `flow` and a complete queue, unless an older
+version, which writes no such rows, was started later.
 """
 GONE = "spool.gone"
 """Key in `meta`: JSON list of the ranges of spool ids that a salvage has reported as lost, or that
@@ -64,11 +64,12 @@ Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "ot
 class Missing:
     """A missing or damaged row.
 
-    kind: `session`: a row of a client's session, which cannot continue. `own`: a row of the session
-    of a bridge or of another gateway; its other messages continue. `anew`: a row of the session of
-    a bridge or of another gateway, which cannot continue. `stray`: the session of existing rows.
-    `given`: a part of a departed session. `row`: a row that no other row needs is damaged.
-    `refused`: a row without which no start is possible. session: its number, 0 for none.
+    kind, which says what a start does: `session`: a row of a client's session, which cannot
+    continue. `own`: a row of the session of a bridge or of another gateway; its other messages
+    continue. `anew`: a row of the session of a bridge or of another gateway, which cannot continue.
+    `stray`: the session of existing rows is missing. `given`: a part of an exported session. `row`:
+    a damaged row that no other row needs. `refused`: a row without which no start is possible.
+    `other`: a row without consequence for a start. session: number of the session, 0 for none.
     """
 
     text: str
@@ -107,11 +108,11 @@ ALONE = ("retained", "will", "mark", "aside", "origin", "given", "given_part")
 """Tables in which a damaged row is skipped."""
 _LOOKED_AT = (*ENDING, *ALONE, "place", "batch", "batch_content")
 """Tables of which a start checks each cell. Cells of `queue` and `message` are checked together
-(`queue_reads.py`), and cells of `spool` by the uplink.
+(`queue_reads.py`), and the uplink checks cells of `spool`.
 """
 _IS_FORWARDER = "length(client) = 0 AND client <> ''"
-"""SQL: whether the session is a forwarder (`forwarders.py`). The name of a forwarder has length 0
-for SQLite.
+"""SQL condition: true if the session is a forwarder (`forwarders.py`). The client identifier of a
+forwarder has length 0 for SQLite.
 """
 _KEYS = "(SELECT session, key FROM journey)"
 _MISTAKEN = f"({_IS_FORWARDER}) <> (key IS NOT NULL)"
@@ -125,8 +126,10 @@ _STRAY = "session NOT IN (SELECT id FROM session)"
 
 
 def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) -> list[Missing]:
-    """Check every reference, and return the missing rows. tables: the tables of an older version's
-    store, None for all."""
+    """Check every reference, and return the missing and damaged rows. If one of them makes a start
+    impossible, only such rows are returned. tables: the tables of an older version's store; None
+    for all.
+    """
     teach(database)
     if refused := [item for item in _meta(database) if item.kind == "refused"]:
         return refused  # the checks below read these values
@@ -148,7 +151,7 @@ def _lenient(data: bytes) -> str:
 
 
 def _cells(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Yield damaged cells, and client identifiers that differ from their index."""
+    """Yield damaged cells, and sessions whose client identifier differs from its index."""
     known = {row[0]: row[1:] for row in database.execute("SELECT id, client, user FROM session")}
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     for table in tables.intersection(_LOOKED_AT):
@@ -203,7 +206,9 @@ _KINDS: dict[str, Kind] = {
 
 
 def broken_session_references(database: sqlite3.Connection) -> list[Missing]:
-    """Check the references of existing sessions, except those that the next start ends anyway."""
+    """Return findings about the queues and packet identifiers of sessions, except sessions that the
+    next start ends anyway.
+    """
     noted = _with_flows(database)
     found = [
         (session, _words(problem, entries, int(count)))
@@ -246,7 +251,7 @@ def _words(problem: str, entries: int, count: int) -> str:
 
 
 def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Yield (session, text) for messages in flight without a row of `queue`. Yield the same for
+    """Yield (session, text) for messages in flight that have no row of `queue`. Yield the same for
     rows of `queue` that count as sent, but are neither in flight nor acknowledged.
     """
     swept = _are_swept(database)
@@ -264,9 +269,10 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
 def _begun(
     database: sqlite3.Connection,
 ) -> Iterator[tuple[int, int, set[int], set[int], list[tuple[int, int]]]]:
-    """Yield each session that has messages in flight, or entries of `queue` before the next message
-    to send. Each item: the session's number, the number of the next message to send, the packet
-    identifiers in flight, the released packet identifiers, and (first, count) of each such entry.
+    """Yield each session that has messages in flight, or queue entries before the next message to
+    send. Each item: the session's number, the number of the next message to send, the packet
+    identifiers in flight, the released packet identifiers, and (first, count) of these queue
+    entries.
     """
     for session, following, sent, released in database.execute(
         f"SELECT session, next, sent, released FROM flow WHERE {_FLOW} AND (length(sent) > 0 OR"  # noqa: S608
@@ -281,13 +287,17 @@ def _begun(
 
 
 def _identifiers(first: int, count: int, following: int) -> set[int]:
-    """Return the packet identifiers of a row of `queue`, up to the next message to send."""
+    """Return the packet identifiers of the messages in a queue entry that were sent. first, count:
+    numbers of the entry. following: number of the next message to send.
+    """
     end = min(first + count, following, first + IDENTIFIERS)
     return {packet_id(number) for number in range(first, end)}
 
 
 def _idle(following: int, needed: set[int], entries: list[tuple[int, int]]) -> list[int]:
-    """Return the first numbers of sent rows of `queue` without a needed identifier."""
+    """Return the first number of each queue entry that was sent, and whose messages have none of
+    the needed packet identifiers. entries: (first, count) of each.
+    """
     return [
         first
         for first, count in entries
@@ -316,7 +326,9 @@ def sweep(database: sqlite3.Connection) -> None:
 
 
 def _with_flows(database: sqlite3.Connection) -> int:
-    """Return the highest session number up to which sessions have a row in `flow`."""
+    """Return the highest session number up to which each session must have a row in `flow`; 0 if
+    this is not known.
+    """
     query = "SELECT key, value FROM meta WHERE key IN (?, 'boot')"
     found = dict(database.execute(query, (FLOWS,)).fetchall())
     start, _, highest = found.get(FLOWS, "").partition(" ")
@@ -337,8 +349,8 @@ def note_flows(database: sqlite3.Connection) -> None:
 
 
 def strays(database: sqlite3.Connection) -> list[Missing]:
-    """Return rows of deleted sessions, except messages of shared subscriptions, which wait for the
-    other subscribers.
+    """Return findings about rows of deleted sessions. Messages of shared subscriptions are left
+    out, because they wait for the other subscribers.
     """
     found: dict[int, list[str]] = {}
     for table in _OF_SESSIONS:
@@ -354,8 +366,9 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
 
 
 def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Yield forwarders without the member that has their session; a start ends them. Yield sessions
-    with the `journey` row of a forwarder, and forwarders with the row of a session.
+    """Yield forwarders for which no member is recorded as the holder of their session; a start ends
+    them. Yield sessions with the `journey` row of a forwarder, and forwarders with the row of a
+    session.
     """
     for (session,) in database.execute(
         f"SELECT id FROM session WHERE {_IS_FORWARDER} AND expiry > 0"  # noqa: S608 - a text of ours
@@ -376,7 +389,9 @@ def _forwarders(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
-    """Return exported sessions that are not whole, by their keys."""
+    """Return the keys of exported sessions that lack a row of `given` or `given_part`, each with
+    its finding.
+    """
     incomplete = database.execute(
         "SELECT key, member, parts - (SELECT count(*) FROM given_part WHERE"
         " given_part.key = given.key AND part BETWEEN 0 AND given.parts - 1) AS gone"
@@ -425,8 +440,9 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[tuple[int, int]]:
-    """Return ranges of spool ids without a row, after the last batch and before the newest row. Ids
-    are consecutive. after: begin after this id, and not after the last batch.
+    """Return (first, last) of each range of spool ids without a row, after the last batch and
+    before the newest row. Ranges that are recorded as lost or discarded are left out. after: begin
+    after this id, and not after the last batch.
     """
     (cut, last), known = (
         database.execute(
@@ -452,7 +468,7 @@ def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[
 
 
 def words(hole: tuple[int, int]) -> str:
-    """Return a description of a hole in the spool."""
+    """Return a sentence about a hole in the spool. hole: first and last missing id."""
     first, end = hole
     if first == end:
         return f"row {first} of the spool is gone: a reading that was acknowledged does not land"
@@ -470,7 +486,7 @@ SELECT last + 1, checked FROM (SELECT
     (SELECT CAST(value AS INTEGER) FROM meta WHERE key = '{CHECKED}') AS checked)
 WHERE last < checked AND {OURS}
 """  # noqa: S608 - texts of ours
-"""SQL: first and last id of the newest checked rows of the spool, if these rows are gone."""
+"""SQL query: first and last id of the newest checked rows of the spool, if these rows are gone."""
 
 
 def _spool(database: sqlite3.Connection) -> Iterator[Missing]:
@@ -489,7 +505,9 @@ def _meta(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def name(client: object) -> str:
-    """Return a client identifier for a log line. In a damaged cell it may be any value."""
+    """Return a client identifier for a log line. client: any value, because the cell may be
+    damaged.
+    """
     return (printable(client) if isinstance(client, str) else "") or "a client without a name"
 
 

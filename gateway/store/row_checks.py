@@ -1,34 +1,35 @@
-"""A check for each row of the spool, from its commit until its batch is cut; for each waiting
-message, until it is sent; and for each retained message, will and message that is set aside.
+"""A check for each row of the spool, until its batch is cut; for each message in a queue, until it
+is sent; and for each retained message, will and message that is set aside.
 
 In: rows as the broker hands them to the writer. Out: CRC-32s over all cells of each row, and
 whether a row that was read still has the cells that were written. SQLite checks no value that it
 reads: without these checks, a bit that flips on the card becomes a signed reading.
 
 The spool. The CRCs of up to CHUNK rows make one row of `spool_check`, which is written with a later
-commit: a page more at each commit would wear the card. So a row has its check EACH rows or
-EACH_S later; until then, and after a kill until the next start, SQLite's log holds the row, which
-has checksums of its own. `meta.spool.checked` is the last row with a check. A row up to there whose
-check is damaged or missing fails, since one fault of the card can damage both a row and the
-adjacent check. A row after the last row with a check passes only in the place of a new row: among
-the last EACH rows of the table, in order. A new row whose number has changed is detected, because
-its neighbours do not have adjacent numbers.
+commit: one more page at each commit would wear the card. A row gets its check after EACH further
+rows or EACH_S seconds. Until then, and after a kill until the next start, SQLite's log holds the
+row, and the log has checksums of its own. `meta.spool.checked` is the id of the last row with a
+check. A row up to this id fails if its check is damaged or missing, since one fault of the card can
+damage both a row and the adjacent check. A row with a higher id passes only where a new row can be:
+among the last EACH rows of the table, in order. A new row whose id has changed is detected, because
+its neighbours do not have adjacent ids.
 
-Messages. The number of a row of `message` is the broker's number and BITS bits of a CRC over the
-other cells, which costs no page. A queue entry names its message by that number, so neither
-another content nor another message can take its place. One change in a million passes.
+Messages. The number of a row of `message` consists of the broker's number and BITS bits of a CRC
+over the other cells, which costs no page. A queue entry refers to its message by the row number, so
+neither another content nor another message can take its place. One change in a million passes.
 
-Other contents. Retained messages, wills and messages that are set aside have a CRC-32 each in
-`content_check`, written in the same commit. A start leaves out a row whose check differs, with a
-line in the log.
+Other contents. Each retained message, will and message that is set aside has a CRC-32 in
+`content_check`, written in the same commit. A start leaves out a row whose check differs, and logs
+it.
 
-Marks of boards. A mark has 13 bits of a CRC in its column `kept`, on the page that is written
-anyway. A start leaves out a mark whose check differs: the board's readings are stored again.
+Anti-replay windows. A row of `mark` has 13 bits of a CRC in its column `kept`, on the page that is
+written anyway. A start leaves out a row whose check differs: if the board sends a reading again,
+the reading is stored again.
 
-A version that does not know the checks leaves the tables alone, and continues from the highest
-number of a message. That version also counts its start (`meta.boot`) without `meta.spool.boot`. So
-the two numbers differ, rows of that version pass, and they get a check at the next start of this
-version.
+A version of Onceway that does not know the checks leaves their tables alone, and continues from the
+highest number of a message. That version also counts its start (`meta.boot`) without
+`meta.spool.boot`. So the two numbers differ, rows of that version pass, and they get a check at the
+next start of this version.
 """
 
 import json
@@ -57,20 +58,22 @@ _READABLE = re.sub(
     r"iif(typeof(spool.\1) IN ('integer', 'null'), spool.\1, CAST(spool.\1 AS BLOB))",
     _CELLS,
 )
-"""_CELLS of any row: a number that has become text is bytes."""
+"""Like `_CELLS`, but a damaged number, which may be text, is read as bytes."""
 SOUND = f"spool_is_sound({_CELLS})"
-"""SQL: a row of `spool` has the cells with which it was stored. For a connection prepared by
-`cells.teach`.
+"""SQL condition: true if a row of `spool` still has the cells with which it was stored. The
+connection must be prepared by `cells.teach`.
 """
 CHECKED = "spool.checked"
 WRITER = "spool.boot"
 """Key in `meta`: the number of the last start of a version that writes checks."""
 CHUNK = 128
-"""Limit of spool rows in one row of `spool_check`: 0.5 kB."""
+"""Largest number of spool rows whose checks are in one row of `spool_check`, which then has 0.5
+kB.
+"""
 EACH = 64
-"""Number of rows after which their checks are written."""
+"""Number of new spool rows after which their checks are written."""
 EACH_S = 60.0
-"""Longest time in seconds after which the check of a row is written."""
+"""Longest time in seconds until the check of a spool row is written."""
 _BOUNDS = struct.Struct("<qq")
 _LATEST = "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = ?), 0)"
 
@@ -80,22 +83,22 @@ OURS = (
     "(SELECT count(*) = 2 AND min(value) = max(value) FROM meta"
     " WHERE key IN ('boot', 'spool.boot'))"
 )
-"""SQL: the last start was one of a version that writes checks."""
+"""SQL condition: true if the last start was one of a version that writes checks."""
 FITS = (
     f"(NOT {OURS} OR message_fits(message.id, CAST(message.topic AS BLOB), message.retain,"
     " message.count, message.properties, message.expires, message.body))"
 )
-"""SQL: a row of `message` has the cells with which it was stored. For a connection prepared by
-`cells.teach`.
+"""SQL condition: true if a row of `message` still has the cells with which it was stored. The
+connection must be prepared by `cells.teach`.
 """
 
 Sum = tuple[int, int]
-"""Spool id, CRC-32 of the row."""
+"""A check of a spool row: the row's id and its CRC-32."""
 
 
 def row_sum(row: Sequence[Any]) -> int:
-    """Return the check of a row of the spool. The time is added by XOR, because a row without a
-    time gets its time later, and its check can be changed without the other cells.
+    """Return the check of a row of the spool. The CRC of the column `received` is combined by XOR:
+    this time may be set later, and the check is then changed without the other cells.
     """
     cells = crc32(row[6], crc32(repr((*row[:6], *row[7:9])).encode(errors="replace")))
     return cells if row[9] is None else cells ^ crc32(b"%d" % row[9])
@@ -106,7 +109,9 @@ def _time_sum(received: int) -> int:
 
 
 class SpoolChecks:
-    """The unwritten checks of one writer. each: rows after which they are written."""
+    """The checks of spool rows that the writer has not written yet. each: number of checks at which
+    they are written.
+    """
 
     def __init__(self, each: int = EACH) -> None:
         self.pending: list[Sum] = []
@@ -116,7 +121,7 @@ class SpoolChecks:
 
     @property
     def due(self) -> bool:
-        """Whether a check has waited for EACH_S."""
+        """Whether a check has been unwritten for EACH_S."""
         return bool(self.pending) and monotonic() - self._since >= EACH_S
 
     def put(
@@ -126,9 +131,9 @@ class SpoolChecks:
         clock: int | None = None,
         boot: int = 0,
     ) -> list[Sum]:
-        """Add the rows of a commit, inside its transaction. Return the value of `pending` after the
-        commit. clock: start of boot `boot` in µs since 1970, once known, from which earlier rows
-        get their time.
+        """Add the checks of a commit's rows, inside its transaction. Return the value that
+        `pending` must get after the commit. clock: time of the gateway's start `boot` in µs since
+        1970, given when it becomes known; earlier rows of this boot then get their time.
         """
         rest = list(self.pending)
         for row in rows:
@@ -143,7 +148,7 @@ class SpoolChecks:
         return rest
 
     def flush(self, database: sqlite3.Connection) -> None:
-        """Write all checks, in a transaction of their own. Raises sqlite3.Error."""
+        """Write all pending checks, in a transaction of their own. Raises sqlite3.Error."""
         if self.pending:
             with database:
                 database.execute("BEGIN IMMEDIATE")
@@ -152,7 +157,7 @@ class SpoolChecks:
 
 
 def _write(database: sqlite3.Connection, sums: Sequence[Sum]) -> None:
-    """Write checks of new rows. Delete checks of rows that have left the spool."""
+    """Write checks of new rows. Delete checks of rows that were removed from the spool."""
     if not sums:
         return
     lowest = "(SELECT coalesce(min(id), 1 << 62) FROM spool)"
@@ -166,7 +171,7 @@ def _write(database: sqlite3.Connection, sums: Sequence[Sum]) -> None:
 
 
 def _chunks(sums: Sequence[Sum]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield rows of `spool_check`: runs of consecutive ids."""
+    """Yield rows of `spool_check`, each for at most CHUNK consecutive ids."""
     begins = [0, *(n for n, (a, b) in enumerate(pairwise(sums), 1) if b[0] != a[0] + 1), len(sums)]
     for begin, end in pairwise(begins):
         for at in range(begin, end, CHUNK):
@@ -181,7 +186,7 @@ def _sealed(first: int, last: int, sums: Sequence[int]) -> bytes:
 
 
 def _opened(first: Any, last: Any, sealed: Any) -> list[int]:
-    """Return the checks of the rows from `first` to `last`; empty if the checks are damaged."""
+    """Return the checks of the spool rows from `first` to `last`; empty if they are damaged."""
     if not (isinstance(first, int) and isinstance(sealed, bytes) and len(sealed) % 4 == 0):
         return []
     found = list(struct.unpack(f"<{len(sealed) // 4}I", sealed))[:-1]
@@ -190,13 +195,14 @@ def _opened(first: Any, last: Any, sealed: Any) -> list[int]:
 
 
 def note_start(database: sqlite3.Connection, boot: int) -> None:
-    """Record start `boot` as one of a version that writes checks."""
+    """Record that start `boot` is one of a version that writes checks."""
     database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (WRITER, f"{boot}"))
 
 
 def add_missing(database: sqlite3.Connection, ours: bool) -> None:
-    """Write checks of the rows that have none: after a kill, or written by an older version. Runs
-    at a start, inside a transaction. ours: whether the last start was one of this version.
+    """Write checks of the spool rows that have none: the newest rows before a kill, and rows that
+    an older version wrote. Call this at a start, inside a transaction. ours: whether the last start
+    was one of a version that writes checks.
     """
     (newest,) = database.execute("SELECT max(last) FROM spool_check").fetchone()
     (checked,) = database.execute(_LATEST, (CHECKED,)).fetchone()
@@ -218,7 +224,9 @@ def _add_all(database: sqlite3.Connection, after: int) -> None:
 
 
 def _new_rows(database: sqlite3.Connection, checked: int) -> dict[int, int]:
-    """Return the sums of the rows that can be newer than the last check, by number."""
+    """Return the checks of the rows that may be newer than the last check, by id. checked: id of
+    the last row with a check.
+    """
     query = f"SELECT {_READABLE} FROM spool ORDER BY id DESC LIMIT ?"  # noqa: S608 - names of ours
     rows = database.execute(query, (EACH + 1,)).fetchall()
     above = [1 << 62, *(row[0] for row in rows)]
@@ -236,7 +244,7 @@ def _new_rows(database: sqlite3.Connection, checked: int) -> dict[int, int]:
 
 
 def _has_left(database: sqlite3.Connection, number: int) -> bool:
-    """Return whether a row has left the spool in a batch, or was discarded by a person."""
+    """Whether the row with this id was removed from the spool, in a batch or by a person."""
     last, noted, skipped = database.execute(
         "SELECT coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),"
         " coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0),"
@@ -248,7 +256,8 @@ def _has_left(database: sqlite3.Connection, number: int) -> bool:
 
 def add_times(database: sqlite3.Connection, clock: int, boot: int) -> None:
     """Set the time of the rows that were stored before the clock was known, and change their
-    checks. Runs inside a transaction. clock: start of this boot in µs since 1970.
+    checks. Call this inside a transaction. clock: time of the gateway's start `boot` in µs since
+    1970.
     """
     unknown = "received IS NULL AND boot = ?"
     (first,) = database.execute(f"SELECT min(id) FROM spool WHERE {unknown}", (boot,)).fetchone()  # noqa: S608
@@ -277,7 +286,7 @@ def _text(data: Any) -> Any:
 
 
 def _sum(cells: Sequence[Any]) -> int | None:
-    """Return the check of _CELLS; None if a cell has an impossible value."""
+    """Return the check of a row of _CELLS; None if a cell has an impossible value."""
     number, device, incarnation, sequence, client, topic, payload, *rest = cells
     if any(isinstance(cell, bytes) for cell in (incarnation, sequence, *rest)):
         return None
@@ -289,15 +298,15 @@ def _sum(cells: Sequence[Any]) -> int | None:
 
 
 class Verifier:
-    """The SQL function `spool_is_sound` of a connection: whether a row still has the cells with
-    which it was stored, according to its check sum. Rows are read in the order of their ids.
+    """The SQL function `spool_is_sound` of a connection: whether a spool row still has the cells
+    with which it was stored. It is fast for rows in the order of their ids.
     """
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
         self._first, self._sums = 0, list[int]()
         self._new = dict[int, int]()
-        """Sums of rows above the last check."""
+        """Checks of rows that are newer than the last written check, by id."""
 
     def __call__(self, *cells: Any) -> bool:
         number, value = cells[0], _sum(cells)
@@ -315,8 +324,8 @@ class Verifier:
         return self._new.get(number) == value
 
     def _look(self, number: int) -> bool:
-        """Read the checks around a row. Return True for a row of a version without checks, which
-        needs none.
+        """Read the checks around a row. Return True if the row needs no check, because a version
+        without checks wrote it.
         """
         self._sums, self._new = [], {}
         database = self._database
@@ -343,21 +352,25 @@ class Verifier:
 
 
 def number_of(column: str) -> str:
-    """Return SQL for the broker's number of a message. column: the number of its row."""
+    """Return an SQL expression for the broker's number of a message. column: the number of its
+    row.
+    """
     return f"({column} >> {BITS})"
 
 
 def content_sum(
     topic: Any, retain: Any, count: Any, properties: Any, expires: Any, body: Any
 ) -> int:
-    """Return the check of a message. topic: text, or its UTF-8."""
+    """Return the check of a message, a number of BITS bits. topic: text, or its UTF-8."""
     name = topic.encode(errors="replace") if isinstance(topic, str) else topic
     cells = b"%b %d %d %b %a" % (name, retain, count, properties, expires)
     return crc32(body, crc32(cells)) & _MASK
 
 
 def message_fits(row: Any, *cells: Any) -> bool:
-    """Whether a row of `message` has the check in its number."""
+    """Whether a row of `message` has the check of its cells in its number. row: the row's
+    number.
+    """
     try:
         return bool(row & _MASK == content_sum(*cells))
     except (TypeError, ValueError):
@@ -365,7 +378,7 @@ def message_fits(row: Any, *cells: Any) -> bool:
 
 
 def row_number(message: MessageRow) -> int:
-    """Return the number of a message's row. The broker has numbered the message."""
+    """Return the number of a message's row: the broker's number in the message, and the check."""
     return message[0] << BITS | content_sum(*message[1:])
 
 
@@ -374,14 +387,14 @@ _LISTED = (
     f" ON message.id BETWEEN value << {BITS} AND value << {BITS} | {_MASK}"
 )
 NUMBERED = f"message WHERE id IN (SELECT message.id {_LISTED})"
-"""SQL: the messages of a JSON list of the broker's numbers."""
+"""SQL after DELETE FROM: the rows of `message` whose broker's numbers are in a JSON list."""
 
 
 def with_checks(
     database: sqlite3.Connection, messages: Sequence[MessageRow], queue: Sequence[QueueRow]
 ) -> tuple[list[MessageRow], list[QueueRow]]:
-    """Return the rows with row numbers. Delete earlier rows of the broker's numbers: the broker
-    gives the number of an unneeded message to a new one.
+    """Return the rows with row numbers in place of the broker's numbers of messages. Delete earlier
+    rows with the same broker's numbers: the broker uses the number of an unneeded message again.
     """
     rows = {message[0]: message[0] << BITS | content_sum(*message[1:]) for message in messages}
     numbers = sorted(rows)
@@ -414,13 +427,13 @@ COLUMNS = {
     ),
     "given_part": ("id", "key", "part", "body"),
 }
-"""The checked columns by table, as they stand in a row, the key first. A retained message's version
-comes after them: the gateways of a site change it.
+"""The checked columns by table, in the order of the table, the key first. In `retained` the
+unchecked column `version` follows, which the gateways of a site change.
 """
 
 
 def cells_sum(*cells: Any) -> int:
-    """Return the check of these cells. A text counts as its UTF-8."""
+    """Return the CRC-32 of these cells. A text counts as its UTF-8."""
     value = 0
     for cell in cells:
         plain = cell.encode() if isinstance(cell, str) else cell
@@ -430,7 +443,7 @@ def cells_sum(*cells: Any) -> int:
 
 
 def sum_of(table: str) -> str:
-    """Return SQL for the check of a row."""
+    """Return an SQL expression for the check of a row."""
     return f"cells_sum({', '.join(_as_bytes(table, name) for name in COLUMNS[table])})"
 
 
@@ -460,30 +473,34 @@ connection must be prepared by `cells.teach`.
 
 
 def _seal(*cells: Any) -> bytes:
-    """Return the check of a mark in 13 bits, for its column `kept`, which is empty otherwise.
-    Versions without this check read it as an empty set of identifiers (`message_ids.pack_bits`):
-    only zeros follow the offset. `move_records.py` refuses a higher offset.
+    """Return the check of a row of `mark`, for its column `kept`, which is empty otherwise. The
+    check has 13 bits. Versions without this check read it as an empty set of identifiers
+    (`message_ids.pack_bits`): only zeros follow the offset. `move_records.py` refuses a higher
+    offset.
     """
     return _SEAL.pack(0, min(cells_sum(*cells) & 0x1FFF, 0x1FFE), 0)
 
 
 def sealed(mark: MarkRow) -> MarkRow:
-    """Return the row of a mark with its check. A row with identifiers that an older version kept
-    has no room for a check, and stays as it is.
+    """Return the row of `mark` with its check. If an older version has kept packet identifiers in
+    the row, the row has no room for a check, and is returned as it is.
     """
     *cells, kept = mark
     return (*mark[:5], kept if unsealed(kept) else _seal(*cells))
 
 
 def unsealed(kept: bytes) -> bytes:
-    """Return the identifiers that an older version kept with a mark."""
+    """Return the packet identifiers that an older version kept in a row of `mark`; empty if the
+    column has a check. kept: the column.
+    """
     is_seal = len(kept) == _SEAL.size and kept[:2] == kept[4:] == b"\0\0"
     return b"" if is_seal else kept
 
 
 def mark_fits(*row: Any) -> bool:
-    """Whether a row of `mark` has its check in the last column, or packet identifiers that an older
-    version wrote. The two are distinguishable: no identifier is 0, and two parts of a check are 0.
+    """Whether a row of `mark` has the right check in its last column, or packet identifiers that an
+    older version wrote. The two are distinguishable: no identifier is 0, and two of the three
+    numbers of a check are 0.
     """
     *cells, kept = row
     # SQLite may ask about any cell, of any type and length.
@@ -492,7 +509,7 @@ def mark_fits(*row: Any) -> bool:
 
 
 def teach_contents(database: sqlite3.Connection) -> None:
-    """Prepare a connection for FITS_BY_TABLE."""
+    """Register the SQL functions for FITS_BY_TABLE and MARK_FITS on a connection."""
     database.create_function("mark_fits", 6, mark_fits, deterministic=True)
     database.create_function("cells_sum", -1, cells_sum, deterministic=True)
     try:
@@ -505,14 +522,14 @@ def teach_contents(database: sqlite3.Connection) -> None:
 
 
 def put_checks(database: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
-    """Write the checks of rows that the same transaction writes."""
+    """Write the checks of rows that the same transaction writes. table: one of COLUMNS."""
     width = len(COLUMNS[table])
     checks = [(table, str(row[0]), cells_sum(*row[:width])) for row in rows]
     database.executemany("INSERT OR REPLACE INTO content_check VALUES (?, ?, ?)", checks)
 
 
 def is_whole(database: sqlite3.Connection, table: str, row: Sequence[Any]) -> bool:
-    """Return whether a row, with its checked columns, has the cells with which it was stored."""
+    """Whether a row, given by its checked columns, has the cells with which it was stored."""
     query = "SELECT sum FROM content_check WHERE kind = ? AND key = ?"
     found = database.execute(query, (table, str(row[0]))).fetchone()
     return found is not None and bool(found[0] == cells_sum(*row))

@@ -17,13 +17,15 @@ from gateway.store.references import GONE
 
 RUNNING = "running"
 SKIPPED = 1_000_000
-"""Spool ids left out after a lost log: other publications may have landed with them. A log of 8 MB
-has room for fewer rows.
+"""Number of spool ids that are skipped after a lost log, because other publications may have landed
+with them. A log of 8 MB has room for fewer rows.
 """
 
 
 def was_stopped(database: sqlite3.Connection) -> bool:
-    """Return whether the last run was stopped cleanly, according to the store."""
+    """Return whether the last run was stopped cleanly: the store has no mark of a run that has not
+    ended.
+    """
     return (
         database.execute(
             "SELECT 1 FROM meta AS mark JOIN meta AS boot USING (value)"
@@ -35,17 +37,17 @@ def was_stopped(database: sqlite3.Connection) -> bool:
 
 
 def begin(database: sqlite3.Connection, boot: int) -> None:
-    """Mark start `boot` as running."""
+    """Record in `meta` that start `boot` is running."""
     database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (RUNNING, str(boot)))
 
 
 def end(database: sqlite3.Connection) -> None:
-    """Delete the mark: the run was stopped, or a program has copied its whole log."""
+    """Delete the mark. Call this when a run is stopped, and in a copy that holds the whole log."""
     database.execute("DELETE FROM meta WHERE key = ?", (RUNNING,))
 
 
 def skip_ahead(database: sqlite3.Connection) -> None:
-    """Skip the spool ids that may have been in a lost log, so that none is used twice."""
+    """Skip the spool ids that may have been used in a lost log, so that no id is used twice."""
     (last,) = database.execute("SELECT id FROM spool_last").fetchone()
     found = database.execute("SELECT value FROM meta WHERE key = ?", (GONE,)).fetchone()
     skipped = [*(json.loads(found[0]) if found else []), (last + 1, last + SKIPPED)]

@@ -23,16 +23,17 @@ from gateway.system.sync import sync
 
 _FAR = 1_000_000_000
 _NEWER = {"place": 5, "given": 5, "given_part": 5, "journey": 7}
-"""Tables that older versions do not have, with the first schema version that has the table. An
-older store without the table has lost nothing.
+"""Tables that older versions do not have, with the first schema version that has the table. If an
+older store lacks such a table, it has lost nothing.
 """
 _FIRST = ("meta", "spool", "batch", "batch_content")
 
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """The result. findings: the damage, as reported by `check`. rows: copied rows by table. lost:
-    the losses, as far as they can be named. old: new path of the damaged file.
+    """The result of a salvage. findings: the damage, as reported by `check`. rows: number of copied
+    rows by table. lost: the losses in words, as far as they are known. old: new path of the damaged
+    file.
     """
 
     findings: list[str]
@@ -73,9 +74,7 @@ def salvage(folder: Path) -> Salvaged:
 
 
 def finish(folder: Path) -> None:
-    """Replace the damaged store by a complete salvaged one. Does nothing without a salvaged
-    store.
-    """
+    """Replace the damaged store by a complete salvaged one, if there is one."""
     path = folder / FILE
     for new in salvaged(folder):
         sync(folder)  # the new name is on disk before other changes
@@ -107,7 +106,7 @@ def _tables(database: sqlite3.Connection) -> list[str]:
 def _copy_all(
     source: sqlite3.Connection, target: sqlite3.Connection, path: Path, damaged: bool
 ) -> list[str]:
-    """Copy the readable rows. Delete rows that refer to lost rows. Return the losses."""
+    """Copy the readable rows. Delete rows that refer to lost rows. Return the losses in words."""
     lost = []
     gaps: dict[str, list[Gap]] = {}
     drawn = target.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
@@ -174,7 +173,7 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
 def _copy(
     source: sqlite3.Connection, target: sqlite3.Connection, table: str
 ) -> tuple[list[Gap], int]:
-    """Copy a table's rows. Return the gaps, and the number of rows that break the schema."""
+    """Copy a table's rows. Return the gaps, and the number of rows that the new table refuses."""
     width = len(target.execute(f"PRAGMA table_info({table})").fetchall())
     # In `meta` the new store already has its own epoch; in other tables a row may have been read
     # twice.
@@ -195,8 +194,8 @@ def _copy(
 
 def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> list[str]:
     """Return texts about missing ids of the spool. Ids are consecutive, and rows are deleted from
-    the front. known: whether the last id ever given is known. ends: whether to check also before
-    the first row and after the last row.
+    the front. known: whether the last id ever given is known. ends: whether to report also ids that
+    are missing before the first row or after the last row.
     """
     query = (
         "SELECT (SELECT id FROM spool_last), (SELECT coalesce(max(last), 0) FROM batch WHERE landed"
@@ -231,8 +230,8 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
 
 
 def _end_what_is_not_whole(target: sqlite3.Connection) -> list[str]:
-    """Mark sessions that lost a row. The next start ends these sessions, and their clients see
-    Session Present 0.
+    """Mark sessions that lost a row, so that the next start ends them and their clients see Session
+    Present 0. Return the losses in words.
     """
     ended = [item for item in missing(target) if item.kind in ("session", "anew")]
     target.executemany(
@@ -242,14 +241,15 @@ def _end_what_is_not_whole(target: sqlite3.Connection) -> list[str]:
 
 
 def _note_holes(target: sqlite3.Connection) -> None:
-    """Record which rows of the spool are known to be lost."""
+    """Record in `meta` which rows of the spool are known to be lost."""
     holes = sorted({*spool_holes(target), *spool_holes(target, 0)})
     target.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (GONE, json.dumps(holes)))
 
 
 def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
-    """End sessions that lost their flow row, because their packet identifiers would be given to
-    other messages. Their clients see Session Present 0.
+    """Delete sessions that lost their row in `flow`, because their packet identifiers would be
+    given to other messages. Their clients see Session Present 0. gaps: gaps in `flow`. Return the
+    losses in words.
     """
     ended = []
     for gap in gaps:
@@ -276,8 +276,8 @@ def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
 def _keep_numbering(
     source: sqlite3.Connection, target: sqlite3.Connection, gaps: dict[str, list[Gap]]
 ) -> bool:
-    """Continue spool ids after the last one ever given, since no id is used twice. Return whether
-    the old store still has that number; otherwise the next ids are far above.
+    """Set the number from which the new store continues spool ids, since no id is used twice.
+    Return whether the last id ever given is known. If not, the next ids are `_FAR` higher.
     """
     (last,) = target.execute("SELECT id FROM spool_last").fetchone()
     known = not (gaps["batch"] or gaps["meta"] or any(gap.after is None for gap in gaps["spool"]))

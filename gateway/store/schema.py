@@ -1,8 +1,8 @@
 """The tables of `DATA/gateway.db`, and how the file is opened.
 
-`meta`, `spool`, `batch` and `batch_content` are shared with the uplink (README.md); the others
-belong to the broker. With STRICT tables a topic `0123` stays text. Times are milliseconds on the
-broker's time axis unless said otherwise. `gateway/broker/store_rows.py` describes the columns.
+`meta`, `spool`, `batch` and `batch_content` are shared with the uplink (README.md); the other
+tables belong to the broker. With STRICT tables a topic `0123` stays text. Times are milliseconds on
+the broker's time axis unless said otherwise. `gateway/broker/store_rows.py` describes the columns.
 """
 
 import os
@@ -29,21 +29,23 @@ changed page is written whole, to the log and to the database. SQLite's default 
 card three times as much. With 512, a message of 1 MB costs twice the CPU time.
 """
 WAL_BYTES = 4_096_000
-"""Size of the write-ahead log, in bytes, at which a checkpoint begins. A page that changed several
-times is copied once.
+"""Number of bytes in the write-ahead log at which a checkpoint begins. The checkpoint copies a page
+that changed several times only once.
 """
 WAL_LIMIT = 2 * WAL_BYTES
-"""Bound of the write-ahead log in bytes, beyond which it may grow by one commit (`checkpoint.py`).
-A longer file is cut back to this size.
+"""Bound of the write-ahead log in bytes. The log may exceed it by one commit (`checkpoint.py`).
+SQLite truncates a longer file to this size.
 """
 
 ROW_SIZE = f"length(payload) + length(CAST(topic AS BLOB)) + {ROW_OVERHEAD}"
-"""SQL: the size of a spool row in bytes, as `gateway/broker/spool.py` counts it."""
+"""SQL expression: the size of a spool row in bytes, as `gateway/broker/spool.py` counts it."""
 
 ASIDE_SIZE = (
     f"length(payload) + length(CAST(topic AS BLOB)) + length(properties) + {aside.ROW_BYTES}"
 )
-"""SQL: the size of a message that is set aside, as `gateway/broker/aside.py` counts it."""
+"""SQL expression: the size in bytes of a message that is set aside, as `gateway/broker/aside.py`
+counts it.
+"""
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) STRICT;
@@ -104,10 +106,14 @@ CREATE TABLE given_part (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL, part INTEGER NOT NULL, body BLOB NOT NULL,
     UNIQUE (key, part)) STRICT;
 """
-"""Sessions that move between the gateways of a site (`gateway/store/move_out.py`, `move_in.py`)."""
+"""Tables of sessions that move between the gateways of a site (`gateway/store/move_out.py`,
+`move_in.py`).
+"""
 
 _VERSIONS = "ALTER TABLE retained ADD COLUMN version INTEGER;"
-"""Retained messages that the gateways of a site share."""
+"""Column with the version of a retained message, by which the gateways of a site find the newest
+one.
+"""
 
 _JOURNEYS = """
 CREATE TABLE journey (
@@ -115,7 +121,9 @@ CREATE TABLE journey (
     closed TEXT NOT NULL, tails TEXT NOT NULL, filters TEXT NOT NULL,
     key TEXT, user TEXT, member TEXT, done TEXT NOT NULL) STRICT;
 """
-"""Sessions whose move between gateways is not finished (`gateway/site/moving/session_move.py`)."""
+"""Table of sessions whose move between gateways is not finished
+(`gateway/site/moving/session_move.py`).
+"""
 
 _ASIDE = """
 CREATE TABLE IF NOT EXISTS aside (
@@ -123,9 +131,9 @@ CREATE TABLE IF NOT EXISTS aside (
     qos INTEGER NOT NULL, retain INTEGER NOT NULL, properties BLOB NOT NULL, expires INTEGER,
     payload BLOB NOT NULL, reason TEXT NOT NULL) STRICT;
 """
-"""Messages that can never reach the other broker of a bridge. The table has no schema version of
-its own: a version that does not know the table leaves it alone, so a rollback to 0.2.0 keeps the
-rows.
+"""Table of messages that can never reach the other broker of a bridge. The table has no schema
+version of its own: a version that does not know the table leaves it alone, so a rollback to 0.2.0
+keeps the rows.
 """
 
 _ORIGIN = """
@@ -133,8 +141,8 @@ CREATE TABLE IF NOT EXISTS origin (
     kind TEXT, key TEXT, origin TEXT NOT NULL, size INTEGER NOT NULL,
     PRIMARY KEY (kind, key)) STRICT, WITHOUT ROWID;
 """
-"""The origins of sessions, retained messages and spooled bytes (`OriginRow`). Like `aside`, this
-table has no schema version of its own.
+"""Table of the origins of sessions, retained messages and spooled bytes (`OriginRow`). Like
+`aside`, this table has no schema version of its own.
 """
 
 _MARK_WHAT_WAS_KEPT = """
@@ -142,8 +150,8 @@ INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
     WHERE incarnation <> 0 AND length(received) > 0;
 """
-"""Keeps the packet identifiers of boards between PUBLISH and PUBREL. The board's next HELLO shows
-which sequences these identifiers belong to.
+"""Statement that keeps the packet identifiers of boards between PUBLISH and PUBREL when a store
+gets the table `mark`. The board's next HELLO shows which sequences these identifiers belong to.
 """
 
 _SPOOL_LAST = """
@@ -152,8 +160,8 @@ CREATE VIEW spool_last AS SELECT max(
     coalesce((SELECT last FROM batch ORDER BY number DESC LIMIT 1), 0),
     coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'spool.last'), 0)) AS id;
 """
-"""The highest id that a spool row ever had. Rows leave through batches, and when batches are
-deleted, `meta.spool.last` keeps the id. AUTOINCREMENT would write a page more at each commit.
+"""View with the highest id that a spool row ever had. When the newest rows and batches are deleted,
+`meta.spool.last` keeps the id. AUTOINCREMENT would write a page more at each commit.
 """
 
 _KEEP_SPOOL_LAST = """
@@ -169,19 +177,19 @@ _UPGRADES = {
     5: _VERSIONS,
     6: _JOURNEYS,
 }
-"""Statements by schema version: each upgrades a store of that version. An older store keeps its
-AUTOINCREMENT and its page size: a change would require a rewrite of the whole file.
+"""Statements by schema version: each upgrades a store of that version to the next one. An older
+store keeps its AUTOINCREMENT and its page size: a change would require a rewrite of the whole file.
 """
 
 
 class StoreError(OncewayError):
-    """The store cannot be used in its present state."""
+    """Error: the store cannot be used in its present state."""
 
     exit_code = 10
 
 
 class StoreClosed(StoreError):
-    """A store that this account may not read."""
+    """Error: this account may not read the store."""
 
     exit_code = NotAllowed.exit_code
 
@@ -190,7 +198,7 @@ _MAY_BE_RIGHTS = (*(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE
 
 
 def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
-    """Return the error of an account that has no rights to a database file; None if `error` has
+    """Return the error that this account has no rights to a database file; None if `error` has
     another cause.
     """
     rights = not os.path.exists(path) or (os.access(path, os.R_OK) and may_use(path.parent))
@@ -201,8 +209,9 @@ def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a database file for reading and writing, in autocommit mode, usable from any one thread
-    at a time. Other accounts cannot access a new file, whatever the folder allows.
+    """Open a database file for reading and writing, in autocommit mode; a missing file is created.
+    One thread at a time may use the connection. A new file gets no access rights for other
+    accounts.
     """
     with suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
@@ -221,7 +230,9 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open an existing database file for reading only."""
+    """Open an existing database file for reading only. SQLite reports a missing file at the first
+    query.
+    """
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
 
 
@@ -243,14 +254,14 @@ def make_folder(folder: Path) -> None:
 
 
 def salvaged(folder: Path) -> list[Path]:
-    """Return the complete new store of an interrupted `onceway store salvage`, which has not yet
-    replaced the damaged store.
+    """Return the file of a salvaged store that is complete and has not yet replaced the damaged
+    store, because the salvage was interrupted. The list is empty if there is none.
     """
     return sorted(folder.glob("salvaged-*.db"))
 
 
 def refuse_half_salvaged(folder: Path) -> None:
-    """Raise StoreError while a salvaged store waits to replace the present one."""
+    """Raise StoreError if an interrupted salvage must be run again before the store can be used."""
     if salvaged(folder):
         raise StoreError(
             "a salvage was interrupted",
@@ -260,7 +271,9 @@ def refuse_half_salvaged(folder: Path) -> None:
 
 
 def refuse_orphaned(path: Path) -> None:
-    """Raise StoreError if a log exists without its database: SQLite would delete the log."""
+    """Raise StoreError if the write-ahead log exists without its database: SQLite would delete the
+    log.
+    """
     if damage := wal.orphaned(path):
         raise StoreError(
             f"the store is damaged ({damage})",
@@ -304,7 +317,7 @@ def open_store(folder: Path, gateway: str) -> sqlite3.Connection:
 
 
 def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
-    """Raise StoreError if a store lacks the required rows of `meta`: the gateway would use numbers
+    """Raise StoreError if a store lacks rows of `meta` without which the gateway would use numbers
     a second time.
     """
     made = database.execute("PRAGMA user_version").fetchone()[0] > 0
@@ -317,8 +330,8 @@ def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
 
 
 def _share(path: Path) -> None:
-    """Take all access from other accounts, and give the uplink write access if it has its own
-    account. SQLite creates log and index with the mode of the database.
+    """Remove all access rights of other accounts, and give the uplink write access if it has its
+    own account. SQLite creates log and index with the mode of the database.
     """
     for end in ("", "-wal", "-shm"):
         file = path.with_name(path.name + end)
@@ -329,14 +342,14 @@ def _share(path: Path) -> None:
 
 
 def leave_log(path: Path) -> None:
-    """Create empty log files after the database was closed. SQLite has deleted log and index with
-    the last connection, and an uplink with its own account cannot create them.
+    """Create an empty write-ahead log and index after the database was closed. SQLite deletes both
+    with the last connection, and an uplink with its own account cannot create them.
     """
     leave(*_log(path))
 
 
 def has_log(path: Path) -> bool:
-    """Return whether the log and its index exist."""
+    """Return whether the write-ahead log and its index exist."""
     return all(file.exists() for file in _log(path))
 
 
@@ -345,7 +358,9 @@ def _log(path: Path) -> tuple[Path, Path]:
 
 
 def unusable(folder: Path, error: Exception) -> StoreError:
-    """Return the error of a start that cannot read or write the store in a folder."""
+    """Return the error to report for a store in a folder that cannot be read or written. error:
+    what SQLite or the operating system has raised.
+    """
     if (closed := closed_to_us(folder / FILE, error)) is not None:
         return closed
     code = getattr(error, "sqlite_errorcode", None)
@@ -366,7 +381,9 @@ def unusable(folder: Path, error: Exception) -> StoreError:
 
 
 def prepare(database: sqlite3.Connection, gateway: str) -> None:
-    """Create missing tables. Raises StoreError if a newer version made the tables."""
+    """Create or upgrade the tables. gateway: the gateway's name. Raises StoreError if a newer
+    version made the tables.
+    """
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         text = (

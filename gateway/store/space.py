@@ -8,14 +8,15 @@ space, so that acknowledgements, sessions and deletes continue.
 When messages fill the disk, two amounts are compared with bounds. The first is the space outside
 the database: free, or in the reserve. The second adds the free pages inside the database, less the
 pages of the log that are not yet copied to the database. A message takes space in the log, and
-again in the database when the log is copied. Deletes free pages inside the database, never outside.
-So the database may grow until the total is two reserves, all outside, and the log until one reserve
-is free outside: deleted rows always make room for new rows.
+again in the database when the log is copied. A delete frees pages inside the database, never
+outside. So the database may grow until the second amount is two reserves, all outside, and the log
+until the first amount is one reserve: deleted rows always make room for new rows.
 
-When another program fills the disk at once, only the reserve is left. It must hold one commit that
-is written and one that was gathered meanwhile, each of at most one `backlog` (1/8); the part of the
-log that is not yet copied (kept below 1/4), which grows by both; and the pages of both in the
-database. The sum is 3/4; the rest is for acknowledgements and sessions.
+When another program fills the disk at once, only the reserve remains. It must have room for the
+part of the log that is not yet copied, which is kept below 1/4 of the reserve. It must also have
+room for two commits, in the log and again in the database: one that is being written, and one that
+is gathered meanwhile, each of at most one `backlog` (1/8). The sum is 3/4; the rest is for
+acknowledgements and sessions.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ log = logging.getLogger(__name__)
 NAME = "reserve"
 RESERVE = 32_000_000
 _SHARE = 16
-"""Share of a small disk that the reserve takes."""
+"""The reserve takes at most this fraction of the disk: 1/16."""
 
 _OUTSIDE, _IN_ALL = 1, 2
 _COPIES = 3
@@ -46,22 +47,24 @@ store refuses messages; from `_HIGH` on it accepts messages again.
 
 _BACKLOG, _UNCOPIED = 1 / 8, 1 / 4
 _MOST_BACKLOG = 16_000_000
-"""Largest number of bytes of waiting messages in memory if the disk has plenty of space."""
+"""Largest number of bytes of messages that wait in memory for a commit while the disk has plenty of
+space.
+"""
 
 _PLENTY = 16
-"""Free space, in reserves, above which no reserve is made and nothing else is measured."""
+"""Free space, as a multiple of the reserve, from which on nothing else is measured."""
 
 _SMALL_LOG = 1 / 16
-"""Share of a reserve: a log smaller than this is not worth a checkpoint."""
+"""Size of the log, as a fraction of the reserve, below which a checkpoint would free too little."""
 
 _READERS_S = 0.2
-"""Longest wait of the log for programs that read it, in seconds. A longer read keeps the log's
-space.
+"""Longest wait for programs that read the log, in seconds. If a read takes longer, the log keeps
+its space.
 """
 
 
 def release(folder: Path) -> bool:
-    """Delete the reserve of a data directory. Return whether there was one."""
+    """Delete the reserve of a data directory. Return whether it was deleted."""
     try:
         (folder / NAME).unlink()
     except OSError:
@@ -70,9 +73,9 @@ def release(folder: Path) -> bool:
 
 
 class Space:
-    """The free space, as used by the writer's thread with its connection. room: bytes of messages
-    that may still be accepted. short: whether there is no room. backlog: largest number of bytes of
-    messages that may wait for the disk.
+    """The free space. Only the writer's thread uses an object, with its connection. room: bytes of
+    messages that may still be accepted. short: whether messages are refused because the disk is
+    full. backlog: largest number of bytes of messages that may wait for a commit.
     """
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
@@ -88,8 +91,8 @@ class Space:
             self.look()
 
     def look(self) -> None:
-        """Measure the space. Called between two commits. Raises OSError and sqlite3.Error; after an
-        error, the old figures stay.
+        """Measure the space, and make or delete the reserve. Call this between two commits. Raises
+        OSError and sqlite3.Error; after an error, the old figures stay.
         """
         free = self._free()
         if free >= _PLENTY * self._size and not self.short:
@@ -102,17 +105,16 @@ class Space:
         self._keep_reserve()
 
     def release(self) -> bool:
-        """Delete the reserve. Return whether there was one."""
         return release(self._folder)
 
     def _above(self) -> int:
-        """Return the number of free bytes above the nearer bound."""
+        """Return the number of free bytes above the nearer of the two bounds; negative below it."""
         outside = self._free() + self._allocated()
         in_all = outside + self._page * self._ask("freelist_count") - self._uncopied()
         return min(outside - _OUTSIDE * self._size, in_all - _IN_ALL * self._size)
 
     def _uncopied(self) -> int:
-        """Return the bytes by which the database will grow when the log is copied."""
+        """Return the number of bytes by which the database will grow when the log is copied."""
         return max(0, self._page * self._ask("page_count") - (self._folder / FILE).stat().st_size)
 
     def _ask(self, pragma: str) -> int:
@@ -143,7 +145,7 @@ class Space:
                 self.release()
 
     def _allocated(self) -> int:
-        """Return the bytes of the reserve that are allocated on the disk."""
+        """Return the number of bytes that the reserve takes on the disk."""
         try:
             return (self._folder / NAME).stat().st_blocks * 512
         except FileNotFoundError:

@@ -1,5 +1,5 @@
-"""Durations of commits. In: seconds, from the writer's thread. Out: histograms, readable from any
-thread.
+"""Durations of commits. In: seconds, from the writer's thread. Out: histograms that any thread may
+read.
 """
 
 from bisect import bisect_left
@@ -9,8 +9,8 @@ BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 
 
 class Histogram:
-    """A histogram. counts: number of samples in each bucket, which ends at a bound of `BOUNDS_S`;
-    the last bucket has no upper bound. total: sum of all samples in seconds.
+    """A histogram of durations. counts: number of samples in each bucket, which ends at a bound of
+    `BOUNDS_S`; the last bucket has no upper bound. total: sum of all samples in seconds.
     """
 
     def __init__(self) -> None:
@@ -23,9 +23,9 @@ class Histogram:
 
 
 class CommitTimes:
-    """The durations. commit: whole transactions. sync: COMMIT alone, which writes the log and waits
-    for fsync. failures: number of failed attempts. error: the last failure, None once a commit has
-    succeeded.
+    """Durations of the commits so far. commit: whole transactions. sync: COMMIT alone, which writes
+    the log and waits for fsync. failures: number of failed attempts. error: text of the last
+    failure; None once a commit has succeeded.
     """
 
     def __init__(self) -> None:

@@ -3,8 +3,8 @@
 In: an open store. Out: rows that have changed or are gone since they were written. The copies are
 rows of `twin`, which triggers of SQLite write in the same transaction as the row. So the copies
 stay up to date whichever program writes the table, even a version that does not know of them. The
-tables that change with each reading have checks instead (`row_checks.py`): a copy costs a page at
-each commit.
+tables that change with each reading have checks instead (`row_checks.py`), because a copy would
+cost a page at each commit.
 """
 
 import sqlite3
@@ -27,14 +27,14 @@ _COLUMNS = {
     "given": (("key",), ("member", "parts", "messages", "ends")),
     "batch": (("number",), ("first", "last", "rows", "bytes", "sha256", "cut", "landed")),
 }
-"""The columns of the key, and the other copied columns, by table."""
+"""The columns of each table: those of the key, and the other copied columns."""
 TABLES = tuple(_COLUMNS)
 _Bound = tuple[str, str] | None
-"""A key of the table `twin`."""
+"""A key of the table `twin`: kind and key. None for no bound."""
 
 
 def columns(table: str) -> tuple[str, ...]:
-    """Return the columns of a table that have a copy, the columns of the key first."""
+    """Return the columns of a table that `twin` copies, the columns of the key first."""
     return tuple(name for names in _COLUMNS[table] for name in names)
 
 
@@ -44,7 +44,9 @@ def _key(table: str, row: str) -> str:
 
 
 def cells_of(table: str, row: str) -> str:
-    """Return SQL for the copy of a row."""
+    """Return an SQL expression for the copied cells of a row. row: name of the row or table in
+    SQL.
+    """
     return " || ' ' || ".join(f"coalesce({row}.{name}, '-')" for name in _COLUMNS[table][1])
 
 
@@ -58,7 +60,7 @@ def _drop(table: str) -> str:
 
 
 def _triggers(table: str) -> dict[str, str]:
-    """Return the statements that make the triggers of a table, by name."""
+    """Return the CREATE TRIGGER statements for a table, by name of the trigger."""
     put = _put(table, "new")
     if table == "session":
         # schema 1 has no column `user`: then the name means the outer one
@@ -78,8 +80,8 @@ def _has(database: sqlite3.Connection, name: str) -> bool:
 
 
 def make(database: sqlite3.Connection) -> None:
-    """Create the table and its triggers if they are missing, and copy the rows of tables that had
-    no triggers. Runs inside a transaction.
+    """Create `twin` and its triggers if they are missing, and copy the rows of tables that had no
+    triggers. Call this inside a transaction.
     """
     database.execute(_TABLE)
     for table in TABLES:
@@ -91,15 +93,16 @@ def make(database: sqlite3.Connection) -> None:
 
 
 def fill(database: sqlite3.Connection, tables: tuple[str, ...] = TABLES) -> None:
-    """Make the copies of all rows of these tables again."""
+    """Copy all rows of these tables again."""
     for table in tables:
         database.execute("DELETE FROM twin WHERE kind = ?", (table,))
         database.execute(f"{_put(table, table)} FROM {table}")
 
 
 def accept(database: sqlite3.Connection, first: _Bound, after: _Bound) -> None:
-    """Copy the rows whose copies are missing between two keys of `twin`, because a damaged part of
-    `twin` does not make its rows suspect. None: no bound.
+    """Copy the rows that lack a copy and whose key in `twin` is between `first` and `after`. (None:
+    no bound.) A salvage calls this for a damaged part of `twin`: rows without a copy would count as
+    changed.
     """
     bounds = [f"(kind, key) {sign} (?, ?)" for sign, key in ((">", first), ("<", after)) if key]
     within = " AND ".join(bounds) or "TRUE"
@@ -113,7 +116,9 @@ def accept(database: sqlite3.Connection, first: _Bound, after: _Bound) -> None:
 
 
 def drop(database: sqlite3.Connection) -> None:
-    """Delete the table and its triggers: an older schema lacks columns that they name."""
+    """Delete `twin` and its triggers, because the triggers name columns that another schema
+    lacks.
+    """
     for table in TABLES:
         for name in _triggers(table):
             database.execute(f"DROP TRIGGER IF EXISTS {name}")
@@ -123,7 +128,8 @@ def drop(database: sqlite3.Connection) -> None:
 @dataclass(frozen=True, slots=True)
 class Changed:
     """A row that differs from its copy. key: its key, as `twin` has it. row: the first column of
-    its key. is_missing: whether the row is gone, and only the copy exists. cells: the copied cells.
+    its key. is_missing: whether the row is gone, and only the copy exists. cells: the cells in the
+    copy.
     """
 
     table: str
@@ -134,7 +140,7 @@ class Changed:
 
     @property
     def number(self) -> int:
-        """The first column of the key, as a number; 0 if it is not a number."""
+        """The first column of the key as a number; 0 if it is not a number."""
         found = str(self.row).partition(" ")[0]
         return int(found) if found.isdecimal() else 0
 
@@ -149,7 +155,9 @@ class Changed:
 
 
 def changed(database: sqlite3.Connection, table: str) -> list[Changed]:
-    """Return the rows of a table that differ from their copies, and the copies without a row."""
+    """Return the rows of a table that differ from their copies, and the copies without a row. Empty
+    if the store has no copies of the table.
+    """
     if not (_has(database, "twin") and all(_has(database, name) for name in _triggers(table))):
         return []
     key, cells, first = _key(table, table), cells_of(table, table), _COLUMNS[table][0][0]
@@ -171,7 +179,7 @@ def changed(database: sqlite3.Connection, table: str) -> list[Changed]:
 
 
 def _text(key: Any) -> str:
-    """Return a key that may be damaged as a text."""
+    """Return a key as a text, even if it is damaged."""
     return _lenient(key) if isinstance(key, bytes) else str(key or "")
 
 

@@ -25,14 +25,16 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Uptime:
-    """The kernel's clock. machine: id of the machine's boot. seconds: time since that boot."""
+    """The kernel's clock. machine: identifies this start of the machine (the kernel's boot_id).
+    seconds: time since this start.
+    """
 
     machine: str
     seconds: float
 
 
 def uptime() -> Uptime | None:
-    """Return the uptime, or None if the kernel does not identify its boots."""
+    """Return the machine's uptime, or None if the kernel has no boot_id."""
     try:
         return Uptime(_BOOT_ID.read_text(encoding="ascii").strip(), time.monotonic())
     except OSError:
@@ -40,9 +42,9 @@ def uptime() -> Uptime | None:
 
 
 def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -> float:
-    """Return the present position of the time axis in seconds. `meta.axis` is `milliseconds` or
-    `milliseconds at µs UTC`. An impossible duration of the absence (`time_of_day.py`) counts as
-    zero.
+    """Return the present position of the time axis in seconds. utc: µs since 1970, or None.
+    `meta.axis` is `milliseconds` or `milliseconds at µs UTC`. If the time since the last run is
+    impossible (`time_of_day.py`), it counts as zero.
     """
     found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
     stood, _, known = found[0].partition(" at ") if found else ("0", "", "")
@@ -61,8 +63,9 @@ def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -
 
 
 def _tell_away(database: sqlite3.Connection, stood: int, away: float) -> None:
-    """Log the sessions that have expired while the gateway was off. stood: position of the time
-    axis at the stop, in ms. away: seconds since then."""
+    """Log the number of sessions that have expired while the gateway was off. stood: position of
+    the time axis at the stop, in ms. away: seconds since the stop.
+    """
     (count,) = database.execute(
         "SELECT count(*) FROM session WHERE expiry < 4294967295"
         " AND coalesce(left, ?1) + expiry * 1000 BETWEEN ?1 AND ?2",
@@ -75,7 +78,7 @@ def _tell_away(database: sqlite3.Connection, stood: int, away: float) -> None:
 
 def last_seen(database: sqlite3.Connection) -> int | None:
     """Return the newest time of day that was believed, in µs since 1970; None if the store has
-    none. In a store of an older version, the axis or the newest row has it.
+    none. A store of an older version has it in `meta.axis` or in the newest row of the spool.
     """
     found = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('axis', 'seen')"))
     known = found.get("axis", "").partition(" at ")[2] or found.get(SEEN)
@@ -86,7 +89,9 @@ def last_seen(database: sqlite3.Connection) -> int | None:
 
 
 def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:
-    """Save the position of the time axis, in ms, and the time in µs UTC."""
+    """Save the position of the time axis. axis: ms. utc: the time of day in µs since 1970, or
+    None.
+    """
     value = f"{axis}" if utc is None else f"{axis} at {utc}"
     database.execute("INSERT OR REPLACE INTO meta VALUES ('axis', ?)", (value,))
     if utc is not None:
@@ -94,14 +99,14 @@ def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:
 
 
 def save_uptime(database: sqlite3.Connection, axis: float, now: Uptime) -> None:
-    """Save the position of the time axis, in seconds, at this uptime."""
+    """Save the position of the time axis at this uptime. axis: seconds."""
     value = f"{int(axis * 1000)} at {int(now.seconds * 1000)} of {now.machine}"
     database.execute("INSERT OR REPLACE INTO meta VALUES ('uptime', ?)", (value,))
 
 
 def _axis_by_uptime(database: sqlite3.Connection, now: Uptime | None) -> float | None:
-    """Return the time axis in seconds; None after a reboot, or at the first start. `meta.uptime` is
-    `milliseconds at milliseconds of uptime of machine`.
+    """Return the position of the time axis in seconds; None after a reboot, or at the first start.
+    `meta.uptime` is `milliseconds at milliseconds of uptime of machine`.
     """
     found = database.execute("SELECT value FROM meta WHERE key = 'uptime'").fetchone()
     if now is None or found is None:

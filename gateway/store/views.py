@@ -1,8 +1,8 @@
 """Read-only views of a store for people: retained messages at any time, and the rest while no
 gateway runs.
 
-In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, retained messages, and
-the newest publications of boards.
+In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, retained messages,
+messages that are set aside, and the newest publications of boards.
 """
 
 import json
@@ -44,8 +44,9 @@ _SESSIONS = """
         FROM queue WHERE queue.session = id)
     FROM session LEFT JOIN flow ON flow.session = id WHERE expiry > 0 AND length(client) > 0
 """
-"""A forwarder of a moved session is not a client's session: its name begins with a character that
-ends the text for `length` (`gateway/site/moving/forwarders.py`).
+"""SQL query: the sessions of clients. Forwarders of moved sessions are left out: their client
+identifier begins with U+0000, which ends the text for `length`
+(`gateway/site/moving/forwarders.py`).
 """
 
 
@@ -67,7 +68,8 @@ class AsideView:
     """A message that can never reach the other broker of a bridge.
 
     set_aside: µs since 1970, None if the clock was not known. properties: encoded, without the
-    property length. expires: seconds on the time axis, None for never.
+    Property Length. expires: seconds on the time axis, None for never. reason: why the other broker
+    cannot get it.
     """
 
     number: int
@@ -106,8 +108,8 @@ def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def changing(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Yield the database of a store, while no gateway runs. Raises StoreError if there is none or
-    it is damaged, and Locked if a gateway runs.
+    """Yield the database of a store for changes, while no gateway runs. Raises StoreError if there
+    is none or it is damaged, and Locked if a gateway runs.
     """
     path = existing(folder)
     try:
@@ -120,8 +122,8 @@ def changing(folder: Path) -> Iterator[sqlite3.Connection]:
 def aside(
     folder: Path, bridge: str | None = None, numbers: list[int] | None = None
 ) -> list[AsideView]:
-    """Return the messages that a bridge, or any bridge, has set aside, the oldest first. numbers:
-    the messages to read, None for all.
+    """Return the messages that a bridge has set aside, the oldest first. bridge: name of the
+    bridge, None for all bridges. numbers: numbers of the messages to read, None for all.
     """
     with _opened(folder) as database:
         if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'aside'").fetchone():
@@ -152,7 +154,7 @@ def discard_aside(database: sqlite3.Connection, bridge: str, numbers: list[int])
 
 def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, bytes]]:
     """Yield device, incarnation, sequence and payload of the publications of boards, in order,
-    among the newest `most` publications of the spool.
+    among the newest `most` rows of the spool.
     """
     with _opened(folder) as database:
         teach(database)
@@ -165,8 +167,8 @@ def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, b
 
 
 def sessions(folder: Path, utc: int | None) -> list[SessionView]:
-    """Return all sessions, in the order in which they began. utc: µs since 1970, None while the
-    clock is not known.
+    """Return all sessions of clients, in the order in which they began. utc: µs since 1970, None
+    while the clock is not known.
     """
     with _opened(folder) as database:
         return [
@@ -188,7 +190,9 @@ def places(folder: Path) -> tuple[set[str], dict[str, str]]:
 
 
 def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None:
-    """Return one session with its subscriptions, or None."""
+    """Return one session with its subscriptions as JSON fields, or None if there is no such
+    session. utc: µs since 1970, None while the clock is not known.
+    """
     with _opened(folder) as database:
         row = database.execute(f"{_SESSIONS} AND client = ?", (client,)).fetchone()
         if row is None:
@@ -205,7 +209,9 @@ def session(folder: Path, client: str, utc: int | None) -> dict[str, Any] | None
 
 
 def retained(folder: Path, utc: int | None) -> list[RetainedView]:
-    """Return every retained message, by topic. A gateway may run meanwhile."""
+    """Return every retained message, by topic. A gateway may run meanwhile. utc: µs since 1970,
+    None while the clock is not known.
+    """
     with _opened(folder) as database:
         now = axis(database, utc, uptime())
         rows = database.execute(

@@ -16,7 +16,7 @@ from pathlib import Path
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">4I")
 FRAME_BYTES = 24
-"""Size of the header before each page in the log."""
+"""Size, in bytes, of the header before each page in the log."""
 _MAGIC = {0x377F0682: "<", 0x377F0683: ">"}
 _INDEX = struct.Struct("=16xI12x8s")
 _COPIED = struct.Struct("=16xI76xI")
@@ -24,8 +24,8 @@ _SALT = slice(16, 24)
 
 
 def orphaned(path: Path) -> str | None:
-    """Return the damage if the log has lost its database. Call this before SQLite opens the
-    database, because SQLite would delete the log and begin an empty store.
+    """Return the damage, in words, if the log has lost its database; else None. Call this before
+    SQLite opens the database, because SQLite would delete the log and begin an empty store.
     """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):
@@ -34,8 +34,8 @@ def orphaned(path: Path) -> str | None:
 
 
 def vanished(path: Path) -> str | None:
-    """Return the sign that the log is gone, or None. Call this before SQLite opens the database,
-    after a run that was not stopped cleanly: SQLite would silently begin an empty log.
+    """Return the sign, in words, that the log is gone, or None. Call this before SQLite opens the
+    database, after a run that was not stopped cleanly: SQLite would silently begin an empty log.
 
     The index outlives a killed process. The last program that closes the database cleanly copies
     the log and deletes both files. An empty index was made after such a close (`leave_log`).
@@ -53,8 +53,8 @@ def vanished(path: Path) -> str | None:
 
 
 def damage(path: Path) -> str | None:
-    """Return the damage of the log of the database at `path`, or None. SQLite has the database
-    open; other programs may write meanwhile.
+    """Return the damage of the log, in words, or None. path: the database. This process must have
+    the database open; other programs may write meanwhile.
     """
     log, index = path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
     if not (log.exists() and index.exists()):
@@ -67,8 +67,9 @@ def damage(path: Path) -> str | None:
 
 
 def _look(log: Path, frames: int, salt: bytes) -> str | None:
-    """Return the damage after the valid frames, or None. frames: the last frame that SQLite
-    considers complete. salt: the salt of the log's present round.
+    """Return the damage after the valid frames, in words, or None. frames: number of the last frame
+    that SQLite considers complete. salt: the log's salt, which changes whenever SQLite writes the
+    log from its beginning again.
     """
     with log.open("rb") as file:
         start = file.read(_HEADER.size)
@@ -94,8 +95,8 @@ def _look(log: Path, frames: int, salt: bytes) -> str | None:
 
 
 def _noted(index: Path) -> tuple[int, bytes]:
-    """Return the last frame and the salt, as recorded by SQLite for all users of the database
-    (https://www.sqlite.org/walformat.html#the_wal_index_header).
+    """Return the number of the last valid frame, and the salt, as SQLite records them in the index
+    for all users of the database (https://www.sqlite.org/walformat.html#the_wal_index_header).
 
     The read uses SQLite's own descriptor. Closing another descriptor would drop every lock of this
     process on the file (fcntl(2)), including SQLite's. The next program to open the database would
@@ -107,15 +108,17 @@ def _noted(index: Path) -> tuple[int, bytes]:
 
 
 class Index:
-    """The wal-index of a database, read after each commit. This process must have the database open
-    before, during and after the use of this object: the descriptor is SQLite's (see `_noted`).
+    """The wal-index of a database, which is read after each commit. This process must have the
+    database open for as long as it uses this object: the descriptor is SQLite's (see `_noted`).
     """
 
     def __init__(self, path: Path) -> None:
         self._file = _descriptor(path.with_name(path.name + "-shm"))
 
     def look(self) -> tuple[int, int]:
-        """Return the number of frames in the log, and how many are copied to the database."""
+        """Return the number of frames in the log, and the number of them that are copied to the
+        database.
+        """
         data = os.pread(self._file, _COPIED.size, 0)
         frames, copied = _COPIED.unpack(data) if len(data) == _COPIED.size else (0, 0)
         return int(frames), int(copied)
@@ -123,7 +126,7 @@ class Index:
 
 def _descriptor(path: Path) -> int:
     """Return a descriptor with which this process has a file open (proc(5)). Raises
-    FileNotFoundError if there is none.
+    FileNotFoundError if it has not.
     """
     wanted = path.stat()
     for name in os.listdir("/proc/self/fd"):

@@ -6,8 +6,9 @@ for another reason (no reserve left, input/output error), the thread tries it ag
 succeeds or the writer is stopped: callers keep waiting, and no acknowledgement is sent without a
 commit.
 
-A commit that meets an internal error is retried in the same way, until the caller of `failed` ends
-the process. Such retries do not count as progress, so that the watchdog ends the process, too.
+A commit that meets an internal error is retried in the same way, until the owner of the writer,
+told by the callback `failed`, ends the process. Such retries do not count as progress, so the
+watchdog ends the process, too.
 """
 
 import contextlib
@@ -41,14 +42,15 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 READS = 10
-"""Largest number of attempts to read."""
+"""Largest number of attempts to read the rows that an order names."""
 _NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
 class Writer:
     """The writer. All callbacks run on its thread. done: called with the number of a commit that is
-    on disk. failed: called with a commit's error before a retry. landed: called with the oldest row
-    of the spool, after a request. times: durations of the commits so far. space: free space on the
+    on disk. failed: called with a commit's error before a retry. landed: called after
+    `look_for_landed`, with the id and the arrival of the oldest row in the spool; without a row,
+    with the next id and None. times: durations of the commits so far. space: free space on the
     disk.
     """
 
@@ -94,8 +96,8 @@ class Writer:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since the writer last finished or tried a commit; 0 while the writer is idle. Any
-        thread may read it.
+        """Seconds since the writer last finished or retried a commit; 0 while the writer is idle.
+        Any thread may read it.
         """
         since = self._busy_since
         return 0.0 if since is None else monotonic() - since
@@ -105,8 +107,8 @@ class Writer:
 
     def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
         """Read the rows that an order names, after all commits submitted before it. answer: called
-        on the writer's thread, with an exception after an internal error, after damage, or after
-        `READS` disk errors.
+        on the writer's thread with the order and the rows. In place of the rows, it gets an
+        exception after an internal error, after damage, or after `READS` disk errors.
         """
 
         def read(database: sqlite3.Connection) -> None:
@@ -131,18 +133,20 @@ class Writer:
         self._orders.put(read)
 
     def look_for_landed(self) -> None:
-        """Request the oldest row of the spool. The uplink deletes rows from another process, which
-        this process does not notice otherwise.
+        """Request a call of `landed`. The uplink deletes rows from another process, and this
+        process does not notice that otherwise.
         """
         self._orders.put(self._look)
 
     def look_for_space(self) -> None:
-        """Measure the free disk space, which other programs use, too. Call about every second."""
+        """Request a measurement of the free disk space, which other programs use, too. Call about
+        every second.
+        """
         self._orders.put(self._look_around)
 
     def stop(self, axis: float, utc: int | None) -> None:
-        """Finish the submitted commits, record the time, and stop. A commit that keeps failing is
-        dropped.
+        """Finish the submitted commits, save the position of the time axis, and stop. A commit that
+        keeps failing is dropped. axis: position in seconds. utc: µs since 1970, or None.
         """
         self._stopping.set()
         self._orders.put(None)
@@ -233,7 +237,7 @@ class Writer:
 
 @contextlib.contextmanager
 def _noted(job: Job) -> Iterator[None]:
-    """Note the success of a block in a job, or its disk or database error as the job's failure."""
+    """Report the success of a block to a job, or a disk or database error as the job's failure."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:
@@ -243,7 +247,9 @@ def _noted(job: Job) -> Iterator[None]:
 
 
 def _passes(error: Exception) -> bool:
-    """Return whether a read error can be temporary: the disk, memory, another program's lock."""
+    """Whether a read error may be temporary: a fault of the disk, lack of memory, another program's
+    lock.
+    """
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (
         sqlite3.SQLITE_BUSY,
@@ -254,7 +260,7 @@ def _passes(error: Exception) -> bool:
 
 
 def is_damage(error: Exception) -> bool:
-    """Return whether SQLite reports damage of the database itself: retries do not help."""
+    """Whether SQLite reports damage of the database itself, against which retries do not help."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 

@@ -35,7 +35,7 @@ class BadOption(OncewayError):
 
 def seconds_of(text: str) -> int:
     """Return the seconds of a time such as `10m`, which gives 600. Raises BadOption if the text is
-    no time, or not from 1 s to 7 days.
+    not a time from 1 s to 7 days.
     """
     match = _DURATION.fullmatch(text.strip())
     seconds = int(match[1]) * _UNITS[match[2]] if match else 0

@@ -65,8 +65,8 @@ class Station:
         sent.
         """
         self.heard_s = self.sent_s = 0.0
-        """Airtime since the start, in seconds: first of the received frames, then of the frames that
-        the radio sent.
+        """Airtime since the start, in seconds: first of the received frames, then of the sent
+        ones.
         """
         self.signals: dict[int, Signal] = {}
         """Signal of the last frame by device number, also of devices of other networks."""
