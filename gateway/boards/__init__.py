@@ -1,3 +1,3 @@
-"""Boards at a gateway: admission, status reports, logs, commands, conflicting payloads, and the
+"""Boards at a gateway: admission, status reports, logs, commands, payload conflicts, and the
 bundled firmware.
 """

@@ -2,9 +2,9 @@
 must be in the device registry, and either prove its key or be admitted without one by `device
 admit`.
 
-In: a name from a HELLO, and the registry as it changes. Out: yes or no, and the device's key; the
-end of a connection whose device was revoked or has a new key; and `DATA/pending.json`, the
-unregistered boards that ask for admission now: `[{"name": …, "port": …}]`.
+In: a name from a HELLO, and the registry as it changes. Out: whether the device may connect, and
+its key; the end of a connection whose device was revoked or has a new key; and `DATA/pending.json`,
+the unregistered boards that ask for admission now: `[{"name": …, "port": …}]`.
 
 The registry is `DATA/registry.db`, table `device` (`provisioning/registry.py`). Every second a
 thread beside the event loop checks the file, and reads it again after a change. So a change takes
@@ -52,17 +52,21 @@ LOOK_S = 1.0
 REGISTRY_S = 30.0
 """Longest time in seconds for which the registry may stay unread after a change."""
 _LOCKED_S = 5.0
-"""Longest wait for the lock of a registry writer, in seconds; a write takes milliseconds. Until the
-writer is done, the registry as last read stays in force.
+"""Longest wait for the lock of a program that writes the registry, in seconds; a write takes
+milliseconds. Until that program is done, the registry as last read stays in force.
 """
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _COUNTER_AT, _COUNTER_SIZE = 24, 4
 COMMANDS = "commands/"
 """Beginning of the topics of commands; the board's name follows."""
 _LONGEST = 64
-"""Largest number of bytes of a command that may set an interval."""
+"""Largest number of bytes of a command that may set an interval. Longer commands are not
+examined.
+"""
 _MOST_TOLD = 1000
-"""Largest number of names of unregistered boards that are logged, once each."""
+"""Largest number of unregistered boards of which each is logged once. Further boards are not
+logged.
+"""
 
 
 class Registry:
@@ -78,11 +82,11 @@ class Registry:
         self._stamp = b""
         self._reading = Lock()
         self._ahead = False
-        """Whether `refresh_now` has read a change that `refresh` has not reported yet."""
+        """Whether `refresh_now` has read a change that `refresh` has not returned yet."""
         self._known: dict[str, _Known] | None = {}
         self._numbers: dict[tuple[int, int], str] = {}
         self.rekeyed: set[str] = set()
-        """Names whose key has changed since `refresh` last reported changes."""
+        """Names whose key changed between the last two calls of `refresh`."""
         self._replaced: set[str] = set()
         text = f"{self._path}: the device registry cannot be read"
         self.reading = Job("registry", text, REGISTRY_S)
@@ -97,8 +101,8 @@ class Registry:
         return [self.reading, self.looking, *(file.job for file in saved)]
 
     def refresh(self) -> bool:
-        """Read the registry if it has changed. Any thread may call it. Return whether the registry
-        has changed since the last call.
+        """Read the registry if it has changed. Return whether it has changed since the last call of
+        this method. Any thread may call it.
         """
         with self._reading:
             changed = self._reread(_LOCKED_S) or self._ahead
@@ -107,8 +111,9 @@ class Registry:
             return changed
 
     def refresh_now(self) -> bool:
-        """Read the registry if it has changed, before a board is refused. Runs on the event loop
-        and so waits for no writer. Return whether the registry has changed.
+        """Read the registry if it has changed. Called on the event loop before a board is refused,
+        so it does not wait for a program that writes the registry. Return whether the registry has
+        changed.
         """
         if not self._reading.acquire(blocking=False):
             return False
@@ -152,37 +157,44 @@ class Registry:
         return self._known is not None and _welcome(self._known, name, stranger)
 
     def key(self, name: str) -> bytes | None:
-        """The key of a device, if it has one that is known."""
+        """Return the key of a device; None if no key is known."""
         found = (self._known or {}).get(name)
         return found.key if found else None
 
     def name(self, network: int, number: int) -> str | None:
-        """Return the name of the radio board with this number in a network."""
+        """Return the name of the radio board with this number in a network; None if there is
+        none.
+        """
         return self._numbers.get((network, number))
 
     def tolerates(self, names: set[str], stranger: bool) -> bool:
-        """Return whether a connection that was admitted under these names may stay."""
+        """Whether a connection that was admitted under these names may stay. stranger: the answer
+        for a name that is not registered.
+        """
         known = self._known
         return known is None or all(_welcome(known, name, stranger) for name in names)
 
     def knows(self, name: str) -> bool:
-        """Return whether the name is registered, even if revoked. While the registry cannot be
-        read, every name counts as registered.
+        """Whether the name is registered, even if revoked. While the registry cannot be read, every
+        name counts as registered.
         """
         return self._known is None or name in self._known
 
     def reserves(self, name: str) -> bool:
-        """Return whether the name is registered, according to the last successful read."""
+        """Whether the name is registered, even if revoked. While the registry cannot be read, no
+        name counts as registered.
+        """
         return self._known is not None and name in self._known
 
     def is_by_radio(self, name: str) -> bool:
-        """Return whether this device has a number in a radio network."""
+        """Whether this device has a number in a radio network."""
         found = (self._known or {}).get(name)
         return found is not None and found.number is not None
 
     def is_admitted_by_name(self, name: str) -> bool:
-        """Return whether a person has admitted this device by name, although the registry has no
-        key for it."""
+        """Whether a person has admitted this device by name, although the registry has no key for
+        it.
+        """
         found = (self._known or {}).get(name)
         return found is not None and found.status == "admitted" and found.key is None
 
@@ -191,7 +203,7 @@ class Registry:
         return self._known is not None
 
     def registered(self) -> "dict[str, Listed]":
-        """Return all devices of the registry, by name; none while it cannot be read."""
+        """Return all devices of the registry, by name; empty while the registry cannot be read."""
         return {name: item.listed for name, item in (self._known or {}).items()}
 
     def _look(self) -> bytes:
@@ -229,8 +241,9 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The public facts about a device. board: its kind. firmware: SHA-256 of its HEX file. port:
-    the port at which it was flashed last. Each is None if unknown.
+    """The public facts about a device. status: such as `admitted` or `revoked`. board: kind of the
+    board. firmware: SHA-256 of the HEX file that it got. port: the port at which it was flashed
+    last. The last three are None if unknown.
     """
 
     status: str
@@ -241,8 +254,8 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The registry's entry of a device. key: 16 bytes, or None. number: network and number of a
-    radio board.
+    """The registry's entry of a device. key: 16 bytes, or None. number: network number and device
+    number of a radio board, or None.
     """
 
     status: str
@@ -252,8 +265,8 @@ class _Known:
 
 
 def _number(radio: str | None) -> tuple[int, int] | None:
-    """Return network and number. radio: JSON of provisioning/radio_plan.py, or None, as in older
-    registries.
+    """Return network number and device number of a radio board; None for other boards. radio: JSON
+    of provisioning/radio_plan.py, or None, as in older registries.
     """
     if radio is None:
         return None
@@ -319,8 +332,8 @@ class DeviceAccess(ByAcl):
             _note(self._registry, device, topic, payload, utc)
 
     def holds(self, caller: Caller) -> bool:
-        """Return whether an admitted connection would be admitted again. Always True while the
-        registry cannot be read.
+        """Whether an admitted connection would be admitted again. Always True while the registry
+        cannot be read.
         """
         device = caller.peer.device
         names = {caller.client} | ({device.name} if device is not None else set())
@@ -328,7 +341,9 @@ class DeviceAccess(ByAcl):
 
 
 def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int | None) -> None:
-    """Report a reading to the parts that wait for the board's readings or learn its interval."""
+    """Record a reading in the history, and for the judgement of the board. utc: µs since 1970, or
+    None.
+    """
     if topic.endswith("/status"):
         interval = (registry.boards.status(device) or {}).get("interval")
         if interval is not None and interval >= 0:
@@ -349,14 +364,17 @@ def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int 
 
 
 def commanded(registry: Registry, run: PublishRun) -> None:
-    """Note a command to a board, from any sender."""
+    """Record a command to a board, from any sender, if it sets an interval. run: PUBLISH packets on
+    any topic.
+    """
     if (name := run.topic.name.removeprefix(COMMANDS)).count("/") == 0 and run.size <= _LONGEST:
         registry.expected.command(name, run.payload(run.count - 1).decode(errors="replace"))
 
 
 class Watch:
     """A check of registry and ports that runs every second, from its creation until `close`. Disk
-    access runs on a separate thread. changed: called when the registry has changed.
+    access runs on a separate thread. ports: returns the status of each serial port. changed: called
+    when the registry has changed. holders, is_first: see `Nowhere`.
     """
 
     def __init__(
@@ -425,7 +443,7 @@ class Watch:
             self._look_at_boards()
 
     def _dismiss(self) -> None:
-        """End connections of boards that are revoked or have a new key."""
+        """End connections of boards that were revoked or have a new key."""
 
         def is_rekeyed(caller: Attached) -> bool:
             device = caller.peer.device
@@ -447,8 +465,9 @@ class Watch:
         dismiss(self._engine, is_rekeyed, ReasonCode.ADMINISTRATIVE_ACTION, text)
 
     def _look_at_boards(self) -> None:
-        """Judge which boards of the registry are a problem. In a site, each gateway judges the
-        boards whose sessions it has; one gateway judges the boards that have no session at all.
+        """Judge the boards of the registry. In a site, each gateway judges the boards whose
+        sessions it has, and one of the gateways judges the boards that have no session at any
+        gateway.
         """
         registry, broker = self._registry, self._engine.broker
         if not registry.readable:
@@ -468,7 +487,7 @@ class Watch:
                 share(self._engine, name, "interval", None)
 
     def _seen(self, names: list[str]) -> dict[str, Seen]:
-        """Return the gateway's current knowledge of its boards."""
+        """Return the gateway's current view of each of these boards."""
         ports = self._ports()
         paths = {port.path for port in ports}
         connected = {
@@ -500,8 +519,8 @@ class Watch:
         }
 
     def _is_refused(self, port: PortStatus) -> bool:
-        """Return whether a board of the registry is refused at this port. If the board was
-        registered after the refusal, its next HELLO succeeds.
+        """Whether a board of the registry is refused at this port. If the board was registered
+        after the refusal, the answer is False: its next HELLO will succeed.
         """
         if port.refused is None or not port.is_open or port.refusal is LinkRefusal.STRANGER:
             return False
@@ -509,7 +528,9 @@ class Watch:
         return not (port.refusal is LinkRefusal.UNKNOWN_KEY and entered)
 
     def _strangers(self) -> list[dict[str, str]]:
-        """Return the boards that ask for admission without success. Each is logged once."""
+        """Return the boards that are refused because they are not registered, with name and port.
+        Each is logged once.
+        """
         strangers = [
             {"name": port.refused, "port": port.path} | _unknown_key(port)
             for port in self._ports()
@@ -529,8 +550,8 @@ class Watch:
 
 
 def _unknown_key(port: PortStatus) -> dict[str, str]:
-    """Return the hint that an unregistered board has a key, so that its name alone is not enough to
-    admit it.
+    """Return a field for `_strangers`: whether an unregistered board has a key, so that its name
+    alone is not enough to admit it. Empty if it has none.
     """
     return {"key": "unknown"} if port.refusal is LinkRefusal.UNKNOWN_KEY else {}
 

@@ -21,19 +21,20 @@ from gateway.payload.answers import CORRELATION, Answer, Kind, read
 from gateway.runtime.engine import Engine
 
 _UNKNOWN = 1
-"""The refusal of a command that the board does not know."""
+"""Number of the refusal of a command that the board does not know."""
 _GRACE_S = 3.0
-"""Seconds from a line about an unknown command until the line counts as the answer: some firmware
-sends both, and the answer has the reason.
+"""Seconds from a line `unknown command` until the line counts as the answer. Some firmware also
+sends a true answer, which has the reason.
 """
 
 
 async def ask(
     engine: Engine, device: str, text: str, wait_s: int | None
 ) -> AsyncIterator[dict[str, Any]]:
-    """Send a command, and yield `{"answer": kind, "number": …, "words": …}`; while waiting, empty
-    rows. wait_s: longest wait; None: yield `{"sent": True}` once the command is on disk, and do not
-    wait. Raises OncewayError if the command was not sent, or if no answer came within wait_s.
+    """Send a command, and yield `{"answer": kind, "number": …, "words": …}`. While waiting for the
+    answer, yield empty rows. wait_s: longest wait in seconds; None: yield `{"sent": True}` once the
+    command is on disk, and do not wait. Raises OncewayError if the command was not sent, or if no
+    answer came within wait_s.
     """
     if wait_s is None:
         if problem := await send(engine, device, text):
@@ -65,20 +66,22 @@ async def ask(
 
 
 def _waits(engine: Engine, device: str) -> bool:
-    """Return whether a message still waits for the board."""
+    """Whether a message for the board is still not acknowledged."""
     session = engine.broker.sessions.get(device)
     return session is not None and bool(session.send_flow.messages)
 
 
 def _answer(packet: Publish, correlation: bytes) -> Answer | None:
-    """Return the answer to this command."""
+    """Return the answer in a message; None if it answers another command. correlation: Correlation
+    Data of this command.
+    """
     echoed = (packet.properties or {}).get(PropertyId.CORRELATION_DATA)
     return read(packet.payload) if echoed == correlation else None
 
 
 def _unknown(packet: Publish, text: str, correlation: bytes) -> Answer | None:
-    """Return a refusal if this line names the command as unknown: the only text that firmware
-    without answers sends.
+    """Return a refusal if a message says that this command is unknown, else None. Firmware without
+    answers sends only this text.
     """
     payload = packet.payload.decode(errors="replace")
     if not packet.qos and payload.startswith(UNKNOWN_COMMAND):

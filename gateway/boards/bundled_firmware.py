@@ -1,8 +1,9 @@
-"""The sensor firmware bundled with this installation, to find boards with other firmware.
+"""The sensor firmware bundled with this installation, by which boards with other firmware are
+found.
 
 In: the board catalogue and HEX files beside this package (`provisioning/`), read as data: nothing
 of `provisioning` is imported here. Out: title and SHA-256 of the HEX file for each kind of board.
-The device registry knows a board's firmware by that hash.
+The device registry has the same hash of the firmware that a board got.
 """
 
 import hashlib
@@ -16,7 +17,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of board. sha256: None without a HEX file, as in a source tree that was not built."""
+    """A kind of board. sha256: hash of its HEX file; None if there is no file, as in a source tree
+    that was not built.
+    """
 
     title: str
     sha256: str | None
@@ -24,7 +27,7 @@ class Kind:
 
 @cache
 def kinds(root: Path = ROOT) -> dict[str, Kind]:
-    """Return all kinds of boards by their name in the registry."""
+    """Return all kinds of boards by their name in the registry; empty without a board catalogue."""
     try:
         catalogue = tomllib.loads((root / "provisioning" / "boards.toml").read_text())
     except OSError:

@@ -1,7 +1,8 @@
 """Commands of the web page's users to boards.
 
 In: a user, a board, and a command in the words of `firmware/README.md`. Out: a publication to
-`commands/BOARD` at QoS 2, as if the user had sent it, and its commit; or the reason for a refusal.
+`commands/BOARD` at QoS 2, as if the user had sent it, when its commit is on disk; or the reason for
+a refusal.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 _COMMAND = re.compile(r"identify|reboot|interval [1-9]\d{0,4}( s| min)?")
 _MOST = 65_535
 _OVERHEAD = 5
-"""Bytes of a short PUBLISH besides topic, properties and payload."""
+"""Number of bytes of a short PUBLISH besides topic, properties and payload."""
 PATIENCE_S = 5.0
 _SLOW = "The disk is slow: the command waits for it."
 
@@ -30,7 +31,10 @@ _SLOW = "The disk is slow: the command waits for it."
 async def command(
     engine: Engine, user: str, device: str, text: str, correlation: bytes
 ) -> str | None:
-    """Send a command for a user. Return why it was not sent, or None."""
+    """Send a command for a user, if the access rules allow it. Return None, or a sentence why the
+    command was not sent, or is not on disk within PATIENCE_S. correlation: Correlation Data for the
+    answer.
+    """
     number = re.search(r"\d+", text)
     if not DEVICE_NAME.fullmatch(device):
         return "A board with such a name accepts no commands."
@@ -50,8 +54,9 @@ async def command(
 async def send(
     engine: Engine, device: str, text: str, correlation: bytes | None = None
 ) -> str | None:
-    """Publish a command without checking a user's rights. Return why it was not sent, or None.
-    correlation: Correlation Data for the answer; None: no answer is awaited.
+    """Publish a command without checking a user's rights. Return None, or a sentence why the
+    command was not sent, or is not on disk within PATIENCE_S. correlation: Correlation Data for the
+    answer; None: no answer is awaited.
     """
     broker = engine.broker
     topic = broker.router.routed(broker.router.topic(f"commands/{device}"))
@@ -77,7 +82,9 @@ async def send(
 
 
 def _answer_to(device: str, correlation: bytes) -> bytes:
-    """Return the properties by which a board answers, without the property length."""
+    """Return the properties that tell a board where to send its answer, without the Property
+    Length.
+    """
     awaited = {
         PropertyId.RESPONSE_TOPIC: f"logs/{device}",
         PropertyId.CORRELATION_DATA: correlation,
@@ -86,7 +93,6 @@ def _answer_to(device: str, correlation: bytes) -> bytes:
 
 
 async def _on_disk(engine: Engine, commit: int) -> None:
-    """Wait until this commit is on disk."""
     broker, done = engine.broker, asyncio.Event()
     if broker.committed < commit:
         broker.when_on_disk(commit, done.set)

@@ -1,14 +1,14 @@
 """The list of devices for the centre: publications on the topic `onceway/devices`.
 
 In: the device registry. Out: one publication at QoS 1 after each change of the registry, and once a
-day. The payload is a JSON list of objects `name`, `board`, `port`, `firmware`, as in `onceway
-device list --json`. From this list, the ingest fills board, firmware and link of its table of
-devices. With an `[uplink]` the topic is spooled whatever `[spool] topics` says; without an
+day. The payload is a JSON list of objects with `name`, `board`, `port` and `firmware`, as in
+`onceway device list --json`. From this list, the ingest fills board, firmware and link of its table
+of devices. With an `[uplink]` the topic is spooled whatever `[spool] topics` says; without an
 `[uplink]` no list is published.
 
-DATA/device-list.json has the hash, the time and the spool row of the newest list, so that a restart
-does not publish the same list again. If the store has no such row, the store was restored or newly
-created, and the list is published again.
+`DATA/device-list.json` has the hash, the time and the spool row of the newest list, so that a
+restart does not publish the same list again. If the store has no such row, the store was restored
+or newly created, and the list is published again.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from gateway.system.jobs import Job, SavedFile
 FILE = "device-list.json"
 DAY_S = 86_400
 LOOK_S = 3600
-"""Seconds between two checks of the newest list's age. Restarts and corrections of the clock do not
-affect the age.
+"""Seconds between two checks whether the newest list is a day old. Restarts and corrections of the
+clock do not shift these checks.
 """
 RETRY_S = 60
 NOT_TAKEN_S = 600
 """Longest time in seconds for which a list may fail to be stored before that is a problem."""
 ANSWER_S = 30
-"""Time limit of the answer to a publication, in seconds."""
+"""Longest wait for the answer to a publication, in seconds."""
 _FAILURE = 0x80
 
 
 class DeviceList:
-    """The list, published from its creation until `close`. utc: returns microseconds since 1970, or
+    """The publisher of the list, from its creation until `close`. utc: returns µs since 1970, or
     None while the time is unknown.
     """
 
@@ -111,7 +111,7 @@ class DeviceList:
         return text if old or last.get("sha256") != _hash(text) else None
 
     async def _publish(self, text: str) -> bool:
-        """Publish a list. Returns whether the store has it."""
+        """Publish a list. Return whether the store has it."""
         answered: asyncio.Future[Packet | None] = asyncio.get_running_loop().create_future()
 
         def on_packet(packet: Packet | None) -> None:

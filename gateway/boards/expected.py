@@ -31,16 +31,19 @@ SAVE_S = 600.0
 written at once.
 """
 LEAST_S = 30.0
-"""Seconds without a reading that are never a problem: replugging or flashing a board takes as long.
+"""Seconds without a reading that are never a problem, because replugging or flashing a board takes
+as long.
 """
 UNKNOWN_S = 60.0
-"""Assumed interval of a board that is not connected and whose interval is unknown, in seconds."""
+"""Assumed interval, in seconds, of a board that is not connected and whose interval is unknown."""
 UNKNOWN_CONNECTED_S = 3600.0
-"""Assumed interval of a connected board whose interval is unknown: the board may measure rarely."""
+"""Assumed interval, in seconds, of a connected board whose interval is unknown. Such a board may
+measure rarely.
+"""
 INTERVALS = 3
-"""Number of missed intervals that make a problem."""
+"""Number of intervals without a reading after which a board is a problem."""
 NEVER = 0.0
-"""Interval of a board that sends on events only: silence is not a problem."""
+"""Interval of a board that sends on events only. Its silence is not a problem."""
 
 Cause = Literal["silent", "unplugged", "refused"]
 Value = dict[str, Any]
@@ -65,7 +68,7 @@ _REFUSED: dict[Refusal | None, tuple[str, str]] = {
         "Write its firmware by cable: sudo onceway device flash {}",
     ),
 }
-"""The fault of a refused board, and its remedy, by reason."""
+"""The fault of a refused board, as it stands in the sentence, and the remedy, by reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +79,11 @@ class Seen:
     port: str | None = None
     """The serial port of the board's session, if any."""
     without_port: bool = False
-    """Whether the board is by radio, or connected in another way than by a port."""
+    """Whether the board is by radio, or connected in another way than by a serial port."""
     port_open: bool = True
-    """Whether the serial port of its last session is open."""
+    """Whether the serial port of the board's last session is open."""
     lent: bool = False
-    """Whether a command uses the board's port, for example to flash the board."""
+    """Whether a command has the use of the board's port, for example to flash the board."""
     refused: str | None = None
     """The port at which a board with this name is refused."""
     refusal: Refusal | None = None
@@ -89,25 +92,27 @@ class Seen:
 
 @dataclass(slots=True)
 class Memory:
-    """The facts about one board that are kept over restarts."""
+    """The facts about one board that are kept over restarts. Times are seconds on the time axis."""
 
     since: float
     """Time at which the board was first expected."""
     heard: float | None = None
-    """Time of the last reading."""
+    """Time of the last reading; None before the first one."""
     met: float | None = None
-    """Time of the last connection."""
+    """Time at which the board was last connected; None if it never was."""
     port: str | None = None
     """The serial port of the board's last session."""
     gaps: Gaps = field(default_factory=Gaps)
     wanted: float | None = None
-    """The interval set by a person; NEVER: no reading is due."""
+    """The interval set by a person, in seconds. NEVER: no reading is due. None: no person has set
+    one.
+    """
     silent: float = 0.0
-    """Seconds of silence in earlier runs of the gateway, up to the last reading."""
+    """Seconds of silence in earlier runs of the gateway since the last reading."""
     paused: float | None = None
     """End of a pause, during which the board is not a problem."""
     problem: str = ""
-    """The problem found by the last check; empty if none."""
+    """The problem found by the last check, one of PROBLEMS; empty if none."""
     value: Value | None = None
     """The board's last reading: `name`, `value` and `unit`."""
 
@@ -118,15 +123,15 @@ class Memory:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether the interval was only commanded, to a board whose interval is otherwise
-        unknown.
+        """Whether the interval comes only from a command that the board has not confirmed, and no
+        gaps show the interval.
         """
         return self.wanted is None and not self.gaps.confirmed and self.gaps.learnt is None
 
 
 @dataclass(frozen=True, slots=True)
 class BoardState:
-    """The judged state of one expected board."""
+    """The state of one board, as judged. Times are seconds on the time axis."""
 
     word: Word
     interval: float | None
@@ -148,9 +153,10 @@ def judge(
 ) -> BoardState:
     """Return the state of a board. No other code decides about the state.
 
-    quiet_from: silence before this time does not count, because the gateway could not hear the
-    board; silence in earlier runs counts. After a start, each board has an interval or an hour to
-    send. gone_from: when its port was first found missing; None while the port exists.
+    now: seconds on the time axis. quiet_from: time before which silence does not count, because the
+    gateway could not hear the board. Silence in earlier runs counts in addition (`Memory.silent`).
+    After a start, each board has an interval or an hour to send. gone_from: when the board's port
+    was first found missing; None while the port exists.
     """
 
     def state(word: Word, text: str = "", todo: str = "") -> BoardState:
@@ -186,7 +192,7 @@ def _by_silence(
     quiet_from: float,
     state: Callable[..., BoardState],
 ) -> BoardState:
-    """Judge a board whose port is present by the time since its last reading."""
+    """Judge a board by the time since its last reading. Its port exists."""
     interval = known.interval
     unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
     waits = known.problem == "silent" and known.wanted is None and not known.gaps.confirmed
@@ -222,14 +228,16 @@ def _by_silence(
 
 
 class Expected:
-    """The expected boards. folder: the data directory. clock: the time axis, in seconds."""
+    """The expected boards, and their states. folder: the data directory. clock: returns seconds on
+    the time axis.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = lambda: 0.0) -> None:
         self.saved = SavedFile(folder / FILE, "the state of the boards")
         self._known = _read(folder / FILE)
         self._started: float | None = None
         self._quiet: dict[str, float] = {}
-        """Time at which a command had finished with a board's port, by board."""
+        """Time at which a command last had the use of a board's port, by board."""
         self._missing_since: dict[str, float] = {}
         """Time at which a board's port was first found missing, by board."""
         self._new = False
@@ -243,13 +251,15 @@ class Expected:
 
     @property
     def problems(self) -> list[tuple[str, BoardState]]:
-        """Return the boards that are a problem, in the order of the last check."""
+        """Return name and state of the boards that are a problem, in the order of the last
+        check.
+        """
         return [(name, state) for name, state in self.states.items() if state.is_problem]
 
     @property
     def refused_duplicates(self) -> list[tuple[str, str]]:
-        """Return connected boards whose name a second, refused board uses: the name, and the second
-        board's port.
+        """Return name and port for each refused board that uses the name of a connected board. The
+        port is where it is refused.
         """
         return [
             (name, seen.refused)
@@ -259,7 +269,9 @@ class Expected:
         ]
 
     def state_of(self, name: str) -> BoardState:
-        """Return the state of a board, even if another gateway of the site judges it."""
+        """Return the state of a board. If another gateway of the site judges the board, the state
+        is `elsewhere`, or `paused` during a pause.
+        """
         if (state := self.states.get(name)) is not None:
             return state
         known = self._memory(name)
@@ -284,8 +296,8 @@ class Expected:
 
     def hear(self, name: str, measured: float | None = None, value: Value | None = None) -> None:
         """Record a reading of a registered board, which may be newer than the last check. measured:
-        when the board took it, in seconds of any origin; None if the board does not say. value: its
-        content, if readable.
+        when the board took it, in seconds of any origin; None if the board does not say. value:
+        `name`, `value` and `unit`; None if the reading cannot be decoded.
         """
         known, now = self._memory(name), self.clock()
         is_first = known.heard is None
@@ -295,26 +307,26 @@ class Expected:
             self._set(name)
 
     def tell(self, name: str, interval: float, *, confirmed: bool = True) -> None:
-        """Record a board's interval. NEVER: the board has stopped measuring. confirmed: whether the
-        board itself reported it; false if it was only commanded.
+        """Record a board's interval, in seconds. NEVER: the board has stopped measuring. confirmed:
+        whether the board itself has reported the interval; False if it was only commanded.
         """
         if (known := self._known.get(name)) is not None:
             known.gaps.tell(interval, confirmed=confirmed)
 
     def command(self, name: str, text: str) -> None:
-        """Record a command sent to a board, which may set a new interval."""
+        """Record a command that was sent to a board, if it sets a new interval."""
         interval = of_command(text)
         if interval is not None:
             self.tell(name, interval, confirmed=False)
             self._new = True
 
     def want(self, name: str, interval: float | None) -> None:
-        """Set the interval given by a person. None: learn it from the readings."""
+        """Set the interval given by a person, in seconds. None: learn it from the readings."""
         self._memory(name).wanted = interval
         self._set(name)
 
     def pause(self, name: str, seconds: float) -> None:
-        """Pause a board for some seconds: it is not a problem meanwhile. 0 ends a pause."""
+        """Pause a board for some seconds, in which it is not a problem. 0 ends a pause."""
         self.pause_until(name, self.clock() + seconds if seconds else None)
 
     def pause_until(self, name: str, end: float | None) -> None:
@@ -323,38 +335,41 @@ class Expected:
         self._set(name)
 
     def _memory(self, name: str) -> Memory:
-        """Return the facts about a board, new ones for a new board."""
+        """Return the facts about a board. For a new board, begin them."""
         if name not in self._known:
             self._known[name], self._new = Memory(self.clock()), True
         return self._known[name]
 
     def _set(self, name: str) -> None:
-        """Save the changed facts about a board, and judge the board again at once."""
+        """Note that facts about a board have changed and must be saved, and judge the board again
+        at once.
+        """
         self._new = True
         if name in self.states:
             self.states[name] = self._look_at(name, self._seen.get(name), self.clock())
 
     def value_of(self, name: str) -> Value | None:
-        """Return a board's last reading: `name`, `value` and `unit`."""
+        """Return a board's last reading: `name`, `value` and `unit`; None before the first one."""
         known = self._known.get(name)
         return known.value if known is not None else None
 
     def wanted(self, name: str) -> float | None:
-        """Return the interval set by a person, or None."""
+        """Return the interval set by a person, in seconds, or None."""
         known = self._known.get(name)
         return known.wanted if known is not None else None
 
     def paused_for(self, name: str) -> float:
-        """Return the seconds until a board's pause ends."""
+        """Return the seconds until a board's pause ends; 0 if it is not paused."""
         known = self._known.get(name)
         return max(0.0, (known.paused or 0.0) - self.clock()) if known is not None else 0.0
 
     def look(
         self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
     ) -> list[str]:
-        """Judge these boards of the registry. seen: what the gateway knows of boards at present.
+        """Judge these boards of the registry. seen: the gateway's current view of boards.
         elsewhere: boards of the registry whose session another gateway of the site may have; this
-        gateway does not judge them. Return the names that have left the registry.
+        gateway does not judge them. Return the names whose facts were dropped, because they are no
+        longer in the registry.
         """
         now = self.clock()
         if self._started is None:
@@ -372,12 +387,14 @@ class Expected:
         return forgotten
 
     def port_of(self, name: str) -> str | None:
-        """Return the serial port of a board's last session."""
+        """Return the serial port of a board's last session, or None."""
         known = self._known.get(name)
         return known.port if known is not None else None
 
     def news(self, *, at_end: bool = False) -> str | None:
-        """Return the text for `write` if a write is due."""
+        """Return the text for `write` if a write is due, else None. at_end: whether the gateway
+        stops, so that a write is due in any case.
+        """
         now = self.clock()
         if not (self._new or at_end or now - self._saved >= SAVE_S):
             return self.saved.unwritten
@@ -390,7 +407,7 @@ class Expected:
         return json.dumps(rows)
 
     def write(self, text: str) -> None:
-        """Write the file. Any thread may call it."""
+        """Write the text of `news` to the file. Any thread may call it."""
         self.saved.write(text)
 
     def _look_at(self, name: str, seen: Seen | None, now: float) -> BoardState:
@@ -417,7 +434,7 @@ class Expected:
         return max(self._quiet.get(name, 0.0), now if self._started is None else self._started)
 
     def _silence(self, name: str, known: Memory, now: float) -> float:
-        """Return the seconds of silence in this run and in earlier runs together."""
+        """Return the board's seconds of silence in this run and in earlier runs together."""
         last = known.since if known.heard is None else known.heard
         return known.silent + max(0.0, now - max(last, self._quiet_from(name, now)))
 
@@ -429,8 +446,8 @@ class Expected:
             self._missing_since.setdefault(name, now)
 
     def _leave(self, name: str, now: float) -> None:
-        """For a board that may be at another gateway, keep only its interval and what a person has
-        set.
+        """Drop the facts about a board that may be at another gateway, except its interval, its
+        last reading and the settings of a person.
         """
         known = self._known[name]
         if known.problem or known.port is not None:
@@ -453,7 +470,9 @@ class Expected:
 
 
 def _clamp(known: Iterable[Memory], now: float) -> None:
-    """Correct times that lie in the future: a new store begins a new time axis."""
+    """Replace times in the future by `now`. They occur because a new store begins a new time
+    axis.
+    """
     for one in known:
         one.since = min(one.since, now)
         one.heard = None if one.heard is None else min(one.heard, now)
@@ -461,7 +480,7 @@ def _clamp(known: Iterable[Memory], now: float) -> None:
 
 
 def _read(file: Path) -> dict[str, Memory]:
-    """Return the saved facts of an earlier run; nothing if they cannot be read."""
+    """Return the saved facts of an earlier run, by board; empty if they cannot be read."""
     try:
         found = json.loads(file.read_text())
         return {str(name): _memory(row) for name, row in found.items()}

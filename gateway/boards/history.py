@@ -1,11 +1,11 @@
 """The last readings of each registered board, for `onceway readings`.
 
-In: readings as they arrive. Out: the last reading of each name, and its last POINTS numbers (a day
-at one a minute). `DATA/history.json` is written at a clean stop only: a power cut loses this
-history, but no acknowledged reading. The table at the centre has all readings.
+In: readings as they arrive. Out: for each name of a reading, the last reading and the last POINTS
+numbers (a day at one a minute). `DATA/history.json` is written at a clean stop only: a power cut
+loses this history, but no acknowledged reading. The table at the centre has all readings.
 
-While the clock is not synchronised, a reading gets a time on the broker's time axis, and so has an
-age. The reading gets its UTC when the clock is known.
+While the clock is not synchronised, a reading gets a time on the broker's time axis, so its age is
+known. The reading gets its UTC when the clock is known.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ log = logging.getLogger(__name__)
 
 FILE = "history.json"
 POINTS = 1500
-"""Largest number of values kept for one name of one board; 16 bytes each."""
+"""Largest number of values kept for one name of one board; each takes 16 bytes."""
 MOST = 1000
-"""Largest number of names of all boards together: 24 MB."""
+"""Largest number of names of all boards together. With POINTS values each, they take 24 MB."""
 _SPARE = 100
-"""Number of points beyond POINTS at which the oldest ones are dropped together."""
+"""Number of values beyond POINTS at which the oldest ones are dropped together."""
 
 Row = dict[str, Any]
 
 
 @dataclass(slots=True)
 class _Series:
-    """Numeric readings under one name. unit, value, time: the last reading. times: µs since 1970; a
-    negative time is on the time axis, see `_on_axis`.
+    """The readings of one board under one name. unit, value, time: the last reading. times, values:
+    the numeric readings. A time is in µs since 1970; a negative time is on the time axis
+    (`_on_axis`).
     """
 
     unit: str | None = None
@@ -60,17 +61,21 @@ class _Series:
 
 
 class History:
-    """The readings of all boards. folder: the data directory."""
+    """The last readings of all boards. folder: the data directory."""
 
     def __init__(self, folder: Path) -> None:
         self.clock: Callable[[], tuple[float, int | None]] = lambda: (0.0, None)
-        """Returns the time on the time axis in seconds, and in µs since 1970 if that is known."""
+        """Returns the present time twice: in seconds on the time axis, and in µs since 1970, or
+        None if that is unknown.
+        """
         self._file = folder / FILE
         self._boards = _read(self._file)
         self._new = False
 
     def take(self, device: str, readings: Iterable[Reading]) -> None:
-        """Keep readings of a board while there is room for their names."""
+        """Keep readings of a board. Readings under new names are dropped if there are MOST names
+        already.
+        """
         for reading in readings:
             if reading.status:
                 continue
@@ -90,13 +95,13 @@ class History:
             self._new = True
 
     def last(self, device: str) -> Iterator[Row]:
-        """Return the last reading of each name. device: empty for all boards."""
+        """Yield the last reading of each name. device: empty for all boards."""
         for board, name, series in self._series(device):
             yield self._row(board, name, series.time, series.value, series.unit)
 
     def since(self, device: str, seconds: float) -> Iterator[Row]:
-        """Return the numbers of the last seconds, sorted by board, name and time. A number of
-        unknown age is left out.
+        """Yield the numbers of the last `seconds`, sorted by board, name and time. A number of
+        unknown age is left out. device: empty for all boards.
         """
         for board, name, series in self._series(device):
             points = [
@@ -108,8 +113,8 @@ class History:
                 yield self._row(board, name, time, value, series.unit)
 
     def begins(self, device: str) -> int | None:
-        """Return the time from which on all readings of these boards are kept, as `times` of a
-        series; None if no reading has a known age. device: empty for all boards.
+        """Return the time from which on all readings of a board are kept, in the form of
+        `_Series.times`; None if no reading has a known age. device: empty for all boards.
         """
         known = [
             max(
@@ -123,14 +128,18 @@ class History:
         return min(found, key=lambda time: self.age(time) or 0.0, default=None)
 
     def age(self, time: int) -> float | None:
-        """Return the seconds since a time of a series; None if they are unknown."""
+        """Return the age in seconds of a time in the form of `_Series.times`; None if it is
+        unknown.
+        """
         now, utc = self.clock()
         if time < 0:
             return now - _off_axis(time)
         return None if utc is None else (utc - time) / 1e6
 
     def utc(self, time: int | None) -> int | None:
-        """Return a time of a series in µs since 1970; None if it is unknown."""
+        """Return a time in the form of `_Series.times` in µs since 1970; None if that is
+        unknown.
+        """
         if time is None or time >= 0:
             return time
         now, utc = self.clock()
@@ -162,8 +171,8 @@ class History:
             log.error("%s: cannot write the last readings (%s)", self._file, error.strerror)
 
     def _kept(self, one: _Series) -> list[Any]:
-        """Return the saved form of a series. A number whose UTC is unknown is left out, because its
-        age is unknown after the next start.
+        """Return the form in which a series is saved. A number whose UTC is unknown is left out,
+        because its age would be unknown after the next start.
         """
         points = zip(map(self.utc, one.times), one.values, strict=True)
         kept = [(time, value) for time, value in points if time is not None]
@@ -172,7 +181,9 @@ class History:
 
 
 def _on_axis(now: float) -> int:
-    """Return a time on the time axis in µs, below zero, for `times` of a series."""
+    """Return a time on the time axis in the form of `_Series.times`: in µs, and negative. now:
+    seconds.
+    """
     return -1 - int(now * 1e6)
 
 

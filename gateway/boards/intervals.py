@@ -1,8 +1,8 @@
 """The interval at which a board measures.
 
-In: the times of its readings; the interval that the board was commanded, or reports. Out: seconds
-between two readings. A board that empties its journal after an outage sends many readings at once,
-so the board's own times count if it sends any.
+In: the times of a board's readings; the interval that the board was commanded, or reports. Out:
+seconds between two readings. A board that empties its journal after an outage sends many readings
+at once, so the times that the board itself gives count, if it gives any.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 KEPT = 8
 """Largest number of gaps between readings that are kept for one board."""
 LEAST_S = 1.0
-"""Seconds from the first reading of a measurement within which further readings belong to it. If a
-board measures more often, its interval counts as a little longer than this.
+"""Seconds from the first reading of a measurement within which further readings belong to the same
+measurement. If a board measures more often, its interval counts as a little longer than this.
 """
 SURE = 3
-"""Number of gaps after which a commanded interval no longer counts, and after which a shorter
-interval counts as known.
+"""Number of gaps after a command from which on the commanded interval no longer counts. Also the
+number of alike gaps from which on a shorter interval counts as known.
 """
 ALIKE = 1.5
-"""Largest ratio of the longest to the shortest gap at which gaps count as equal."""
+"""Largest ratio of the longest to the shortest gap at which gaps count as alike."""
 LONGEST_S = 366 * 86_400.0
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
@@ -35,7 +35,9 @@ _NO_SAMPLES = 65_535
 
 @dataclass(slots=True)
 class Gaps:
-    """The last gaps between readings of one board, in seconds."""
+    """The last gaps between the readings of one board, in seconds, and the interval that the board
+    was commanded or has reported.
+    """
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     measured: float | None = None
@@ -43,20 +45,21 @@ class Gaps:
     received: float | None = None
     """Time of arrival of the last measurement's first reading, in seconds."""
     commanded: float | None = None
-    """The interval that the board was commanded, in seconds, until gaps confirm it. 0: no reading
-    is due."""
+    """The interval that the board was commanded or has reported, in seconds; None after SURE gaps.
+    0: no reading is due.
+    """
     gaps_since_command: int = 0
     """Number of gaps since the last command."""
     confirmed: bool = True
-    """Whether the board itself has reported the commanded interval. Otherwise the command may still
-    be on its way.
+    """Whether the board itself has reported the interval in `commanded`. If not, the command may
+    still be on its way.
     """
 
     @property
     def learnt(self) -> float | None:
-        """Return the seconds between two readings, from the gaps. The second longest gap counts: an
-        outage makes a single long gap. After a change to a shorter interval, the newest gaps
-        count.
+        """Return the seconds between two readings, according to the gaps; None without a gap. The
+        second longest gap counts, because an outage makes a single long gap. After a change to a
+        shorter interval, the newest gaps count.
         """
         gaps = list(self.last)
         newest = gaps[-self._alike() :]
@@ -68,7 +71,7 @@ class Gaps:
         return _usual(gaps) if gaps else None
 
     def _alike(self) -> int:
-        """Return how many of the newest gaps are alike."""
+        """Return how many of the newest gaps are alike (ALIKE)."""
         shortest, longest = math.inf, 0.0
         for count, gap in enumerate(reversed(self.last)):
             shortest, longest = min(shortest, gap), max(longest, gap)
@@ -78,7 +81,7 @@ class Gaps:
 
     @property
     def interval(self) -> float | None:
-        """Return the seconds between two readings; None if unknown, 0 if none are due."""
+        """Return the seconds between two readings; None if unknown, 0 if no reading is due."""
         learnt = self.learnt
         if self.commanded is None:
             return learnt
@@ -87,7 +90,9 @@ class Gaps:
         )
 
     def take(self, measured: float | None, received: float) -> None:
-        """Record a reading."""
+        """Record a reading. measured: when the board took it, in seconds of any origin; None if the
+        board does not say. received: time of arrival, in seconds.
+        """
         both = measured is not None and self.measured is not None
         now, before = (measured, self.measured) if both else (received, self.received)
         if self.measured is None:
@@ -104,13 +109,14 @@ class Gaps:
             self.commanded = None
 
     def tell(self, interval: float, *, confirmed: bool = True) -> None:
-        """Record an interval that the board was commanded or reports. A longer interval counts at
-        once, a shorter one only when gaps confirm it, because the board may refuse it.
+        """Record an interval, in seconds, that the board was commanded or reports. An interval that
+        is longer than the learnt one counts at once. A shorter one counts only when gaps confirm
+        it, because the board may refuse it. confirmed: whether the board reports it.
         """
         self.commanded, self.gaps_since_command, self.confirmed = interval, 0, confirmed
 
     def kept(self) -> dict[str, Any]:
-        """Return the state that outlives a restart."""
+        """Return the state that outlives a restart, as JSON fields."""
         return {
             "last": list(self.last),
             "measured": self.measured,
@@ -140,8 +146,8 @@ def parse(text: str) -> float | None:
 
 
 def of_command(text: str) -> float | None:
-    """Return the seconds of a command `interval …` (`firmware/README.md`), 0 if the command stops
-    the measuring; None if it is another command.
+    """Return the seconds of a command `interval …` (`firmware/README.md`). 0: the command stops the
+    measuring. None: the text is another command, or boards refuse it.
     """
     found = _COMMAND.fullmatch(text)
     if found is None:

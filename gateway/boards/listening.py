@@ -1,4 +1,4 @@
-"""A subscription to a board's answers on `logs/NAME`."""
+"""A subscription of the gateway to a board's answers on `logs/NAME`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from gateway.runtime.internal_client import Client
 PATIENCE_S = 10
 """Longest time that a board on a serial line takes to answer, in seconds."""
 RADIO_PATIENCE_S = 3600
-"""Longest time until a radio board gets a command, in seconds: longer than its interval."""
+"""Longest time until a radio board gets a command, in seconds. It is longer than the interval of
+such a board, which gets the command when it sends.
+"""
 ANSWER_S = 600
-"""Longest time from the command to the answer, and between two lines, in seconds. A radio board
-must stay silent after each of its frames, for minutes if the law is strict and the frames are long.
+"""Longest time from the receipt of a command to the answer, and between two lines, in seconds. A
+radio board must stay silent after each of its frames, for minutes if the law is strict and the
+frames are long.
 """
 ALIVE_S = 5.0
-"""Seconds between two empty rows, which show that the command still waits."""
+"""Seconds between two empty rows, which show that the gateway is still waiting."""
 MOST = 10_000
-"""Largest number of messages in the queue."""
+"""Largest number of messages that wait to be read. Further messages are dropped."""
 _FAILURE = 0x80
 
 
@@ -31,8 +34,8 @@ _FAILURE = 0x80
 async def listen(
     engine: Engine, device: str, name: str
 ) -> AsyncIterator[asyncio.Queue[Publish | None]]:
-    """Subscribe to the board's topic. name: client name for the subscription. Raises OncewayError
-    if the access rules forbid it.
+    """Subscribe to `logs/NAME` of a board, and yield the queue of its messages. name: name of the
+    internal client that subscribes. Raises OncewayError if the access rules forbid it.
     """
     heard: asyncio.Queue[Publish | None] = asyncio.Queue()
 
@@ -57,7 +60,7 @@ async def listen(
 
 
 async def message(heard: asyncio.Queue[Publish | None], within: float) -> Publish | None:
-    """Return the next message, or None if none arrives within some seconds."""
+    """Return the next message, or None if none arrives in time. within: longest wait in seconds."""
     try:
         return await asyncio.wait_for(heard.get(), within)
     except TimeoutError:

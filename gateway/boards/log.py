@@ -19,13 +19,13 @@ from gateway.errors import OncewayError, Unknown
 from gateway.runtime.engine import Engine
 
 MOST_LINES = MOST
-"""Largest number of lines that a board can keep."""
+"""Largest number of lines that the gateway reads."""
 LONGEST = 256
-"""Largest number of bytes of a line that are read. A board's line has 40 characters after
-the time.
+"""Largest number of bytes of a line that are read. A line of a board has a time and 40
+characters.
 """
 WHOLE_S = 60
-"""Longest time for the whole log of a board on a serial line, in seconds."""
+"""Longest time in seconds to read the whole log of a board on a serial line."""
 
 _BUILD = "Its firmware has to be built with OW_LOG_SIZE, as the sensor on a line is"
 _LINE = re.compile(r"(\+?)(\d{1,10}) (.*)", re.DOTALL)
@@ -33,9 +33,10 @@ _END = re.compile(r"\d{1,5}")
 
 
 async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[str, Any]]:
-    """Yield rows `{"utc": seconds or None, "uptime": seconds since its start or None, "text": …}`,
-    and at last `{"lost": number of older lines that the board has dropped}`; while waiting, empty
-    rows. wait_s: longest wait. Raises OncewayError if the board does not answer within it.
+    """Yield a row `{"utc": seconds or None, "uptime": seconds since its start or None, "text": …}`
+    for each line, and at last `{"lost": number of older lines that the board has dropped}`. While
+    the gateway waits for the board, yield empty rows. wait_s: longest wait for the board in
+    seconds. Raises OncewayError if the board is not connected, or does not answer in time.
     """
     session = engine.broker.sessions.get(device)
     if session is None or session.connection is None:
@@ -73,8 +74,8 @@ async def read(engine: Engine, device: str, wait_s: int) -> AsyncIterator[dict[s
 
 
 async def whole(engine: Engine, user: str, device: str) -> list[dict[str, Any]]:
-    """Return the rows of a serial board's log as a list (see `read`). Raises OncewayError, for
-    example if the access rules do not let the user read it.
+    """Return the rows of a serial board's log, without empty rows (see `read`). Raises
+    OncewayError, for example if the access rules do not let the user read it.
     """
     acl = engine.broker.acl
     if not acl.may_write(user, "", f"commands/{device}"):

@@ -1,13 +1,13 @@
 """Boards of a site that have a session at none of its gateways: they have not connected yet, or
 were away for longer than a session lasts.
 
-In: names without a session here, and the sessions of the other gateways. Out: the names that have a
-session at no gateway. A single gateway of the site judges them, so that people get one
-notification.
+In: names of boards without a session at this gateway, and the sessions of the other gateways. Out:
+the names that have a session at no gateway. Only one gateway of the site judges them, so that
+people get one notification.
 
 For `SELDOM_S`, a silent gateway may have a board's session, because it may be restarting. After
-`SELDOM_S` the silent gateway counts as dead, and only the replies of the others decide: a board
-whose session no other gateway has is judged. Until then, a board that is a problem remains a
+`SELDOM_S` the silent gateway counts as dead, and only the replies of the other gateways decide: a
+board whose session no other gateway has is judged. Until then, a board that is a problem remains a
 problem.
 """
 
@@ -23,39 +23,43 @@ log = logging.getLogger(__name__)
 ASK_S = 60.0
 """Seconds between two queries while a board has no session at any gateway."""
 SELDOM_S = 600.0
-"""Seconds between two queries while each board has a session at a gateway. After a query that a
-gateway did not answer, the last complete reply is used for this time.
+"""Seconds between two queries while each board has a session at a gateway. If a gateway does not
+answer a query, the last complete reply is used for this time.
 """
 
 Holders = Callable[[], Awaitable[Mapping[str, set[str] | None]]]
-"""Returns the clients whose sessions each other gateway has; None for one that is silent."""
+"""Returns, for each other gateway, the clients whose sessions it has; None for a silent gateway."""
 
 
 class Nowhere:
-    """The search for boards without a session. holders: None without a site. is_ours: returns
-    whether this gateway does the search, and no other gateway of the site.
+    """The search for boards without a session at any gateway. holders: None without a site.
+    is_ours: returns whether this gateway does the search, and no other gateway of the site.
     """
 
     def __init__(self, holders: Holders | None, is_ours: Callable[[], bool] = lambda: True) -> None:
         self._holders = holders
         self._is_ours = is_ours
         self._with_session: set[str] | None = None
-        """The clients in the last complete reply; None before the first query."""
+        """The boards with a session, according to the last complete reply; None before the first
+        query.
+        """
         self._seen: frozenset[str] = frozenset()
-        """The names in the query of the last complete reply."""
+        """The names in the query that got the last complete reply."""
         self._partial: tuple[set[str], frozenset[str]] | None = None
-        """Clients with a session according to the last reply, and the names in its query, if a
-        gateway did not answer.
+        """If a gateway did not answer the last query: the boards with a session according to the
+        other gateways, and the names in the query. Else None.
         """
         self._asked = -math.inf
         self._unanswered: float | None = None
-        """Time of the first query after the last complete reply, if there was one."""
+        """Time of the first query after the last complete reply; None if all queries got complete
+        replies.
+        """
         self._task: asyncio.Task[None] | None = None
 
     def among(self, names: Collection[str], now: float, before: Collection[str] = ()) -> set[str]:
-        """Return the names that have a session at no gateway, according to the last reply. before:
-        names that are a problem already; they are returned until the first reply, and while a
-        gateway is silent.
+        """Return the names that have a session at no gateway, according to the last reply. now:
+        seconds on the time axis. before: names that are a problem already; they are returned until
+        the first reply, and while a gateway is silent.
         """
         if not self._is_ours():
             self._with_session, self._partial = None, None

@@ -1,9 +1,10 @@
-"""Detection of payload conflicts: another payload under an identity that was used before.
+"""Detection of payload conflicts: a payload that differs from an earlier one with the same
+identity.
 
 In: each publication of a board, duplicates included. Out: the boards that sent another payload
 under a used sequence (`gateway/payload/rewording.py`). The broker drops a duplicate without looking
-at its payload, so only this module can detect a conflict. A start recalls the publications in the
-spool; the ingest compares again with the table.
+at its payload, so only this module can detect a conflict at the gateway. A start recalls the
+publications in the spool; the ingest compares again with the table.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ log = logging.getLogger(__name__)
 KEPT = WINDOW
 """Number of publications kept for each board: as many as its anti-replay window covers."""
 LONGEST = 256
-"""Longest payload that is kept, in bytes; the library's boards send shorter ones."""
+"""Longest payload that is kept, in bytes. Boards with Onceway's library send shorter ones."""
 MOST_BOARDS = 2_500
-"""Largest number of boards; together they take at most 64 MB."""
+"""Largest number of boards whose publications are kept; together they take at most 64 MB."""
 RECALLED = 20_000
-"""Number of newest publications in the spool that a start recalls."""
+"""Number of the spool's newest publications that a start recalls."""
 
 
 @dataclass(slots=True)
@@ -47,7 +48,9 @@ class _Board:
 
 
 class LastPublications:
-    """The last publications of each board. The least recently heard board is dropped first."""
+    """The last publications of each board. If there are more than MOST_BOARDS boards, the board
+    that has been silent for the longest time is dropped.
+    """
 
     def __init__(self) -> None:
         self._boards: dict[str, _Board] = {}
@@ -57,8 +60,8 @@ class LastPublications:
         """Payload conflicts by board."""
 
     def recall(self, folder: Path) -> None:
-        """Recall the last publications from before the gateway's start, as far as the spool has
-        them.
+        """Recall the last publications from before the gateway's start, as far as the spool still
+        has them. folder: the data directory.
         """
         for name, incarnation, sequence, payload in newest_of_boards(folder, RECALLED):
             self.hear((name, incarnation, sequence), payload, 0)

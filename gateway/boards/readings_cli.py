@@ -24,7 +24,9 @@ app = typer.Typer()
 
 
 COLUMNS = ("device", "name", "time", "value", "unit", "ago_s")
-"""The columns of --csv. The time is empty, but not the age, while the clock is not synchronised."""
+"""The columns of --csv. While the clock is not synchronised, `time` is empty, but `ago_s` is
+known.
+"""
 
 
 @app.command("readings")

@@ -1,9 +1,9 @@
 """Status reports of boards, and refusals of their publications.
 
 In: each publication of a board, and the reason if it is refused. Out: the board facts in `gateway
-status`, /healthz, metrics and `onceway device list`; the same in `DATA/boards.json`, for restarts
-and for commands without a gateway: `{"roof-1": {"life": 11.4, "worn": 0, …, "seen": UTC}}`; and a
-log line for each command that a board does not know.
+status`, /healthz, metrics and `onceway device list`; the same facts in `DATA/boards.json`, for
+restarts and for commands without a gateway: `{"roof-1": {"life": 11.4, "worn": 0, …, "seen":
+UTC}}`; and a log line for each command that a board does not know.
 
 A status comes on a topic that ends with `/status`, in SenML-CBOR (RFC 8428) under the board's own
 name; see firmware/README.md. A payload that cannot be read is ignored. If a board does not know a
@@ -47,20 +47,23 @@ _TOPIC_END = "/status"
 _MOST_BYTES = 256
 _BASE_NAME, _NAME, _VALUE = -2, 0, 2
 UNKNOWN_COMMAND = "unknown command: "
-"""Start of a board's answer to a command that it does not know; the rest may be cut short."""
+"""Beginning of the line by which a board says that it does not know a command. The command follows,
+and may be incomplete.
+"""
 _KNOWN_COMMANDS = "`interval N s`, `identify` and `reboot`"
 
 KEYED = "keyed"
 Status = dict[str, float]
-"""The FIGURES that a board has reported. Also `seen`: the time in UTC, if the clock was known;
-`keyed`: 1 if the board has ever proved its key, 0 if not, for example with older firmware.
+"""The FIGURES that a board has reported. Other keys: `seen`, the UTC of the report in seconds, if
+the clock was known; `keyed`, 1 if the board has ever proved its key, and 0 if not, for example with
+older firmware; and one key for each fault of a sensor.
 """
 
 
 @dataclass(slots=True)
 class Refusal:
-    """The publications of one board that were refused for a lasting reason. topic: topic of the
-    last refused publication. last: its time, in µs of any origin.
+    """The publications of one board that were refused for good. topic: topic of the last refused
+    publication. last: time of that publication, in µs of any origin.
     """
 
     topic: str
@@ -72,7 +75,7 @@ class Refusal:
 @dataclass(slots=True)
 class Loss:
     """The publications that one board has lost to damaged memory since the gateway's start.
-    sequence: sequence of the last lost publication. last: its time, in µs of any origin.
+    sequence: sequence of the last lost publication. last: time of its report, in µs of any origin.
     """
 
     sequence: int
@@ -81,7 +84,9 @@ class Loss:
 
 
 class Boards:
-    """The statuses and present refusals of boards, by name. The oldest board is dropped first."""
+    """The reports of boards, by name. If there are more than MOST_BOARDS boards, the one that
+    reported least recently is dropped.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.saved = SavedFile(folder / FILE, "the reports of boards")
@@ -94,10 +99,12 @@ class Boards:
         self.answers: dict[str, answers.Answer] = {}
         """Each board's answer to its last command, since the gateway's start."""
         self.on_publication: Callable[[str, str, bytes, int | None], None] | None = None
-        """Callback with name, topic, payload and time (µs since 1970) of each publication."""
+        """Callback for each accepted publication, with name, topic, payload and time (µs since
+        1970, or None).
+        """
 
         self.answered: Callable[[str], None] | None = None
-        """Callback with the name of a board that has answered a command."""
+        """Callback for each answer of a board to a command, with the name of the board."""
 
     def note_publication(
         self,
@@ -108,8 +115,8 @@ class Boards:
         monotonic: int,
         utc: int | None,
     ) -> None:
-        """Record a publication of a board. reason: why it is refused, or None. monotonic: µs, any
-        origin; utc: µs since 1970.
+        """Record a publication of a board. reason: why it is refused, or None. monotonic: µs of any
+        origin. utc: µs since 1970, or None.
         """
         if topic == f"logs/{name}":
             self._hear_log(name, payload, monotonic)
@@ -128,21 +135,24 @@ class Boards:
             _put(self._refusals, name, Refusal(topic, reason, count + 1, monotonic))
 
     def greeted(self, name: str, *, keyed: bool) -> None:
-        """Record that a board of the registry has connected."""
+        """Record that a board of the registry has connected. keyed: whether it has proved its
+        key.
+        """
         known = self._statuses.get(name, {})
         if known.get(KEYED) != keyed:
             self._new = True
             _put(self._statuses, name, known | {KEYED: float(keyed)})
 
     def has_proved(self, name: str) -> bool:
-        """Return whether the board has proved its key. If it has, a peer without the key is not the
+        """Whether the board has ever proved its key. If it has, a peer without the key is not the
         board.
         """
         return self._statuses.get(name, {}).get(KEYED) == 1
 
     def problems(self, monotonic: int) -> list[tuple[str, str]]:
-        """Return the refusals, losses and payload conflicts of boards, each with an identifier,
-        which stays the same when the words change, and its words.
+        """Return the refusals, losses, payload conflicts and sensor faults of boards: for each an
+        identifier, which stays the same when the sentence changes, and a sentence. monotonic:
+        present time in µs, of the same origin as in `note_publication`.
         """
         refused = [
             (
@@ -193,7 +203,9 @@ class Boards:
         return self._statuses.get(name)
 
     def news(self) -> str | None:
-        """Return the text for `write` if there is news since the last call."""
+        """Return the text for `write` if the statuses have changed since the last call, or if the
+        last write failed; else None.
+        """
         if not self._new:
             return self.saved.unwritten
         self._new = False
@@ -258,13 +270,15 @@ class Boards:
             _put(self._statuses, name, kept | figures | seen)
 
     def _faults(self, name: str) -> Iterator[tuple[str, float]]:
-        """Yield the faults of a board's sensors, by name with the ending."""
+        """Yield the key and the number of each fault of a board's sensors. A key is the name of the
+        quantity and FAULT.
+        """
         for key, value in self._statuses.get(name, {}).items():
             if key.endswith(FAULT):
                 yield key, value
 
     def _find_well(self, name: str, topic: str, payload: bytes) -> None:
-        """End the faults of quantities that have a value again: a board that restarts with a good
+        """End the faults of quantities that have a value again. A board that restarts with a good
         sensor does not report the end of the fault.
         """
         from gateway.payload.readings import readings  # not needed on a gateway without boards
@@ -285,7 +299,7 @@ class Boards:
 
 
 def read(folder: Path) -> dict[str, Status]:
-    """Return the saved reports of this data directory; empty if there are none."""
+    """Return the saved statuses of this data directory, by board; empty if there are none."""
     try:
         found = json.loads((folder / FILE).read_text())
         return {
@@ -304,7 +318,7 @@ def _put(table: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _figures(name: str, payload: bytes) -> Status:
-    """Return the figures in a status; empty if the payload is not a status."""
+    """Return the figures and faults in a status; empty if the payload is not a status."""
     from cbor2 import loads  # not needed on a gateway without boards
 
     figures: Status = {}

@@ -30,7 +30,7 @@ from gateway.runtime.engine import Engine
 PREFIX = "$onceway/boards/"
 Kind = Literal["paused", "interval"]
 _MOST = 20_000
-"""Largest number of messages that are read."""
+"""Largest number of retained messages that are read."""
 
 
 def topic_of(name: str, kind: Kind) -> str:
@@ -65,16 +65,18 @@ def share(engine: Engine, name: str, kind: Kind, seconds: float | None) -> None:
 
 
 class SharedSettings:
-    """The settings of a site's boards, applied at this gateway."""
+    """The settings of a site's boards, as they are applied at this gateway."""
 
     def __init__(self, engine: Engine, expected: Expected) -> None:
         self._retained = engine.broker.retained
         self._expected = expected
         self._used: dict[str, int] = {}
-        """Version of each message that was applied, by topic."""
+        """Version of each retained message whose setting was applied, by topic."""
 
     def take(self, names: Collection[str]) -> None:
-        """Apply the changed settings of these boards."""
+        """Apply the settings of these boards that have changed since the last call. names: the
+        boards.
+        """
         topics = self._retained.after(PREFIX, None, _MOST)
         for topic in topics:
             message, (name, kind) = self._retained.get(topic), _split(topic)
@@ -90,7 +92,9 @@ class SharedSettings:
                 self._set(name, kind, None)
 
     def _set(self, name: str, kind: str, message: Retained | None) -> None:
-        """Apply a setting of a board. message: None if the message was removed or has expired."""
+        """Apply a setting of a board. message: None if the retained message was removed or has
+        expired.
+        """
         if kind == "paused":
             end = message.expires if message is not None else None
             self._expected.pause_until(name, end)
@@ -100,13 +104,13 @@ class SharedSettings:
 
 
 def _split(topic: str) -> tuple[str, str]:
-    """Return the name and the kind of a topic."""
+    """Return the board's name and the kind of setting in a topic."""
     name, _, kind = topic.removeprefix(PREFIX).partition("/")
     return name, kind
 
 
 def _seconds(payload: bytes) -> float | None:
-    """Return the interval of a message; None if it has none."""
+    """Return the interval in a payload, in seconds; None if there is no valid one."""
     try:
         seconds = float(payload)
     except ValueError:
