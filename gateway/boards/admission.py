@@ -96,7 +96,6 @@ class Registry:
 
     @property
     def jobs(self) -> list[Job]:
-        """The background jobs of registry and boards."""
         saved = (self.pending, self.expected.saved, self.boards.saved)
         return [self.reading, self.looking, *(file.job for file in saved)]
 

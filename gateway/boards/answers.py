@@ -66,7 +66,7 @@ async def ask(
 
 
 def _waits(engine: Engine, device: str) -> bool:
-    """Whether a message for the board is still not acknowledged."""
+    """Whether the board has not yet acknowledged all messages for it."""
     session = engine.broker.sessions.get(device)
     return session is not None and bool(session.send_flow.messages)
 

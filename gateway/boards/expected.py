@@ -192,7 +192,9 @@ def _by_silence(
     quiet_from: float,
     state: Callable[..., BoardState],
 ) -> BoardState:
-    """Judge a board by the time since its last reading. Its port exists."""
+    """Return the state of a board whose port is not missing, by the time since its last reading.
+    state: makes the result.
+    """
     interval = known.interval
     unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
     waits = known.problem == "silent" and known.wanted is None and not known.gaps.confirmed

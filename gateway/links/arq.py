@@ -80,8 +80,9 @@ class Piece:
 
 
 class SendWindow:
-    """The sending half of a reliable link. mtu: largest payload, in bytes, and window: largest
-    number of frames in flight, as the peer announced them. byte_time: seconds per byte on the line.
+    """The sending half of a reliable link. mtu: largest payload of a frame, in bytes. window:
+    largest number of frames in flight. The peer has announced mtu and window. byte_time: seconds
+    per byte on the line.
     """
 
     def __init__(self, mtu: int, window: int, byte_time: float) -> None:

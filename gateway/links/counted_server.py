@@ -128,7 +128,10 @@ class CountedServer:
             connection.close()
 
     async def _read_header(self, connection: socket.socket, host: str) -> tuple[str, int] | None:
-        """Return the client's address from a proxy's header, or None if the peer is the client."""
+        """Return the client's address from a proxy's header, or None if the peer is the client.
+        Raises ProxyHeaderError if a header is invalid, or does not come from a proxy of the
+        listener.
+        """
         if self._proxies is not None and host in self._proxies:
             return await read_header(connection)
         if await claims_header(connection):

@@ -9,7 +9,7 @@ import string
 from collections import deque
 
 _ENOUGH = 256
-"""Number of bytes without an intact frame after which the line or the device has a fault."""
+"""Number of bytes without an intact frame from which on the line or the device counts as faulty."""
 _FEW = 8
 _LONG_S = 10.0
 """Seconds without an intact frame after which fewer bytes are enough: if the baud rate is far too

@@ -102,7 +102,6 @@ class Hello:
         return fields + self.nonce + self.name.encode() + self.code
 
     def to_bytes(self) -> bytes:
-        """Return the frame as it goes on the wire."""
         return handshake_to_bytes(self.KIND, self.payload)
 
     def signed(self, key: bytes) -> Self:
@@ -110,8 +109,8 @@ class Hello:
         return replace(self, code=mac(key, self._covered))
 
     def proves(self, key: bytes) -> bool:
-        """Whether the code was made with this key. The frame may still be the recording of an
-        earlier one.
+        """Whether the code was made with this key. This also holds for a frame that a third party
+        has recorded and sends again.
         """
         return self.version == KEYED and proves(key, self._covered, self.code)
 
@@ -173,7 +172,6 @@ class Welcome:
     refused: bool = False
 
     def to_bytes(self) -> bytes:
-        """Return the frame as it goes on the wire."""
         fields = _WELCOME.pack(
             PLAIN,
             self.boot,
@@ -242,7 +240,6 @@ class KeyedWelcome:
         )
 
     def to_bytes(self) -> bytes:
-        """Return the frame as it goes on the wire."""
         return handshake_to_bytes(self.KIND, self._fields + self.code)
 
     def signed(self, key: bytes, hello: Hello) -> Self:
@@ -298,7 +295,6 @@ class Who:
     gateway_boot: int | None
 
     def to_bytes(self) -> bytes:
-        """Return the frame as it goes on the wire."""
         if self.gateway_boot is None:
             return handshake_to_bytes(self.KIND, bytes((KEYED,)))
         return handshake_to_bytes(self.KIND, _WHO.pack(PLAIN, self.gateway_boot))

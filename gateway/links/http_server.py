@@ -160,14 +160,13 @@ class Exchanges:
         self._server = server(self._answer, name, longest_body)
 
     def connection(self) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection."""
         handler = self._server()
         return _Exchange(handler, partial(self._begin, handler), partial(self._end, handler))
 
     @contextmanager
     def lasting(self, request: web.BaseRequest) -> Iterator[None]:
-        """Let the connection of this request live longer than `lifetime_s`, and no longer count
-        it.
+        """Let the connection of this request live longer than `lifetime_s`, and no longer count it
+        for `most`.
         """
         found = self._open.get(request.protocol)
         if found is not None:
@@ -176,7 +175,6 @@ class Exchanges:
         yield
 
     def drop(self, request: web.BaseRequest) -> None:
-        """End the connection of a request."""
         _drop(self._open.get(request.protocol))
 
     async def close(self, timeout_s: float) -> None:

@@ -45,8 +45,9 @@ def proves(key: bytes, data: bytes, code: bytes) -> bool:
 
 
 def session_key(key: bytes, nonce: bytes, hello: bytes, label: int = SERIAL) -> bytes:
-    """Return the 16-byte key of the session between a HELLO and the WELCOME with this nonce. hello:
-    the payload of the HELLO, with its code.
+    """Return the 16-byte key of the session that a HELLO and its WELCOME begin. nonce: the nonce of
+    the WELCOME. hello: the payload of the HELLO, with its code. label: first byte of the CMAC's
+    input.
     """
     return cmac(key, bytes((label,)) + nonce + hello)
 

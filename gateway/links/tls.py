@@ -94,8 +94,8 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
 
 
 def _reporting(listener: str) -> type[ssl.SSLObject]:
-    """Return the class for a context's connections, which logs failed handshakes. The client's
-    address is unknown at that point.
+    """Return a class for the connections of a context, which logs failed handshakes. listener: its
+    name, for the log. The client's address is unknown during a handshake.
     """
     throttle = LogThrottle(time.monotonic)
 

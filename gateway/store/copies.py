@@ -52,8 +52,8 @@ _MASK = (1 << _BITS) - 1
 _PAGE_ROWS, _PAGE_BYTES = 1024, 1 << 20
 
 LineRow = tuple[int, str, int, str]
-"""Columns of a line: number, member, id of the last row received, facts about the line from its
-member (JSON).
+"""A line, which is the series of spool rows of another gateway. Columns: number, member, id of the
+last row received, facts about the line from its member (JSON).
 """
 
 
@@ -91,7 +91,9 @@ class Copies:
         return self._db.execute("SELECT number, member, last, told FROM line").fetchall()
 
     def sizes(self, part: int) -> list[tuple[int, int, int]]:
-        """Return (line number, highest id, bytes) for each group of `part` consecutive ids."""
+        """Return, for each group of `part` consecutive rows of a line: the line's number
+        (`LineRow`), the highest id, and the size in bytes.
+        """
         found = self._db.execute(
             "SELECT max(key), sum(length(payload) + length(topic) + length(client) + 64) FROM copy"
             " GROUP BY key / ? ORDER BY 1",
@@ -100,8 +102,8 @@ class Copies:
         return [(key >> _BITS, key & _MASK, size) for key, size in found]
 
     def gaps(self) -> dict[int, tuple[int, int]]:
-        """Return, by line number, the id of the first missing row and the number of missing rows.
-        Lines without a missing row are left out.
+        """Return the id of the first missing row and the number of missing rows, by the number of
+        the line (`LineRow`). Lines without a missing row are left out.
         """
         found = self._db.execute(
             "SELECT number, min(begin), sum(stop - begin) FROM"
@@ -116,7 +118,9 @@ class Copies:
         return {number: (first, count) for number, first, count in found}
 
     def orphans(self) -> dict[int, int]:
-        """Return the number of rows without a line, by line number."""
+        """Return the number of rows whose line (`LineRow`) is not known, by the number of the
+        line.
+        """
         return dict(
             self._db.execute(
                 "SELECT key >> ?1, count(*) FROM copy"
@@ -132,9 +136,9 @@ class Copies:
         drops: dict[int, int],
         forgotten: Sequence[int],
     ) -> None:
-        """Write one transaction. lines: new or changed lines. rows: line number and cells of each
-        row. drops: by line number, the id below which all rows are deleted. forgotten: numbers of
-        lines to delete.
+        """Write one transaction. lines: new or changed lines. rows: number of the line and cells of
+        each row. drops: by number of the line, the id below which all its rows are deleted.
+        forgotten: numbers of lines to delete.
         """
         self._db.execute("BEGIN IMMEDIATE")
         try:
@@ -183,9 +187,9 @@ class Copies:
                 self._check(rows, [(number, last)])
 
     def page(self, number: int, first: int, count: int, most: int) -> list[tuple[Any, ...]]:
-        """Return rows of a line from id `first` on, without changed rows, which are set aside. The
-        page has at most `count` rows, and at most `most` bytes of payloads, but at least one row if
-        any remains.
+        """Return rows of a line (`LineRow`) from id `first` on. Changed rows are left out and set
+        aside. The page has at most `count` rows, and at most `most` bytes of payloads, but at least
+        one row if any remains. number: number of the line.
         """
         rows: list[tuple[Any, ...]] = []
         begin, end = (number << _BITS) + first, (number + 1) << _BITS
@@ -233,9 +237,9 @@ def _sum(row: Sequence[Any]) -> int:
 
 
 def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Convert rows of a line to rows for this gateway's spool, with the same keys with which the
-    rows' own gateway would land them. The ids are still those of the line. line: the facts that its
-    member has sent.
+    """Convert rows of a line (`LineRow`) to rows for this gateway's spool, with the same keys with
+    which the rows' own gateway would land them. The ids are still those of the line. line: the
+    facts that the line's member has sent.
 
     A row without a time gets one if the start time of its boot is known. Otherwise it gets boot 0,
     which no gateway has, so that no gateway changes its time later.

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 _FIRST, _LAST = 123, 127
-"""Bytes of the wal-index whose locks are read marks."""
+"""First and last byte of the wal-index whose locks are read marks."""
 _LOCKS = Path("/proc/locks")
 
 

@@ -148,8 +148,8 @@ def _queue(
     flying: set[int],
 ) -> Iterator[bytes]:
     """Yield the records of a queue. The record of a message comes before the first queue entry that
-    refers to it. released: gets the message number of each entry. unsent: number of the next
-    message to send. flying: packet identifiers in flight.
+    refers to it. released: list to which the message number of each entry is appended. unsent:
+    number of the next message to send. flying: packet identifiers in flight.
     """
     known: dict[int, int] = {}
     for row in database.execute(_QUEUE, (session,)):

@@ -18,7 +18,7 @@ from gateway.broker.store_rows import NeighbourRows, Recovered
 from gateway.mqtt.wire import MAX_VARINT
 
 HALF = 27
-"""Number of bits of a half. The moving id of a session has 54 bits, and is sent in two halves."""
+"""Number of bits of each half in which a moving id is sent. A moving id has 54 bits."""
 MOVING_IDS = 1 << 2 * HALF
 MOST_MOVES = MAX_VARINT
 OWN = ""
@@ -121,7 +121,7 @@ class Moves(NeighbourRows):
     trusted: bool = False
     """Whether the sessions of a restored store are now marked as suspect."""
     members: frozenset[str] | None = None
-    """The members of the site, if they have changed."""
+    """The other members of the site, if they have changed."""
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Moved(NeighbourRows):
     is_suspect: bool = False
     """Whether the store was restored and its sessions are not yet marked as suspect."""
     members: frozenset[str] | None = None
-    """The members at the last run. None: the store has never run in a site."""
+    """The other members at the last run. None: the store has never run in a site."""
     moving_sessions: Sequence[MovingSessionRow] = ()
 
 

@@ -105,9 +105,7 @@ def _run(
 
 
 def _next_readable(database: sqlite3.Connection, query: str, fixed: Row, at: int) -> int | None:
-    """Return the first readable key above `at`, or None. The search doubles its step, and then
-    bisects.
-    """
+    """Return the first readable key above `at`, or None."""
 
     def reads(key: int) -> bool:
         try:

@@ -243,8 +243,8 @@ _CONSEQUENCE = {
 
 
 def _give_each_session_flows(database: sqlite3.Connection) -> None:
-    """Give each session without a row in `flow` such a row. A session without it has lost it from
-    now on.
+    """Give each session a row in `flow` if it has none. From now on, a missing row means that it
+    was lost.
     """
     database.execute(
         "INSERT INTO flow SELECT id, x'', 1, x'', x'' FROM session"

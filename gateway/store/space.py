@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 NAME = "reserve"
 RESERVE = 32_000_000
 _SHARE = 16
-"""The reserve takes at most this fraction of the disk: 1/16."""
+"""Divisor: the reserve takes at most 1/16 of the disk."""
 
 _OUTSIDE, _IN_ALL = 1, 2
 _COPIES = 3
@@ -52,7 +52,9 @@ space.
 """
 
 _PLENTY = 16
-"""Free space, as a multiple of the reserve, from which on nothing else is measured."""
+"""Free space, as a multiple of the reserve, from which on the store needs no reserve, and measures
+nothing else.
+"""
 
 _SMALL_LOG = 1 / 16
 """Size of the log, as a fraction of the reserve, below which a checkpoint would free too little."""
@@ -73,9 +75,10 @@ def release(folder: Path) -> bool:
 
 
 class Space:
-    """The free space. Only the writer's thread uses an object, with its connection. room: bytes of
-    messages that may still be accepted. short: whether messages are refused because the disk is
-    full. backlog: largest number of bytes of messages that may wait for a commit.
+    """The free space on the store's disk. Only the writer's thread uses an object, with its
+    connection. room: bytes of messages that may still be accepted. short: whether messages are
+    refused because the disk is full. backlog: largest number of bytes of messages that may wait for
+    a commit.
     """
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:

@@ -93,7 +93,7 @@ def make(database: sqlite3.Connection) -> None:
 
 
 def fill(database: sqlite3.Connection, tables: tuple[str, ...] = TABLES) -> None:
-    """Copy all rows of these tables again."""
+    """Copy all rows of these tables into `twin` again."""
     for table in tables:
         database.execute("DELETE FROM twin WHERE kind = ?", (table,))
         database.execute(f"{_put(table, table)} FROM {table}")

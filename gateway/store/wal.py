@@ -24,8 +24,8 @@ _SALT = slice(16, 24)
 
 
 def orphaned(path: Path) -> str | None:
-    """Return the damage, in words, if the log has lost its database; else None. Call this before
-    SQLite opens the database, because SQLite would delete the log and begin an empty store.
+    """Return the damage, in words, if the log exists without its database; else None. Call this
+    before SQLite opens the database, because SQLite would delete the log and begin an empty store.
     """
     log = path.with_name(path.name + "-wal")
     if log.exists() and log.stat().st_size and not (path.exists() and path.stat().st_size):

@@ -90,7 +90,6 @@ class Writer:
             self._renewing,
             self._counting,
         ]
-        """The background jobs of the store."""
         self._thread = threading.Thread(target=self._run, name="store-writer")
         self._thread.start()
 

@@ -36,7 +36,7 @@ class Modulation:
     """Bandwidth in Hz; also the chips per second."""
 
     coding: int = 1
-    """Coding rate 4/(4 + coding), 1…4."""
+    """The coding rate is 4/(4 + coding); coding is 1…4."""
 
     preamble: int = 8
     """Symbols ahead of the synchronisation word, 6…65535."""

@@ -12,8 +12,8 @@ FRAME = 3 + 4
 """Number of bytes of a frame besides its content: header and tag."""
 
 PUBLISH = 1 + 2
-"""Number of bytes before the payload of a packed PUBLISH, including the PUBREL of the PUBLISH
-before it: type and packet identifier.
+"""Number of bytes of a packed PUBLISH before its payload: type and packet identifier. The type also
+stands for the PUBREL of the previous PUBLISH.
 """
 
 ANSWER = 1
@@ -51,8 +51,8 @@ def extra(radio: Radio) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Airtime of one reading without loss, in seconds: a frame with the previous reading's PUBREL
-    and a PUBLISH, and a frame with PUBCOMP and PUBREC.
+    """Airtime of one reading without loss, in seconds. up: the board's frame, with the PUBREL of
+    the previous reading and a PUBLISH. down: the gateway's frame, with PUBCOMP and PUBREC.
     """
 
     up: float

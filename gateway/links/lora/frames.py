@@ -105,8 +105,8 @@ def _code(key: bytes, label: int, data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The greeting of a board. mtu: the longest content that it accepts, in bytes. nonce: its
-    challenge. code: its proof.
+    """The greeting of a board. mtu: the longest content that the board accepts, in bytes. nonce:
+    the board's challenge. code: the proof that the board has its key.
     """
 
     VERSION: ClassVar[int] = 1
@@ -147,8 +147,8 @@ class Hello:
         return replace(fresh, code=_code(key, _HELLO, fresh.to_bytes()[:-TAG_SIZE]))
 
     def proves(self, key: bytes) -> bool:
-        """Whether the code was made with this key. The frame may still be the recording of an
-        earlier one.
+        """Whether the code was made with this key. This also holds for a frame that a third party
+        has recorded and sends again.
         """
         return compare_digest(_code(key, _HELLO, self.to_bytes()[:-TAG_SIZE]), self.code)
 

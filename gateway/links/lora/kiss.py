@@ -27,8 +27,8 @@ OK, ERROR, TX_DONE, RX_META = 0xF0, 0xF1, 0xF8, 0xF9
 RADIO, VERSION, SIGNAL_REPORT = 0x8B, 0x91, 0x9A
 
 BUSY = 7
-"""Response BUSY. It does not say whether the current frame will be sent. The response TX_DONE,
-which the modem never drops, says that it was sent.
+"""Response BUSY. It does not say whether the current frame will be sent. Only the response TX_DONE,
+which the modem never drops, says that the frame was sent.
 """
 
 ERRORS = {

@@ -107,8 +107,8 @@ class Ledgers:
         return json.dumps(content, separators=(",", ":")).encode()
 
     def grant(self) -> None:
-        """Grant the airtime that the last contents from `ask` reserve, because they are on disk.
-        `spend` may have been called in between.
+        """Grant the airtime that the last contents from `ask` reserve. Call this when the contents
+        are on disk. `spend` may have been called in between.
         """
         if self._asked is not None:
             band, more = self._asked

@@ -38,8 +38,8 @@ _LONGEST_LENGTH = 4
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The contents of a board's frame. packets: complete packets. asks_time: whether the board asks
-    for the time.
+    """The contents of a board's frame. packets: complete MQTT packets. asks_time: whether the board
+    asks for the time.
     """
 
     packets: tuple[bytes, ...]
@@ -48,8 +48,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The contents of an answer. utc: time at the end of the frame, in seconds since 1970. more:
-    whether the gateway has further packets for the board.
+    """The contents of an answer. packets: complete MQTT packets. utc: time at the end of the frame,
+    in seconds since 1970; None if the board has not asked, or the time is unknown. more: whether
+    the gateway has further packets for the board.
     """
 
     packets: tuple[bytes, ...]

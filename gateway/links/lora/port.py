@@ -211,8 +211,8 @@ class LoraListener:
         self._overhear(Overheard(self._settings.port, *fields))
 
     def _look_at_limits(self, now: float) -> None:
-        """Log a warning if the sent airtime comes near the legal limit, or the received airtime
-        near the channel's.
+        """Log a warning if the sent airtime comes near the legal limit, or if the received airtime
+        comes near the most that the channel carries.
         """
         ledger = self._ledgers.ledger(self._band.name)
         if self._budget.comes_near(ledger.used(now) / ledger.limit):

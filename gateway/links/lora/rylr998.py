@@ -125,8 +125,8 @@ class Decoder:
 @dataclass(frozen=True, slots=True)
 class _Step:
     """A command, and the beginning of its answer. query: the command in words, for error texts.
-    wanted: the required answer; empty if any will do. tell: the command that sets the required
-    value.
+    wanted: the required answer; empty if any answer will do. tell: the command that sets the
+    required value.
     """
 
     query: str

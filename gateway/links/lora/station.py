@@ -19,7 +19,9 @@ from gateway.links.lora.turns import Outgoing, TurnLink
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Signal of a board's last frame. rssi: dBm. snr: dB. None if the radio does not report it."""
+    """Signal of a board's last frame. at: time of the frame's end, in seconds. rssi: dBm. snr: dB.
+    None if the radio does not report it.
+    """
 
     at: float
     rssi: float | None
@@ -103,8 +105,9 @@ class Station:
         return self._modem.take()
 
     def record(self, now: float) -> bytes | None:
-        """Return the record to write now, or None. Call `recorded` when the record is on disk, or
-        `not_recorded`. Meanwhile, airtime that was granted earlier may be used.
+        """Return new contents for the record of airtime, or None if it need not be written now.
+        Call `recorded` when the contents are on disk, or `not_recorded`. Meanwhile, airtime that
+        was granted earlier may be used.
         """
         longest = max((self._airtime(out) for out in self._queue), default=0.0)
         short = longest > self._ledgers.granted(self._band)
@@ -119,7 +122,7 @@ class Station:
 
     def not_recorded(self) -> None:
         """Note that the record could not be written. Its airtime is not granted, and `record`
-        returns the record again.
+        returns contents again.
         """
         self._recording = False
 

@@ -145,7 +145,6 @@ class Transports:
         return [peer.device.name for peer in peers if peer.device is not None]
 
     def handle(self, event: Event) -> None:
-        """Handle an event of the link."""
         match event:
             case SessionStarted(session, hello, incarnation):
                 # a number with a key has a name; access checks a later revocation
