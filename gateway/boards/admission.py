@@ -125,7 +125,7 @@ class Registry:
 
     def _reread(self, patience_s: float) -> bool:
         stamp = self._look()
-        if stamp in (b"", self._stamp):  # a file missing for a moment admits no board
+        if stamp in (b"", self._stamp):  # while the file is missing, nothing changes
             if stamp:
                 self.reading.succeed()
             return False

@@ -215,7 +215,7 @@ def _by_silence(
     if now - last < limit:
         return state("fine" if known.heard is not None else "new")
     if known.wanted is None and not known.gaps.confirmed:
-        interval = known.gaps.learnt or unknown  # as of the next look, so that the words stay
+        interval = known.gaps.learnt or unknown  # as in the next check: the sentence stays
         limit = max(INTERVALS * interval, LEAST_S)
     if known.heard is None:
         text = f"this gateway has received no reading for {words(limit)}"

@@ -1,8 +1,8 @@
 """The interval at which a board measures.
 
-In: the times of a board's readings; the interval that the board was commanded, or reports. Out:
-seconds between two readings. A board that empties its journal after an outage sends many readings
-at once, so the times that the board itself gives count, if it gives any.
+In: the times of a board's readings; the interval that a command has set, or that the board reports.
+Out: seconds between two readings. A board that empties its journal after an outage sends many
+readings at once, so the times that the board itself gives count, if it gives any.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _NO_SAMPLES = 65_535
 
 @dataclass(slots=True)
 class Gaps:
-    """The last gaps between the readings of one board, in seconds, and the interval that the board
-    was commanded or has reported.
+    """The last gaps between the readings of one board, in seconds, and the interval that a command
+    has set or the board has reported.
     """
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
@@ -45,8 +45,8 @@ class Gaps:
     received: float | None = None
     """Time of arrival of the last measurement's first reading, in seconds."""
     commanded: float | None = None
-    """The interval that the board was commanded or has reported, in seconds; None after SURE gaps.
-    0: no reading is due.
+    """The interval that a command has set or the board has reported, in seconds; None after SURE
+    gaps. 0: no reading is due.
     """
     gaps_since_command: int = 0
     """Number of gaps since the last command."""
@@ -109,9 +109,9 @@ class Gaps:
             self.commanded = None
 
     def tell(self, interval: float, *, confirmed: bool = True) -> None:
-        """Record an interval, in seconds, that the board was commanded or reports. An interval that
-        is longer than the learnt one counts at once. A shorter one counts only when gaps confirm
-        it, because the board may refuse it. confirmed: whether the board reports it.
+        """Record an interval, in seconds, that a command has set or the board reports. An interval
+        that is longer than the learnt one counts at once. A shorter one counts only when gaps
+        confirm it, because the board may refuse it. confirmed: whether the board reports it.
         """
         self.commanded, self.gaps_since_command, self.confirmed = interval, 0, confirmed
 

@@ -1,7 +1,8 @@
-"""Diagnosis of a port: no device sends a HELLO, a sketch prints, or a board restarts repeatedly.
+"""Diagnosis of a serial port: no device sends a HELLO, a sketch prints, or a board restarts
+repeatedly.
 
-In: received bytes of a port, and whether its frames were damaged. Out: one sentence for the log, or
-None.
+In: received bytes of the port, and whether its frames were damaged. Out: one sentence for the log,
+or None.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""MQTT over TCP and TLS: a listener, and a transport without a task or a future of its own.
+"""MQTT over TCP and TLS: a listener, and a transport that needs no task.
 
 In: an address to listen on, or sockets that systemd has opened. Out: a `Transport` for each
 connection, handed to `accept`.
@@ -90,7 +90,7 @@ class TcpTransport(asyncio.Protocol):
         if self._linger is not None:
             self._linger.cancel()
         self.lose(str(error) if error else "closed by the peer")
-        self._receiver = None  # breaks the reference cycle for the collector
+        self._receiver = None  # breaks a reference cycle
 
     def lose(self, reason: str) -> None:
         """Tell the broker that the connection is gone, unless the broker closed it."""

@@ -27,7 +27,8 @@ MOST = 0xFFFF_FFFF
 """Largest number of publications in one row, and highest value of a number of four bytes."""
 
 
-# SQLite may call a function for a value of another type, whose condition it then drops.
+# SQLite may call a function even if the type condition beside it is false. So a value may have any
+# type.
 Value = bytes | str | int | float | None
 _SHORT = 256
 _IDENTIFIERS = re.compile(rb"(?:\x0b[\x80-\xff]{0,3}[\x00-\x7f])*")

@@ -1,10 +1,10 @@
 """`DATA/copies.db`: replicas of other gateways' spool rows
 (`gateway/site/replication/receiving.py`).
 
-In: spool rows of other gateways. A *line* is the series of rows of one spool; it has a small number
-here. Out: the same rows, a page at a time. The file is separate from the gateway's own store, so
-backup, salvage and older versions ignore it. If it is lost, no reading is lost: each gateway sends
-its spool again.
+In: spool rows of other gateways. A *line* is the series of rows of one spool, and has a small
+number in this file. Out: the same rows, a page at a time. The file is separate from the gateway's
+own store, so backup, salvage and older versions ignore it. If it is lost, no reading is lost: each
+gateway sends its spool again.
 
 Each row has a CRC-32 over its cells (`row_checks.py`), written in the same commit. If a row has
 changed, it is not returned: the log names it, and it stays in the table `copy_damaged`. Version

@@ -15,7 +15,7 @@ _NUMBER = (
     " FROM message",
     "CREATE UNIQUE INDEX temp.numbered_old ON numbered (old)",
     "UPDATE queue SET message = coalesce((SELECT new FROM numbered WHERE old = message), message)",
-    # by way of numbers that no row has
+    # first negative numbers, which no other row has
     "UPDATE message SET id = -(SELECT new FROM numbered WHERE old = id)",
     "UPDATE message SET id = -id",
     "DROP TABLE temp.numbered",

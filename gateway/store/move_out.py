@@ -1,8 +1,8 @@
-"""Export of a session for another gateway of the site.
+"""Export of a session to another gateway of the site.
 
-In: an order in a commit, after its other rows are written. Out: the session's rows as parts in
-`given_part` (`move_records.py`), and deleted from their tables, in the same transaction. After a
-power cut either form is in the store, never both.
+In: an order in a commit, after the other rows of the commit are written. Out: the session's rows as
+parts in `given_part` (`move_records.py`), and deleted from their tables, in the same transaction.
+After a power cut the store has either the rows or the parts, never both.
 
 Parts are written while rows are read: no more than one part and one message are in memory.
 """

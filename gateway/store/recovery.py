@@ -3,7 +3,7 @@
 In: an open store. Out: `Recovered`. Leftovers of a power cut are deleted here: messages that no
 queue refers to. If a session lacks a row (`references.py`), the session ends, and its client sees
 Session Present 0. Rows of deleted sessions are deleted, except for messages from shared
-subscriptions that other members must still get. The log names each finding.
+subscriptions that other subscribers must still get. The log names each finding.
 
 The time axis continues from the newest time in the store. The time while the gateway was off counts
 if the machine stayed up (`uptime.py`), or if the clock was known before and after.
@@ -199,7 +199,7 @@ def _leave_out(database: sqlite3.Connection, found: list[Missing]) -> None:
         log.error(text, len(found) - _MOST_LINES)
     teach(database)
     if found:
-        for table in (*ENDING, *ALONE):  # first: SQLite updates no row with a value of a wrong type
+        for table in (*ENDING, *ALONE):  # first: SQLite refuses to update a row with a wrong type
             _delete_unsound(database, table)
         database.execute("REINDEX session")
     database.executemany(

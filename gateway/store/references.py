@@ -459,7 +459,7 @@ def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[
         " FROM spool WHERE id > ?1) WHERE id > before + 1",
         (begin,),
     )
-    # at a hole that ends at `spool.last`, ids skipped ahead after a discard or a salvage
+    # the ids of a hole that ends at `spool.last` were skipped after a discard or a salvage
     return [
         (first, end)
         for first, end in holes.fetchall()

@@ -209,7 +209,7 @@ def add_missing(database: sqlite3.Connection, ours: bool) -> None:
     if ours and (newest or not checked):
         _write(database, sorted(_new_rows(database, checked).items()))
     else:
-        # an older version copies `meta` into a new store, and no check
+        # a salvage of an older version has copied `meta`, but no checks
         _add_all(database, 0 if newest is None else checked)
     database.execute(
         "INSERT OR REPLACE INTO meta SELECT ?, CAST(id AS TEXT) FROM spool_last", (CHECKED,)
@@ -314,7 +314,7 @@ class Verifier:
             return False
         if self._knows(number, value):
             return True
-        found = self._look(number)  # also where the check has changed: the row has its time now
+        found = self._look(number)  # also if the row has got its time, and with it another check
         return found or self._knows(number, value)
 
     def _knows(self, number: int, value: int) -> bool:

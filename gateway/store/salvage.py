@@ -124,7 +124,7 @@ def _copy_all(
     for key, problem in meta.damage(target).items():
         if " is gone (" in problem:
             continue
-        if key != "members":  # `_keep_numbering` says that each of them is new
+        if key != "members":  # `_keep_numbering` replaces this row
             target.execute("DELETE FROM meta WHERE key = ?", (key,))
         target.executemany(
             "INSERT INTO meta SELECT 'epoch', ? WHERE ? = 'epoch'", [(*(drawn or ("",)), key)]
@@ -163,7 +163,7 @@ def _unknown_to(source: sqlite3.Connection) -> tuple[str, ...]:
         if version > 0:
             never_had = [table for table, first in _NEWER.items() if version < first]
             made = source.execute("SELECT name FROM sqlite_schema").fetchall()
-            # made without a version of their own (schema.py)
+            # tables without a schema version of their own (schema.py)
             later = ("aside", "origin", "spool_check", "content_check", "twin")
             never_had += [name for name in later if (name,) not in made]
             return tuple(never_had)
@@ -281,7 +281,7 @@ def _keep_numbering(
     """
     (last,) = target.execute("SELECT id FROM spool_last").fetchone()
     known = not (gaps["batch"] or gaps["meta"] or any(gap.after is None for gap in gaps["spool"]))
-    with suppress(sqlite3.DatabaseError):  # a store from before version 3 has it
+    with suppress(sqlite3.DatabaseError):  # schemas before 3 have this table
         found = source.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'spool'")
         (noted,) = found.fetchone()
         if noted is not None:

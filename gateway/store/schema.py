@@ -397,7 +397,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
             f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT"
         )
     elif version < SCHEMA_VERSION:
-        twins.drop(database)  # an older version has lost columns that they have
+        twins.drop(database)  # the triggers may name columns that the older schema lacks
         steps = " ".join(_UPGRADES[older] for older in range(version, SCHEMA_VERSION))
         database.executescript(
             f"BEGIN IMMEDIATE; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT"

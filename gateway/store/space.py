@@ -90,7 +90,7 @@ class Space:
         self._database = database
         self._may_use_all = os.geteuid() == 0  # only root can use a file system's last blocks
         self._page = self._ask("page_size")
-        with contextlib.suppress(OSError, sqlite3.Error):  # the writer looks again
+        with contextlib.suppress(OSError, sqlite3.Error):  # the writer measures again
             self.look()
 
     def look(self) -> None:

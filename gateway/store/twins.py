@@ -39,7 +39,7 @@ def columns(table: str) -> tuple[str, ...]:
 
 
 def _key(table: str, row: str) -> str:
-    # a text: an index of texts finds no number
+    # a text, because a search in the index of `key` does not find a number
     return "'' || " + " || ' ' || ".join(f"{row}.{name}" for name in _COLUMNS[table][0])
 
 
@@ -63,7 +63,7 @@ def _triggers(table: str) -> dict[str, str]:
     """Return the CREATE TRIGGER statements for a table, by name of the trigger."""
     put = _put(table, "new")
     if table == "session":
-        # schema 1 has no column `user`: then the name means the outer one
+        # in schema 1, which has no column `user`, the name means the column of the outer query
         user = "(SELECT user FROM session WHERE session.id = new.id)"
         put = f"{put.replace('new.user', user)} FROM (SELECT NULL AS user)"
     parts = {"INSERT": put, "UPDATE": f"{_drop(table)}; {put}", "DELETE": _drop(table)}

@@ -1,5 +1,5 @@
-"""Read-only views of a store for people: retained messages at any time, and the rest while no
-gateway runs.
+"""Views of a store for people: retained messages at any time, and the rest while no gateway runs. A
+few functions change the store of a stopped gateway.
 
 In: a data directory. Out: sessions as `gateway/broker/view.py` shows them, retained messages,
 messages that are set aside, and the newest publications of boards.
@@ -216,7 +216,7 @@ def retained(folder: Path, utc: int | None) -> list[RetainedView]:
         now = axis(database, utc, uptime())
         rows = database.execute(
             "SELECT topic, client, qos, length(payload), expires FROM retained"
-            " WHERE length(payload) > 0 ORDER BY topic"  # without: a deletion is remembered
+            " WHERE length(payload) > 0 ORDER BY topic"  # an empty payload records a deletion
         )
         return [
             RetainedView(
@@ -277,8 +277,8 @@ def _session(database: sqlite3.Connection, row: tuple[Any, ...], now: float) -> 
 
 def end_session(database: sqlite3.Connection, client: str) -> bool:
     """Mark a session as ended. The next start of the gateway deletes it, publishes its will, and
-    gives its messages from shared subscriptions to other members. Return False if there is no such
-    session. The gateway must be stopped.
+    gives its messages from shared subscriptions to other subscribers. Return False if there is no
+    such session. The gateway must be stopped.
     """
     return (
         database.execute(

@@ -374,7 +374,7 @@ class TurnLink:
                 content = session.cipher.open(frame, UP, session.counter + 1)
             over = session.closing and not session.pending
             if content is not None and (session.answer is None or over):
-                content = session = None  # answered as without a session
+                content = session = None  # handled as if there were no session
         if content is None and header.low == 0:
             session, content = self._taken_up(device, frame)
         if content is None or session is None:
