@@ -31,9 +31,9 @@ _SLOW = "The disk is slow: the command waits for it."
 async def command(
     engine: Engine, user: str, device: str, text: str, correlation: bytes
 ) -> str | None:
-    """Send a command for a user, if the access rules allow it. Return None, or a sentence why the
-    command was not sent, or is not on disk within PATIENCE_S. correlation: Correlation Data for the
-    answer.
+    """Send a command for a user, if the access rules allow it. Return None, or a sentence that says
+    why the command was not sent, or is not on disk within PATIENCE_S. correlation: Correlation Data
+    for the answer.
     """
     number = re.search(r"\d+", text)
     if not DEVICE_NAME.fullmatch(device):
@@ -54,9 +54,9 @@ async def command(
 async def send(
     engine: Engine, device: str, text: str, correlation: bytes | None = None
 ) -> str | None:
-    """Publish a command without checking a user's rights. Return None, or a sentence why the
-    command was not sent, or is not on disk within PATIENCE_S. correlation: Correlation Data for the
-    answer; None: no answer is awaited.
+    """Publish a command without checking a user's rights. Return None, or a sentence that says why
+    the command was not sent, or is not on disk within PATIENCE_S. correlation: Correlation Data for
+    the answer; None: no answer is awaited.
     """
     broker = engine.broker
     topic = broker.router.routed(broker.router.topic(f"commands/{device}"))

@@ -31,8 +31,8 @@ SAVE_S = 600.0
 written at once.
 """
 LEAST_S = 30.0
-"""Seconds without a reading that are never a problem, because replugging or flashing a board takes
-as long.
+"""Silence of a board up to this time, in seconds, is not a problem unless a person has set the
+board's interval: replugging or flashing a board takes as long.
 """
 UNKNOWN_S = 60.0
 """Assumed interval, in seconds, of a board that is not connected and whose interval is unknown."""

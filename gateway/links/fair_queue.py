@@ -27,8 +27,8 @@ class FairQueue(Generic[T]):
         return self._size
 
     def add(self, address: str, item: T) -> T | None:
-        """Add a client. If the queue is then too long, remove the client to drop and return it,
-        else return None. address: as in `Peer.address`.
+        """Add a client. If there are then too many clients, of this address or in all, remove the
+        client to drop and return it. Else return None. address: as in `Peer.address`.
         """
         known = origin(address)
         mine = self._waiting.setdefault(known, {})

@@ -111,8 +111,9 @@ class Greeter:
         return key, refusal or self._admit(hello.name, key not in (None, NO_KEY))
 
     def _authenticate(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
-        """Return the key with which the HELLO is signed, and None. In version 1 both are None. If
-        no known key fits, return None and the reason.
+        """Return two values. If a known key fits: the key with which the HELLO is signed, and None.
+        If no known key fits: None, and the reason to refuse the device. In version 1: None and
+        None.
         """
         if hello.version != KEYED:
             return None, None

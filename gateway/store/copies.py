@@ -58,8 +58,8 @@ last row received, facts about the line from its member (JSON).
 
 
 class Copies:
-    """The replicas in the file, which is created if it does not exist. Only one thread at a time
-    may use an object. Raises sqlite3.Error, OSError.
+    """The replicas in `DATA/copies.db`, which is created if it does not exist. Only one thread at a
+    time may use this object. Raises sqlite3.Error, OSError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -284,7 +284,7 @@ def put_aside(folder: Path, error: Exception) -> None:
 
 def bring_all(folder: Path, database: sqlite3.Connection) -> int:
     """Append all readable replicas in a folder to a store's spool, with new ids. No other program
-    may use either file. Return the number of rows.
+    may use replicas or store meanwhile. Return the number of rows.
     """
     if not (folder / FILE).is_file():
         return 0

@@ -92,7 +92,7 @@ def serial_number() -> str | None:
 
 class Generation:
     """The generation word in the database and in the file beside it. Only one thread at a time may
-    use an object.
+    use this object.
     """
 
     def __init__(self, folder: Path, database: sqlite3.Connection) -> None:
@@ -106,8 +106,9 @@ class Generation:
             self.change()
 
     def change(self) -> None:
-        """Change the word now. The database knows the previous word and the new word of the file,
-        so a power cut between the two writes does no harm. Raises sqlite3.Error, OSError.
+        """Change the word now. The database gets the new word beside the previous one, and then the
+        file gets the new word, so a power cut between the two writes does no harm. Raises
+        sqlite3.Error, OSError.
         """
         self._changed = monotonic()
         fresh = secrets.token_hex(8)

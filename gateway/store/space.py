@@ -41,7 +41,7 @@ overhead of pages.
 """
 
 _LOW, _HIGH = 0.25, 0.75
-"""Free space above the nearer of the two bounds, as a fraction of the reserve. Below `_LOW` the
+"""Free space above its bounds (`Space._above`), as a fraction of the reserve. Below `_LOW` the
 store refuses messages; from `_HIGH` on it accepts messages again.
 """
 
@@ -75,7 +75,7 @@ def release(folder: Path) -> bool:
 
 
 class Space:
-    """The free space on the store's disk. Only the writer's thread uses an object, with its
+    """The free space on the store's disk. Only the writer's thread uses this object, with its
     connection. room: bytes of messages that may still be accepted. short: whether messages are
     refused because the disk is full. backlog: largest number of bytes of messages that may wait for
     a commit.
@@ -111,7 +111,9 @@ class Space:
         return release(self._folder)
 
     def _above(self) -> int:
-        """Return the number of free bytes above the nearer of the two bounds; negative below it."""
+        """Return the smaller of two numbers: free bytes outside the database above one reserve, and
+        free bytes in all above two reserves. Negative below one of these bounds.
+        """
         outside = self._free() + self._allocated()
         in_all = outside + self._page * self._ask("freelist_count") - self._uncopied()
         return min(outside - _OUTSIDE * self._size, in_all - _IN_ALL * self._size)

@@ -27,7 +27,7 @@ _COLUMNS = {
     "given": (("key",), ("member", "parts", "messages", "ends")),
     "batch": (("number",), ("first", "last", "rows", "bytes", "sha256", "cut", "landed")),
 }
-"""The columns of each table: those of the key, and the other copied columns."""
+"""Columns by table: first the columns of the key, then the other copied columns."""
 TABLES = tuple(_COLUMNS)
 _Bound = tuple[str, str] | None
 """A key of the table `twin`: kind and key. None for no bound."""

@@ -95,8 +95,8 @@ class Writer:
 
     @property
     def stalled_s(self) -> float:
-        """Seconds since the writer last finished or retried a commit; 0 while the writer is idle.
-        Any thread may read it.
+        """Seconds since the writer began its present task, or last retried it after an error of the
+        disk; 0 while the writer is idle. Any thread may read it.
         """
         since = self._busy_since
         return 0.0 if since is None else monotonic() - since
