@@ -24,12 +24,13 @@ from gateway.mqtt.reason import ReasonCode
 _REMEMBERED = 4096
 _HOOK_KEYS = "command", "url", "hook_remember_s"
 _ONE_AT_A_TIME = threading.Lock()
-"""Lock that is held during a comparison, which takes 32 MiB."""
+"""Lock for comparisons of passwords: one at a time, because each takes 32 MiB of memory."""
 
 
 class Passwords:
-    """Fast and slow checks of passwords. A reload replaces the object. earlier: the object in force
-    until now. If given, passwords that it has found correct stay valid.
+    """Checks of passwords. A reload of the configuration creates a new object. earlier: the object
+    before the reload. A password that it has found correct stays remembered if the user's entry is
+    unchanged.
     """
 
     def __init__(
@@ -39,12 +40,16 @@ class Passwords:
         self._section = section
         self._key: bytes = earlier._key if earlier is not None else secrets.token_bytes(32)
         self._right = self._remembered(earlier) if earlier is not None else {}
-        """Keyed hash of the password and end of its validity, by user."""
+        """Keyed hash of each user's correct password, and the time (`time.monotonic`) until which
+        the password is remembered.
+        """
         self._hook = AuthHook(section) if section.has_hook else None
         self._hook_remember_s = section.hook_remember_s
 
     def changed(self, later: "Passwords") -> set[str]:
-        """Return users of the file that are removed in `later`, or have another password in it."""
+        """Return the names in the file that are missing in `later`, or have another password in
+        it.
+        """
         others = later._users.hashes
         return {name for name, item in self._users.hashes.items() if others.get(name) != item}
 
@@ -62,7 +67,9 @@ class Passwords:
         }
 
     def agrees(self, earlier: "Passwords", name: str) -> bool:
-        """Whether a user's password is the same as in `earlier`."""
+        """Whether a user's entry in the file is the same as in `earlier`. A user without an entry
+        in either object counts as the same.
+        """
         return self._users.hashes.get(name) == earlier._users.hashes.get(name)
 
     def fingerprint(self, name: str) -> str:
@@ -70,7 +77,7 @@ class Passwords:
         return hashlib.sha256(str(self._users.hashes.get(name)).encode()).hexdigest()
 
     def has(self, name: str) -> bool:
-        """Whether there is a user with this name."""
+        """Whether the file of users contains this name."""
         return name in self._users.hashes
 
     @property
@@ -79,20 +86,24 @@ class Passwords:
         return bool(self._users.hashes) or self._hook is not None
 
     def asks_hook(self, name: str) -> bool:
-        """Whether the hook decides about a user, because the file does not contain it."""
+        """Whether the hook decides about a user, because the file of users does not contain the
+        name.
+        """
         return name not in self._users.hashes and self._hook is not None
 
     def known(self, name: str, password: bytes) -> bool:
-        """Whether this password was found correct before. Fast."""
+        """Whether this password of the user was correct before, and is still remembered. Fast
+        enough for the event loop.
+        """
         mark, until = self._right.get(name, (b"", inf))
         return hmac.compare_digest(mark, self._mark(password)) and time.monotonic() < until
 
     def wrong(
         self, name: str, password: bytes, client: str, address: str, listener: str
     ) -> Refusal | None:
-        """Compare a password with its hash, or ask the hook about a user without one. Return the
-        refusal, or None. Slow on purpose. May run on any thread. client, address, listener: passed
-        to the hook.
+        """Compare a password with the user's hash, or ask the hook if the file does not contain the
+        user. Return a refusal, or None if the password is correct. Slow on purpose, may run on any
+        thread. client, address, listener: passed to the hook.
         """
         until = inf
         if self._hook is not None and self.asks_hook(name):
@@ -115,8 +126,8 @@ class Passwords:
 
 
 class ListenerAccess(ByAcl):
-    """The rules of a network listener, from its section. If there are no users at all, the user
-    name of an anonymous client is ignored.
+    """The access rules of one network listener. section: its configuration. If there are no users
+    and no hook, a client counts as anonymous, whatever user name it gives.
     """
 
     def __init__(
@@ -130,8 +141,8 @@ class ListenerAccess(ByAcl):
         return self.identifiers.choose(caller.user, wanted)
 
     def may_identify(self, caller: Caller) -> bool:
-        """Whether a client may state identities. A client with a board's name needs a section that
-        allows it.
+        """Whether a client may state the identities of its publications. A client with the name of
+        a board may do so only if an `[[acl]]` section explicitly lets it.
         """
         if self.identifiers.is_board(caller.client):
             return caller.acl.named_to_identify(caller.user, caller.client)
@@ -140,14 +151,16 @@ class ListenerAccess(ByAcl):
     @property
     def takes_anonymous(self) -> bool:
         """Whether clients without a user name are let in. By default, only programs of this machine
-        are let in without a name, and only while there are no users.
+        are let in without a name, and only while there are no users and no hook.
         """
         wanted = self.section.anonymous
         return self.section.is_local and not self.passwords.asked_for if wanted is None else wanted
 
     @property
     def accepts_no_client(self) -> bool:
-        """Whether no client can log in: no user, hook or certificate, and no anonymous clients."""
+        """Whether no client can log in: the listener has no users, no hook and no client
+        certificates, and accepts no anonymous clients.
+        """
         return not (
             self.takes_anonymous or self.passwords.asked_for or self.section.knows_certificates
         )
@@ -193,5 +206,7 @@ class ListenerAccess(ByAcl):
         )
 
     def holds(self, caller: Caller) -> bool:
-        """Whether an anonymous connection that was let in would be let in again now."""
+        """Whether this connection may stay. False for an accepted anonymous client if the listener
+        no longer accepts anonymous clients.
+        """
         return self.takes_anonymous or not caller.is_accepted or caller.user is not None

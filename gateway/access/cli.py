@@ -58,8 +58,8 @@ def add(
 
 
 def _tell(name: str, text: str, file: Path | None, config: Path | None, as_json: bool) -> None:
-    """Make the running gateway read the users again, and report whether it has done so. Exit code
-    1: the gateway runs, but has not read them.
+    """Make a running gateway read the file of users again, and print the result. Exits with code 1
+    if a gateway runs, but has not accepted the file.
     """
     accepted, refused, why = False, None, ""
     try:

@@ -88,7 +88,7 @@ def _may_report(acl: Acl, sections: list[AclSection], board: str) -> bool:
 
 
 def _topic(topic_filter: str, board: str) -> str:
-    """Return a topic that the filter matches, below `sensors/NAME/` if the filter matches one."""
+    """Return a topic that the filter matches: if possible, one below `sensors/NAME/`."""
     levels, usual = topic_filter.split("/"), ["sensors", board, "any"]
     levels += usual[len(levels) :] if levels[-1] == "#" else []
     usual += ["any"] * len(levels)

@@ -43,8 +43,8 @@ class AuthHook:
     def refuses(
         self, user: str, password: bytes, client: str, address: str, listener: str
     ) -> Refusal | None:
-        """Ask the hook. Return the refusal, or None. Any thread may call it, for at most
-        `hook_timeout_s`.
+        """Ask the hook about a login. Return the refusal, or None if the hook accepts the login.
+        Takes up to `hook_timeout_s`. Any thread may call it.
         """
         question = {
             "user": user,
@@ -62,8 +62,9 @@ class AuthHook:
         return None if allowed else WRONG
 
     def _run(self, body: bytes) -> bool:
-        """Run the command, and return its answer. Its output is not logged, because the output may
-        contain the password."""
+        """Run the command. Return True for exit code 0, False for exit code 1. Raises OddAnswer for
+        any other. The output is not logged, because it may contain the password.
+        """
         code = run(self._section.command, body, self._section.hook_timeout_s)
         if code not in (0, 1):
             raise OddAnswer(f"exit code {code}, where 0 is yes and 1 is no")

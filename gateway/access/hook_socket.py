@@ -19,8 +19,8 @@ class Server:
         self._port = url.port or (443 if self._encrypted else 80)
 
     def connect(self, until: float) -> socket.socket:
-        """Connect. until: latest time, on the clock of `time.monotonic`. The caller makes the TLS
-        handshake.
+        """Return a connected socket. until: the deadline, on the clock of `time.monotonic`. For
+        https, the caller makes the TLS handshake.
         """
         found = connect(self._host, self._port, until)
         found.settimeout(max(0.001, until - time.monotonic()))

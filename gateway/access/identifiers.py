@@ -14,12 +14,12 @@ from gateway.mqtt.errors import quote
 from gateway.mqtt.reason import ReasonCode
 
 _BEHIND = ":"
-"""Separator between a user name and a suffix; no user name contains it."""
+"""Separator between a user name and a suffix in a client identifier. No user name contains it."""
 
 
 class Identifiers:
-    """The rules of client identifiers. is_user, is_board: whether a user, or a board, has this
-    name.
+    """The rules of client identifiers. is_user: whether a user has this name. is_board: whether a
+    board has it.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class Identifiers:
         self.is_board = is_board
 
     def choose(self, user: str | None, wanted: str) -> str | Refusal:
-        """Return the identifier of a client that was let in, or a refusal. user: None for anonymous
-        clients. wanted: the identifier in its CONNECT, or empty.
+        """Return the client identifier of a client, or a refusal. user: its user name, None for an
+        anonymous client. wanted: the identifier in its CONNECT; if empty, one is chosen.
         """
         client = wanted or self._free(user)
         problem = self._problem(user, client)

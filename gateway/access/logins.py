@@ -7,13 +7,13 @@ up to MOST_AT_ONCE at a time, so a hook that hangs does not block users of the f
 A comparison takes a fifth of a second on a small machine, and 32 MiB of memory. So one comparison
 runs at a time, and:
 
-- turns alternate between addresses, and an address has a bounded number of places, so a flood
-  blocks no other address;
+- addresses take turns, and the number of waiting checks of one address is bounded, so a flood from
+  one address blocks no other address;
 - after a few wrong passwords, an address must wait before it may try the same user again. After
   further wrong passwords, it must wait before it may try any user. Each wait is twice as long as
   the previous one, and until its end the answer is 0x9F;
-- while an address waits because of many names, users of the file who do not wait are compared
-  nevertheless: the address may be that of a proxy with other clients. For the same reason a hook is
+- while an address must wait before it may try any user, passwords of users in the file are still
+  compared: the address may be that of a proxy with other clients. For the same reason a hook is
   still asked, about one name each half second. A wrong password then gets the same answer at the
   same time as an unknown name, so the answer reveals nothing;
 - after a correct login from an address, this user does not wait because of other names at that
@@ -46,15 +46,17 @@ MOST_AT_ONCE = 8
 """Largest number of simultaneous calls of a hook, which may be slow."""
 
 ALIKE_S = 0.5
-"""Seconds until a client at an address that must wait gets its answer. A comparison takes less."""
+"""Delay of a refusal to an address that must wait, in seconds. A comparison takes less, so the
+delay does not reveal whether a comparison was made.
+"""
 
 _BUSY = ReasonCode.SERVER_BUSY, "too many passwords are being compared"
 _GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
 
 
 class BackOff:
-    """Number of failures by key, and the end of each key's wait. free: number of failures that
-    cause no wait.
+    """Waiting times after failures, by key. After more than `free` failures, each further failure
+    doubles the wait, up to LONGEST_S.
     """
 
     LONGEST_S = 60.0
@@ -66,11 +68,13 @@ class BackOff:
         self._failed: dict[object, tuple[int, float]] = {}
 
     def wait_s(self, key: object, now: float) -> float:
-        """Return the seconds that this key still has to wait."""
+        """Return the seconds that this key still has to wait, 0 for none."""
         return max(0.0, self._failed.get(key, (0, now))[1] - now)
 
     def fail(self, key: object, now: float) -> int:
-        """Note a failure. Return the number of failures without a long pause in between."""
+        """Note a failure. Return the number of failures so far. The count begins again if no
+        failure came for FORGET_S after the last wait.
+        """
         count, until = self._failed.pop(key, (0, now))
         count = 1 if now > until + self.FORGET_S else count + 1
         wait = min(self.LONGEST_S, 2.0 ** min(count - self._free, 16)) if count > self._free else 0
@@ -84,9 +88,7 @@ class BackOff:
 
 
 class Pace:
-    """Allows one attempt per key in ALIKE_S seconds while the key waits, because a name that only a
-    hook knows may be valid.
-    """
+    """A limit for hook calls of an address that must wait: one call in ALIKE_S seconds per key."""
 
     def __init__(self) -> None:
         self._next: dict[str, float] = {}
@@ -101,7 +103,9 @@ class Pace:
 
 
 class _Alike(NamedTuple):
-    """The answer to a client that is not let in while its address waits."""
+    """The refusal of a client whose address must wait: the same for a wrong name and a wrong
+    password.
+    """
 
     refusal: Refusal
     at: float
@@ -128,7 +132,7 @@ class _Line:
 
 
 class Logins:
-    """The checks of logins. answered: called with each order and its refusal, or None. thread:
+    """The checks of logins. answered: called with each order, and with its refusal or None. thread:
     executor for the checks. trusted: users who have logged in before.
     """
 
@@ -154,7 +158,6 @@ class Logins:
         self._throttle = LogThrottle(loop.time)
 
     def ask(self, order: Ask) -> None:
-        """Queue a check."""
         line = self._line(order)
         displaced = line.waiting.add(order.connection.peer.address, order)
         if displaced is not None:
@@ -200,7 +203,9 @@ class Logins:
             self._loop.call_later(delay, self._answered, order, refusal)
 
     def _alike(self, order: Ask) -> _Alike | None:
-        """Return the answer to each wrong name and password while the address waits, or None."""
+        """Return the refusal for a wrong name or password while the address must wait. None if it
+        need not wait.
+        """
         pair, now = _pair(order), self._loop.time()
         wait = 0.0 if pair in self._trusted else self._addresses.wait_s(pair[0], now)
         return _Alike(_wait(pair[0], wait), now + ALIKE_S) if wait else None

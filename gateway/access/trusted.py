@@ -23,8 +23,8 @@ _KEEP_S = 5.0
 
 
 class Trusted:
-    """Pairs of address and user. file: keeps them over a restart. Created inside the running loop
-    if a file is given.
+    """The pairs of address and user whose logins were correct. file: saves the pairs for the next
+    start. If it is given, create the object while the event loop runs.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -39,7 +39,9 @@ class Trusted:
         return pair in self._pairs
 
     def add(self, address: str, user: str) -> None:
-        """Note a correct password. If there are too many pairs, the least recent one is dropped."""
+        """Note a correct login. If there are MOST pairs already, the least recent one is dropped. A
+        user name of more than LONGEST_USER characters is not noted.
+        """
         if len(user) > LONGEST_USER:
             return
         known = (address, user) in self._pairs
@@ -56,7 +58,7 @@ class Trusted:
         return [] if self._late is None else [self._late.saved.job]
 
     def close(self) -> None:
-        """Write the file if pairs are not in it yet."""
+        """Write the pairs that are not in the file yet."""
         if self._late is not None:
             self._late.close()
 

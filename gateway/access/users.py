@@ -32,7 +32,7 @@ class UnknownUser(UsersError):
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """A password's hash. n, r, p: cost of scrypt."""
+    """A password's hash by scrypt. n, r, p: cost parameters (RFC 7914, section 2)."""
 
     n: int
     r: int
@@ -47,12 +47,16 @@ class Hash:
 
     @property
     def computable(self) -> bool:
-        """Whether scrypt accepts this cost (RFC 7914, section 2), and a gateway can bear it."""
+        """Whether scrypt accepts the cost parameters (RFC 7914, section 2) and needs at most 64
+        MiB, and the hash has the right length.
+        """
         fits = min(self.r, self.p) > 0 and 128 * self.r * (self.n + self.p + 2) <= _MAXIMUM
         return fits and self.n > 1 and self.n.bit_count() == 1 and len(self.key) == _HASH
 
     def fits(self, password: bytes) -> bool:
-        """Whether this is the password. A wrong password takes as long as the right one."""
+        """Whether `password` is the one of this hash. A wrong password takes as long as the right
+        one.
+        """
         return hmac.compare_digest(self.key, _scrypt(password, self.salt, self.n, self.r, self.p))
 
     def __str__(self) -> str:
@@ -116,7 +120,9 @@ class Users:
             ) from None
 
     def add(self, name: str, password: str) -> None:
-        """Add a user, or change its password."""
+        """Add a user, or change its password, and write the file. Raises UsersError if the name is
+        not valid, the password is empty, or the file cannot be written.
+        """
         if (
             not name
             or set(name) & set(":\n/+#$%")

@@ -1,8 +1,8 @@
 """Decoding of one control packet, for all versions and both directions.
 
 In: the first byte and the body (all bytes after the fixed header) of a packet. Out: a packet of
-`gateway.mqtt.packets`, checked against every rule that needs no session. Otherwise MalformedPacket
-or ProtocolError, with field, cause and the reason code to answer. `PacketStream` cuts a byte stream
+`gateway.mqtt.packets`, checked against every rule that needs no session. Raises MalformedPacket or
+ProtocolError with field, cause and the reason code to answer. `PacketStream` cuts a byte stream
 into packets and decodes the common ones in a faster way.
 """
 
@@ -74,8 +74,8 @@ _NEW_IN_5 = {
 def decode(
     first: int, body: bytes, version: int, sender: Side = Side.CLIENT, lenient: bool = False
 ) -> Packet:
-    """Return the packet whose first byte is `first` and whose remaining bytes are `body`, as sent
-    by `sender`. version: ignored for CONNECT. lenient: accept any reason code in any packet.
+    """Return a packet that `sender` has sent. first: its first byte. body: all bytes after the
+    fixed header. version: ignored for CONNECT. lenient: accept any reason code in any packet.
     """
     if first < 0x10:
         raise MalformedPacket("packet type 0 is reserved")

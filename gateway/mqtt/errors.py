@@ -10,7 +10,7 @@ _LONGEST_QUOTE = 60
 
 
 def quote(text: str) -> str:
-    """Return a peer's text for an error or a log line: escaped, and not longer than a line."""
+    """Return a peer's text for an error or a log line: escaped, and cut after 60 characters."""
     return repr(text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…")
 
 

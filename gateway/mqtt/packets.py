@@ -74,8 +74,10 @@ class Connect:
     password: bytes | None = field(default=None, repr=False)
     properties: Properties | None = field(default=None, repr=False)
     bridge: bool = False
-    """Before MQTT 5: the client is a bridge of another broker. Its own messages are not sent back
-    to it, and it gets RETAIN as published. In MQTT 5, options of a subscription do the same."""
+    """Whether the client is a bridge of another broker; always False in MQTT 5. A bridge does not
+    get its own messages back, and gets RETAIN as published. In MQTT 5, the subscription options No
+    Local and Retain As Published do the same.
+    """
 
 
 @dataclass(slots=True)

@@ -61,7 +61,7 @@ Properties = dict[PropertyId, Any]
 
 
 class _Type(NamedTuple):
-    """Decoder and encoder of a property type. number: whether it is an integer, with a range."""
+    """Decoder and encoder of a property type. number: whether the values are integers."""
 
     read: Callable[[Reader, str], Any]
     write: Callable[[Any], bytes]
@@ -213,10 +213,10 @@ a fifth of a second.
 def decode_properties(
     reader: Reader, allowed: Allowed, theirs: Allowed = frozenset()
 ) -> Properties | None:
-    """Decode a property block, its length first. theirs: properties that only the other side may
-    send in this packet. Raises MalformedPacket for a property that this packet may not carry.
-    Raises ProtocolError for a property that only the other side may send, for a repeated property,
-    or for a value out of range.
+    """Decode a property block, which begins with its length. Return None if it is empty. theirs:
+    properties that only the other side may send in this packet. Raises MalformedPacket for a
+    property that this packet may not carry. Raises ProtocolError for a property that only the other
+    side may send, for a repeated property, or for a value out of range.
     """
     length = reader.varint("property length")
     if not length:

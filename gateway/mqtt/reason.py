@@ -120,8 +120,8 @@ def nearest(value: int) -> ReasonCode:
 
 
 def connack_return_code(reason: ReasonCode) -> int | None:
-    """Return the 3.1.1 CONNACK return code for a reason. None: the connection is closed without a
-    CONNACK [311:MQTT-3.2.2-6].
+    """Return the 3.1.1 CONNACK return code for a reason. Return None if there is none: then the
+    server closes the connection without a CONNACK [311:MQTT-3.2.2-6].
     """
     return _CONNACK_RETURN_CODES.get(reason)
 

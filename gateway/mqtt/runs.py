@@ -1,7 +1,8 @@
-"""Runs: similar packets of one stream that arrived together and can be handled in one step.
+"""Runs: consecutive packets of one stream that differ only in packet identifier and payload, and
+are handled in one step.
 
-In: bytes from the receive buffer (`PacketStream.take`). Out: the packets' common values, and their
-packet identifiers and payloads by slices. Most runs contain one packet.
+In: bytes from the receive buffer (`PacketStream.take`). Out: the values that all packets of a run
+share, and the identifier and payload of each packet. Most runs contain one packet.
 """
 
 from struct import pack
@@ -49,9 +50,9 @@ class Publishes(Generic[T]):
         payload_at: int = 0,
     ) -> None:
         self.topic = topic
-        """Topic of all packets: the value of the Topic Name in the stream's `topics`."""
+        """Topic of all packets: the value that `topics` of the stream has for the Topic Name."""
         self.raw = raw
-        """The packets. A payload ends every `stride` bytes."""
+        """Bytes of all packets: `stride` bytes for each packet, with the payload at its end."""
         self.qos = qos
         self.retain = retain
         self.dup = dup
@@ -66,7 +67,6 @@ class Publishes(Generic[T]):
         """Offset in `raw` of the first payload."""
 
     def payload(self, index: int) -> bytes:
-        """Return the payload of packet `index`."""
         at = index * self.stride
         return self.raw[at + self.payload_at : at + self.stride]
 
@@ -81,7 +81,7 @@ class Publishes(Generic[T]):
 
 
 class Acks:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP packets with plain success."""
+    """PUBACK, PUBREC, PUBREL or PUBCOMP packets with reason code 0x00 and without properties."""
 
     __slots__ = ("first", "ids")
 
@@ -93,8 +93,8 @@ class Acks:
 
 
 def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
-    """Return successful acknowledgements as joined packets, which are the same in all versions.
-    kind: first byte of each packet.
+    """Return the bytes of a successful acknowledgement for each packet identifier. They are the
+    same in all protocol versions. kind: first byte of each packet.
     """
     count = len(identifiers)
     if count == 1:
@@ -106,7 +106,6 @@ def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> byt
 
 
 def packets_of(run: Publishes[str] | Acks) -> list[Packet]:
-    """Return the packets of a run as a list."""
     if isinstance(run, Acks):
         return list(map(_ACKS[run.first], run.ids))
     topic, qos, retain, dup = run.topic, run.qos, run.retain, run.dup
@@ -119,7 +118,7 @@ def packets_of(run: Publishes[str] | Acks) -> list[Packet]:
 
 
 def bytes_of(run: Publishes[str] | Acks, skip: int) -> bytes:
-    """Return the bytes of a run's packets from `skip` on, as received."""
+    """Return the bytes of a run's packets from packet `skip` on, as received."""
     if isinstance(run, Acks):
         return acknowledgements(run.first, run.ids[skip:])
     return run.raw[skip * run.stride :]

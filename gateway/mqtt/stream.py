@@ -1,4 +1,4 @@
-"""Cutting a byte stream into control packets, however it is split.
+"""Parsing of a byte stream into control packets. The bytes may arrive in pieces of any size.
 
 In: `feed(bytes)`, as they arrive from a link. Out: complete packets: one by one by iterating over
 the stream, or similar packets as a run from `take()`. MalformedPacket or ProtocolError is raised at
@@ -10,9 +10,9 @@ the packet at fault, after all packets before it. The stream cannot be used afte
         ...
 
 A packet whose announced length is beyond `maximum` is rejected by its fixed header alone (at most 5
-bytes), and none of its bytes are kept. The loop below decodes a plain PUBLISH (known topic, no
-properties) and plain acknowledgements (2-byte body) itself, with as few operations as possible. All
-other packets, and all unusual ones, go to `decode`, which knows all rules.
+bytes), and none of its bytes are kept. A plain PUBLISH (known topic, no properties) and plain
+acknowledgements (2-byte body) are decoded in this file, with as few operations as possible. All
+other packets go to `decode`, which knows all rules.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -70,9 +70,9 @@ class PacketStream:
         longest_request: int = MAX_PACKET,
         lenient: bool = False,
     ) -> None:
-        """Create a stream. topics: valid Topic Names, by their bytes with the length in front, each
-        with the topic object of a run; by default the names that any stream has decoded. make: the
-        class of runs of PUBLISH packets.
+        """topics: the encoded bytes of valid Topic Names, length included, each with the topic
+        object for a run; by default the names that any stream has decoded. make: the class of runs
+        of PUBLISH packets.
         """
         if version is None and sender is Side.SERVER:
             raise ValueError("a server's packets cannot be read without the version")
@@ -81,11 +81,11 @@ class PacketStream:
         self.version = version
         """Protocol version. None until the CONNECT, which must be a client's first packet."""
         self.longest_request = longest_request
-        """Largest SUBSCRIBE or UNSUBSCRIBE accepted, 129 bytes or more."""
+        """Largest SUBSCRIBE or UNSUBSCRIBE accepted, in bytes, fixed header included; at least 129.
+        """
         self.lenient = lenient
         """Whether any reason code is accepted in any packet."""
         self.sender = sender
-        """The side that sends the packets."""
         self._topics = topics
         self._make = make
         self.fresh = b""
@@ -95,7 +95,7 @@ class PacketStream:
         self._ahead = 0
         """Bytes after `_at` in which `pings_ahead` has counted all PINGREQ packets."""
         self._begun = bytearray()
-        """Beginning of an incomplete packet, from before `fresh`."""
+        """Beginning of an incomplete packet, received before the bytes in `fresh`."""
         self._need = 0
         """Size of the incomplete packet in bytes; 0 while unknown."""
 
@@ -114,7 +114,7 @@ class PacketStream:
 
     def pings_ahead(self) -> int:
         """Return the number of complete PINGREQ packets that are not yet parsed, and were not
-        counted before. So a client whose input waits gets its PINGRESP.
+        counted before. With it, a client gets its PINGRESP although its other packets must wait.
         """
         buffer, count = self.fresh, 0
         at = self._at + self._ahead
@@ -132,7 +132,7 @@ class PacketStream:
 
     def __iter__(self) -> Iterator[Packet]:
         """Yield the complete packets of a stream that was not given `topics`. If the loop is left
-        early, the packets after the current one stay.
+        early, the packets after the current one stay in the stream.
         """
         while (found := self.take()) is not None:
             if not isinstance(found, Publishes | Acks):
@@ -150,8 +150,8 @@ class PacketStream:
                     self._at = 0
 
     def take(self, most: int = MAXIMUM) -> Packet | Publishes[Any] | Acks | None:
-        """Return the next complete packet, or a run of similar plain packets: at most `most`
-        PUBLISH packets, or acknowledgements. None if no packet is complete.
+        """Return the next complete packet, or a run of similar plain packets. None if no packet is
+        complete. most: largest number of PUBLISH packets in a run.
         """
         buffer, start = self.fresh, self._at
         if self._begun:
@@ -323,10 +323,10 @@ def _acks(buffer: bytes, start: int) -> tuple[Acks | None, int]:
 
 
 def packet_bounds(buffer: bytes | bytearray, start: int, maximum: int) -> tuple[int, int]:
-    """Return the offset of the body of the packet at `start`, and of its end, which may be beyond
-    the buffer. Return (0, 0) while its length is incomplete. Raises MalformedPacket for a length
-    that takes more than 4 bytes or more bytes than needed, and ProtocolError for a packet of more
-    than `maximum` bytes.
+    """Return where the body of the packet at `start` begins, and where the packet ends, as offsets
+    in `buffer`. The end may be beyond the buffer. Return (0, 0) while the length in the fixed
+    header is incomplete. Raises MalformedPacket for a length that takes more than 4 bytes or more
+    bytes than needed, and ProtocolError for a packet of more than `maximum` bytes.
     """
     length, at, end = 0, start, len(buffer)
     for shift in (0, 7, 14, 21):

@@ -67,8 +67,8 @@ def split_shared(topic_filter: str) -> tuple[str | None, str]:
 
 
 def topic_matches(topic_filter: str, name: str) -> bool:
-    """Whether a valid filter matches a valid name. A wildcard in first place never matches `$…`
-    [MQTT-4.7.2-1].
+    """Whether a valid filter matches a valid name. A wildcard at the beginning does not match a
+    name that begins with `$` [MQTT-4.7.2-1].
     """
     if topic_filter == name:
         return True
@@ -85,7 +85,7 @@ def topic_matches(topic_filter: str, name: str) -> bool:
 
 
 def covers(allowed: str, wanted: str) -> bool:
-    """Whether the filter `allowed` matches everything that the filter `wanted` matches."""
+    """Whether the filter `allowed` matches every topic that the filter `wanted` matches."""
     if wanted[0] == "$" and allowed[0] in "+#":
         return False
     outer, inner = allowed.split("/"), wanted.split("/")

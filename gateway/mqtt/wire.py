@@ -40,7 +40,6 @@ class Reader:
 
     @property
     def remaining(self) -> int:
-        """Number of unread bytes."""
         return self.end - self.at
 
     def _short(self, field: str, count: int) -> MalformedPacket:
@@ -131,7 +130,9 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_binary(value: bytes) -> bytes:
-    """Return length and bytes. Raises ValueError beyond 65,535 bytes."""
+    """Return Binary Data: two bytes of length, then the value. Raises ValueError beyond 65,535
+    bytes.
+    """
     if len(value) > MAX_U16:
         raise ValueError(f"{len(value)} bytes do not fit a field of at most {MAX_U16}")
     return pack_u16(len(value)) + value

@@ -1,5 +1,5 @@
 """Notification channels: a command, a webhook, e-mail. Each address of `mail_to` is a separate
-channel: a server may refuse one of them.
+channel, because a server may refuse a single address.
 
 In: a message. A channel returns when the message was accepted, and raises OSError, SMTPException or
 ValueError with the reason otherwise. All channels block: call them on a thread.
@@ -24,14 +24,14 @@ from gateway.system.spawn import run
 
 PATIENCE_S = 20.0
 MAIL = "mail"
-"""Name of the e-mail channel if there is one address, and beginning of the names if there are
-several.
+"""Name of the e-mail channel if there is one address. Beginning of the channel names if there are
+several addresses.
 """
 Channel = Callable[["Message"], None]
 
 
 def channels(section: NotifySection) -> dict[str, Channel]:
-    """Return the channels that a configuration names."""
+    """Return the configured channels by name."""
     found: dict[str, Channel] = {}
     if section.command:
         found["command"] = lambda message: _command(section.command, message)
@@ -70,7 +70,7 @@ _STRAIGHT = urllib.request.build_opener(_NoRedirect)
 
 def _mail(section: NotifySection, to: str, message: Message) -> None:
     """Send an e-mail to one address over TLS: from the start for smtps://, by STARTTLS for smtp://.
-    A server without STARTTLS gets nothing.
+    Raises SMTPException if an smtp:// server does not offer STARTTLS.
     """
     url = urlsplit(section.mail_server or "")
     context = ssl.create_default_context(cafile=section.mail_ca and str(section.mail_ca))

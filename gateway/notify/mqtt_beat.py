@@ -37,8 +37,8 @@ _LONGEST_PACKET = 65_536
 
 
 async def keep(section: NotifySection, alive: Callable[[], None]) -> None:
-    """Connect and keep the connection alive. alive: called whenever the broker has answered. At the
-    end of the connection, raises OncewayError, OSError or TimeoutError with the reason.
+    """Connect, and send heartbeats until the connection ends. Then raises OncewayError, OSError or
+    TimeoutError with the reason. alive: called whenever the broker has answered.
     """
     async with _connected(section) as line:
         topic = split_beat(section.heartbeat or "")[3]

@@ -26,13 +26,16 @@ FILE = "notices.json"
 MOST = 1000
 """Largest number of problems that are remembered, and of messages that wait for one channel."""
 SETTLE_S = 30.0
-"""Seconds after a start before an older problem may end: the first checks do not see everything."""
+"""Seconds after a start in which a problem from before the start does not count as ended: the first
+checks do not see every problem.
+"""
 RELAPSE_S = 3600.0
-"""Seconds after the report of a problem's end. A problem that returns within them comes and goes.
+"""Seconds after the report of a problem's end. If the problem returns within this time, its next
+end is reported later (SLOWER).
 """
 SLOWER = 4
-"""Factor by which each return of a problem within RELAPSE_S multiplies the time that the problem
-must be absent before its next end is reported. The time is RELAPSE_S at most.
+"""Factor for a problem that comes and goes: each return within RELAPSE_S multiplies the time for
+which the problem must be absent before its end is reported. The time is RELAPSE_S at most.
 """
 
 Event = Literal["begins", "ends", "goes on", "test"]
@@ -123,7 +126,9 @@ class Notices:
         self._kept = self._state()
 
     def recall(self, waiting: Iterable[Message]) -> None:
-        """Note messages that wait for a channel: the gateway may have died before `keep`."""
+        """Note that the problems of these waiting messages were reported. If the gateway died
+        before `keep`, the file does not list them.
+        """
         for message in waiting:
             for text in message.problems:
                 one = self._called(text)

@@ -50,7 +50,7 @@ class Outbox:
         return len(self._waiting[channel])
 
     def first(self, channel: str) -> Message | None:
-        """Return the oldest message that waits for a channel."""
+        """Return the oldest message that waits for a channel, or None."""
         waiting = self._waiting[channel]
         return waiting[0] if waiting else None
 
@@ -60,7 +60,9 @@ class Outbox:
             yield from waiting
 
     def put(self, messages: list[Message]) -> None:
-        """Add messages to the queue of each channel."""
+        """Add messages to the queue of each channel. If a queue is full, its oldest messages are
+        lost.
+        """
         for waiting in self._waiting.values():
             self.lost += max(0, len(waiting) + len(messages) - MOST)
             waiting.extend(messages)

@@ -38,8 +38,8 @@ AGAIN_S = (5.0, 30.0, 120.0, 600.0)
 
 
 class Teller:
-    """The sender of notifications. gateway: its name. problems: returns the words of the current
-    problems, by identifier.
+    """The sender of notifications. gateway: the gateway's name. problems: returns the words of the
+    current problems, by identifier.
     """
 
     def __init__(
@@ -69,7 +69,6 @@ class Teller:
 
     @property
     def ways(self) -> list[str]:
-        """The names of the channels."""
         return list(self._lines)
 
     @property
@@ -94,7 +93,9 @@ class Teller:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def test(self) -> list[str]:
-        """Send a test on each channel. Return the names of the channels. Raises OncewayError."""
+        """Send a test message on each channel. Return the names of the channels. Raises
+        OncewayError if there is no channel, or if one of them does not accept the message.
+        """
         if not self._lines:
             raise OncewayError("[notify] names no channel", hint="Give command, webhook or mail_to")
         message = Message("test", [], self._gateway, time.time())
@@ -141,8 +142,8 @@ class Teller:
         return is_quiet(self._section.quiet, datetime.now().astimezone())
 
     async def _beat(self, url: str) -> None:
-        """Request the URL once per interval, so that the service at the URL notices when this
-        gateway is gone.
+        """Send the heartbeat until the task is cancelled: by HTTP once per `heartbeat_s`, or over
+        an MQTT connection. The service at the URL notices when the heartbeat stops.
         """
         patience = Patience()
         by_mqtt = url.startswith(("mqtt://", "mqtts://"))

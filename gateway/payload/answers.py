@@ -15,8 +15,6 @@ _LAYOUT = Struct(">B3si")
 
 
 class Kind(StrEnum):
-    """The kinds of answer."""
-
     DONE = "done"
     VALUE = "value"
     REFUSED = "refused"
@@ -35,8 +33,8 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A board's answer to a command. number: the value, or the reason of a refusal. correlation:
-    the command's Correlation Data.
+    """A board's answer to a command. number: the value for VALUE, the reason for REFUSED.
+    correlation: the command's Correlation Data.
     """
 
     kind: Kind
@@ -45,7 +43,7 @@ class Answer:
 
     @property
     def words(self) -> str:
-        """Return the answer in words."""
+        """The answer in words."""
         match self.kind:
             case Kind.VALUE:
                 return str(self.number)
@@ -57,7 +55,7 @@ class Answer:
 
 
 def read(payload: bytes) -> Answer | None:
-    """Return the answer in a payload, or None if it is not one."""
+    """Return the answer in a payload, or None if the payload is not an answer."""
     if len(payload) != _LAYOUT.size:
         return None
     head, correlation, number = _LAYOUT.unpack(payload)

@@ -1,7 +1,8 @@
 """The readings in a board's publication.
 
-In: a payload in SenML (RFC 8428), the board that sent it, and the time of receipt. Out: readings
-whose names do not repeat the board, with the table's words for the certainty of a time.
+In: a payload in SenML (RFC 8428), the board that sent it, and the time of receipt. Out: readings,
+whose names do not repeat the name of the board. The quality of a reading says how certain its time
+is.
 """
 
 import re
@@ -59,7 +60,7 @@ class Reading:
 
 
 def iso(us: int | None) -> str | None:
-    """Return `2026-01-01T00:00:00Z` for µs since 1970."""
+    """Return `2026-01-01T00:00:00Z` for µs since 1970, None for None."""
     if us is None:
         return None
     moment = datetime.fromtimestamp(us / 1_000_000, UTC)
@@ -96,16 +97,14 @@ def readings(device: str, topic: str, payload: bytes, received: int | None) -> l
 
 
 def _value(record: Record) -> float | str | bool | None:
-    """Return the value of a record, or None for bytes and sums, which are not values of
-    their own.
-    """
+    """Return the value of a record, or None if the record has only bytes or a sum."""
     if record.text is not None:
         return record.text[:_LONGEST_TEXT]
     return record.flag if record.value is None else record.value
 
 
 def _level(device: str, name: str) -> str:
-    """Return the name without a leading device name, as in the table."""
+    """Return the name without a leading device name. Each of `/`, `+` and `#` becomes `_`."""
     rest = name.removeprefix(device)
     if rest != name and rest[:1] in (":", "/") and len(rest) > 1:
         name = rest[1:]

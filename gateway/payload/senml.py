@@ -27,7 +27,7 @@ TIME_ERROR, LONGEST_TIME_ERROR = "tu", 2**31
 """
 
 EARLIEST, LATEST = -62_135_596_800, 253_402_300_799
-"""The years 1 to 9999, in seconds since 1970."""
+"""Earliest and latest time that is accepted, in seconds since 1970: the years 1 to 9999."""
 
 NAME, UNIT, VALUE, TEXT, FLAG, SUM, TIME, UPDATE, DATA = range(9)
 BASE_VERSION, BASE_NAME, BASE_TIME, BASE_UNIT, BASE_VALUE, BASE_SUM = range(-1, -7, -1)
@@ -50,7 +50,7 @@ LABELS |= {
     "bv": BASE_VALUE,
     "bs": BASE_SUM,
 }
-"""The labels of JSON and their numbers in CBOR."""
+"""The labels of JSON, each with its number in CBOR."""
 
 _SPELT = {number: label for label, number in LABELS.items()}
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*={0,2}")
@@ -90,8 +90,8 @@ def decode(payload: bytes) -> list[Record]:
 
 
 def time_errors(payload: bytes, count: int) -> list[int | None]:
-    """Return the value of `tu` in each record of a pack that `decode` has accepted; None where it
-    is missing, and always in JSON. count: number of records.
+    """Return the possible error of the time of each record in seconds (`tu`), for a payload that
+    `decode` has accepted. None where it is missing, and always in JSON. count: number of records.
     """
     if not _is_cbor_array(payload) or b"\x62tu" not in payload:
         return [None] * count
@@ -195,7 +195,9 @@ def _resolve_one(record: dict[Any, Any], base: dict[int, Any]) -> Record | None:
 
 
 def _only_sets_base(record: dict[Any, Any], base: dict[int, Any]) -> bool:
-    """Move the base fields of a record into `base`. Return whether the record has no others."""
+    """Move the base fields of a record into `base`. Return whether the record has no other
+    fields.
+    """
     only_base = True
     for label, content in record.items():
         if type(label) is not int:
@@ -242,8 +244,8 @@ def _check_version(version: object) -> None:
 
 
 def _check_foreign(label: object) -> None:
-    """Raise NotSenml for a non-standard label that must be understood; others are ignored (section
-    4.4).
+    """Raise NotSenml for a non-standard label that must be understood, because it ends in `_`
+    (section 4.4). All other non-standard labels are ignored.
     """
     if not isinstance(label, str):
         raise NotSenml("a label is neither a text nor a number")

@@ -17,8 +17,8 @@ _MOST_NAMES = 5
 def dismiss(
     engine: Engine, chosen: Callable[[Attached], bool], reason: ReasonCode, text: str
 ) -> None:
-    """End connections from the gateway's side. Each DISCONNECT is written at once, and one log line
-    has the number of connections.
+    """End the connections for which `chosen` returns True. Each gets a DISCONNECT with this reason
+    and text at once. One log line has the number of connections.
     """
     engine.do(_dismiss, engine, chosen, reason, text)
 
@@ -54,8 +54,8 @@ async def end_session(engine: Engine, client: str) -> bool:
 
 async def forget_received(engine: Engine, client: str) -> None:
     """Forget the packet identifiers that a session has received and its client has not released,
-    and wait until the change is on disk. The client has started again and uses these identifiers
-    for other messages.
+    and wait until the change is on disk. For a client that has started again, and uses these
+    identifiers for other messages.
     """
     engine.begin()
     session = engine.broker.sessions.get(client)

@@ -1,4 +1,4 @@
-"""A connection between its transport and the broker: it decides when the gateway reads from the
+"""The link between a client's transport and the broker. It decides when the gateway reads from the
 client.
 
 In: bytes of a client, and the news that it has read its output. Out: the same to the broker, in
@@ -41,13 +41,15 @@ _MOST_PACED = 1_000_000
 whose user exceeds the quota.
 """
 _PART_PACED = 4
-"""Share of the memory that postponed input may fill: the rest is for clients within their quota."""
+"""Divisor of `memory_bytes`: postponed input may fill a quarter of this memory. The rest is for
+clients within their quota.
+"""
 _SOON_S = 0.01
-"""Shortest time, in seconds, until a paused client is checked."""
+"""Shortest delay, in seconds, of the timer that checks a paused client."""
 
 
 class LinkCommits(Protocol):
-    """The engine's commits, as a link sees them."""
+    """The part of the engine's commits that a link uses."""
 
     @property
     def has_backlog(self) -> bool: ...
@@ -56,7 +58,7 @@ class LinkCommits(Protocol):
 
 
 class LinkEngine(Protocol):
-    """The interface of the engine for a link."""
+    """The part of the engine that a link uses."""
 
     broker: Broker
     output: Output
@@ -134,24 +136,26 @@ class ClientLink:
         """Whether a timer runs until the client's pause is over."""
         self._paused = False
         self.stuck = False
-        """Whether the peer has not read its output."""
+        """Whether the peer has left more output unread than is allowed."""
         self._undelivered = 0
         """Bytes that had not reached the peer at the last check."""
         self.unsent = 0
-        """Unsent bytes of the transport at the last check; 0 if they are few."""
+        """Unsent bytes of the transport at the last check; 0 if they are not more than MANY."""
         self._waiting: deque[memoryview] = deque()
         """Large payloads, and all output after them. The transport gets this output when it can
-        send it, so it encrypts or frames little in advance, and receivers share one copy of each
+        send it. So it encrypts or frames little in advance, and receivers share one copy of each
         payload.
         """
         self.waiting = 0
-        """Bytes that wait for the transport."""
+        """Number of bytes in `_waiting`."""
         self._enough: int | None = getattr(transport, "enough", None)
 
     # -- bytes out
 
     def write(self, data: Piece) -> None:
-        """Send bytes. If the peer does not read them, little more is read from the peer."""
+        """Send bytes. If the peer leaves too much output unread, the gateway reads little more from
+        the peer.
+        """
         if self._lost_reason is not None:
             return
         if type(data) is bytes and not self.waiting:
@@ -173,8 +177,8 @@ class ClientLink:
                 self.throttle()
 
     def feed(self) -> None:
-        """Give the transport as many parts as it can send now. When the transport can send more, it
-        calls `writable`.
+        """Give the transport as many parts of the waiting output as it can send now. When the
+        transport can send more, it calls `writable`.
         """
         transport, engine, enough = self._transport, self._engine, self._enough
         for _ in range(_PIECES):
@@ -229,13 +233,13 @@ class ClientLink:
         self.throttle()
 
     def look(self) -> int:
-        """Return the number of bytes that the peer has not read."""
+        """Update `unsent` with the transport's unsent bytes, and return it."""
         self._engine.output.note_unsent(self, self._transport.unsent)
         return self.unsent
 
     def see_progress(self) -> None:
-        """Count a peer as alive if it has read any bytes sent to it. The peer's PINGREQ may be in
-        bytes that the gateway has not read yet.
+        """Count a peer with much unread output as alive if it has read some of it. The peer's
+        PINGREQ may be in bytes that the gateway has not read yet.
         """
         if self.stuck:
             before, self._undelivered = (
@@ -246,7 +250,9 @@ class ClientLink:
                 self.connection.seen = self._engine.broker.now
 
     def close(self) -> None:
-        """Close the link. If a client has much unread output and has not read for long, drop it."""
+        """Close the connection after all output was handed to the transport. If more than MANY
+        bytes are unsent, drop them and close the connection at once.
+        """
         if self._lost_reason is not None:
             return
         if self._transport.unsent + self.waiting > MANY:
@@ -262,7 +268,7 @@ class ClientLink:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close the link at once. If the transport cannot do that, it is asked to close."""
+        """Close the connection at once. If that raises an exception, close it in the usual way."""
         try:
             self._transport.abort()
         except Exception:
@@ -357,7 +363,9 @@ class ClientLink:
             self.throttle()
 
     def throttle(self) -> None:
-        """Start or stop reading from the peer, as its state demands."""
+        """Start or stop reading from the peer, depending on its pauses, its quota and its unread
+        output.
+        """
         connection, stopped = self.connection, self._held_back or self._quota_pause
         if connection.pause is not None:
             self._wait_for_pause()
@@ -426,8 +434,8 @@ class ClientLink:
         self._engine.serve(self.connection, "ending its connection", self._end)
 
     def _end(self) -> None:
-        """Tell the broker that the client is gone, unless input waits because of the user's
-        rate.
+        """Tell the broker that the client is gone. If input waits because the user exceeds the
+        quota, this happens after the input was handled.
         """
         connection = self.connection
         if self._paced and connection.kept and connection.closing is None and not connection.full:

@@ -77,7 +77,7 @@ class Clock:
         return now
 
     def know(self, seen: int | None) -> None:
-        """Take over the newest time that an earlier start has believed, in µs since 1970."""
+        """Take over the newest time that an earlier run has believed, in µs since 1970, or None."""
         self._seen = None if seen is None else seen - self._boot() // 1000
 
     def trust(self) -> None:
@@ -87,8 +87,8 @@ class Clock:
         self._tell(now, None)
 
     def times(self, trust: bool = False) -> dict[str, int | str | None]:
-        """Return the times of the system and of the gateway, in µs since 1970, and the doubt.
-        trust: believe the system clock from now on.
+        """Return the times of the system and of the gateway in µs since 1970, and the reason of a
+        doubt, or None. trust: believe the system clock from now on.
         """
         if trust:
             self.trust()
@@ -96,7 +96,7 @@ class Clock:
         return {"system": self._wall() // 1000, "utc": utc, "doubt": self.doubt}
 
     def _tell(self, now: int, why: str | None) -> None:
-        """Log the beginning and the end of a doubt."""
+        """Log the beginning and the end of a doubt. why: its reason, None if there is no doubt."""
         if why is not None and self.doubt is None:
             self.doubt = (
                 f"the clock shows {day(now)}, which is not believed: {why}. No session expires"
@@ -115,6 +115,8 @@ class Clock:
         self.offset = axis - monotonic
 
     def utc_start(self, monotonic: float) -> int | None:
-        """Return the start of this boot in µs since 1970, or None."""
+        """Return the time of the call of `start` in µs since 1970, or None while UTC is unknown.
+        monotonic: the present time of the event loop's clock.
+        """
         utc = self.utc()
         return None if utc is None else utc - int((monotonic - self._start) * 1_000_000)

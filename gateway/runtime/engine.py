@@ -69,8 +69,8 @@ def _stops() -> OncewayError:
 
 
 class Engine:
-    """The driver of `broker`, with the time from `clock` and a writer on `folder`. Created inside
-    the running loop.
+    """The part that runs `broker` on the event loop, with the time from `clock` and commits to the
+    store in `folder`. Created inside the running loop.
 
     failed: callback, called once if the process has to end because shared state may be half
     changed. loop, writer, asker: replacements for tests.
@@ -444,7 +444,7 @@ class Commits:
 
     @property
     def wait_s(self) -> float:
-        """Seconds for which the current commit has waited for the disk; 0 without one."""
+        """Seconds for which the current commit has waited for the disk; 0 if there is no commit."""
         engine = self._engine
         return self._loop.time() + engine.clock.offset - self._submitted if self._writing else 0.0
 
@@ -467,8 +467,8 @@ class Commits:
 
     @property
     def has_backlog(self) -> bool:
-        """Whether too many bytes wait for the disk to read on from publishers. If the disk is full,
-        publishers are read anyway, and refused.
+        """Whether too many bytes wait for the disk, so the gateway stops reading from publishers.
+        False if the disk is full: then publishers are read, and refused.
         """
         return (
             not self._broker.disk_lack and self._broker.changes.bytes > self._writer.space.backlog
@@ -488,7 +488,7 @@ class Commits:
     # -- reads
 
     def carry_out(self, order: Order) -> None:
-        """Read from the store."""
+        """Carry out a read from the store. Its rows go to the broker later."""
         self._writer.carry_out(order, self._from_store)
 
     def _from_store(self, order: Order, rows: Any) -> None:

@@ -149,7 +149,7 @@ class Client:
 
 class InternalClient:
     """The gateway itself as a client: the user INSIDE, with the read rights that `Config` gives it.
-    heard: called at QoS 0 with each message that matches a filter.
+    It subscribes to `filters` at QoS 0. heard: called with each message.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ _FEED_S = 0.005
 
 
 class Link(Protocol):
-    """The interface of a link for its engine's output."""
+    """The part of a link that `Output` uses."""
 
     unsent: int
     waiting: int
@@ -37,7 +37,7 @@ class Link(Protocol):
 
 
 class Turns(Protocol):
-    """The interface of the engine for its output."""
+    """The part of the engine that `Output` uses."""
 
     broker: Broker
 
@@ -66,7 +66,7 @@ class Output:
         """Number of links that hold a payload, by its `id`."""
 
     def note_unsent(self, link: Link, unsent: int) -> None:
-        """Note the number of bytes that wait in a link."""
+        """Note the number of unsent bytes of a link's transport."""
         unsent = unsent if unsent > MANY else 0
         self.bytes += unsent - link.unsent
         link.unsent = unsent
@@ -76,7 +76,9 @@ class Output:
             self._slow.pop(link, None)
 
     def feed_later(self, link: Link) -> None:
-        """Give a link's transport more output, in turn with other links: copying takes time."""
+        """Give a link's transport more output soon. Links take turns, because copying takes
+        time.
+        """
         self._hungry[link] = None
         if not self._feeding:
             self._feeding = True
@@ -116,7 +118,9 @@ class Output:
             self._engine.serve(link.connection, "checking its progress", link.see_progress)
 
     def drop_slowest_links(self) -> None:
-        """Drop the links with the most unsent bytes, until all links are within the bound."""
+        """Drop the links with the most unsent bytes, until the waiting output of all links together
+        is at most seven eighths of `memory_bytes`.
+        """
         most = self._engine.broker.limits.memory_bytes
         for link in list(self._slow):
             self._engine.serve(link.connection, "counting its unsent bytes", link.look)

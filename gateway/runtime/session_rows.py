@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 class Places(Protocol):
-    """The places of clients in the site, as far as this gateway knows."""
+    """The part of a site that knows to which member a session has moved."""
 
     def state_of(self, session: Session) -> str | None: ...
 
@@ -20,8 +20,8 @@ class Places(Protocol):
 
 
 def session_rows(broker: Broker, places: Places | None) -> Iterator[Row]:
-    """Yield a row for each session (`gateway/broker/view.py`). In a site, `place` marks special
-    sessions: `in doubt`, `given to MEMBER`.
+    """Yield a row for each session (`gateway/broker/view.py`), in a site also for each session that
+    has moved away. `place` is set for special sessions: `in doubt`, `given to MEMBER`.
     """
     for session in list(broker.sessions.values()):
         if not session.ended:

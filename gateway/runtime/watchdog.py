@@ -23,7 +23,9 @@ take seconds.
 
 
 def interval_s() -> float | None:
-    """Return the seconds within which systemd expects a message from this process, or None."""
+    """Return the seconds within which systemd expects a message from this process, or None if
+    systemd does not watch it.
+    """
     try:
         if int(os.environ.get("WATCHDOG_PID", os.getpid())) != os.getpid():
             return None
@@ -33,7 +35,9 @@ def interval_s() -> float | None:
 
 
 class Watchdog:
-    """The watchdog, from creation until `close`."""
+    """The watchdog, from creation until `close`. parts: for each part's name, a function that
+    returns the seconds since its last progress.
+    """
 
     def __init__(self, parts: Mapping[str, Callable[[], float]]) -> None:
         self._parts = parts

@@ -1,7 +1,7 @@
 """`onceway site …`: setting up trust between the gateways of one site.
 
 `init` and `invite` run on the first gateway, which holds the site's authority, `join` on each other
-one. None of these commands changes the configuration: they print the lines to add.
+gateway. None of these commands changes the configuration: they print the lines to add.
 """
 
 import json
@@ -284,7 +284,7 @@ def _figures(found: dict[str, int]) -> str:
 
 
 def _copies(found: dict[str, Any]) -> list[str]:
-    """Return lines about copies, none if no member has copies."""
+    """Return lines about replicas, or an empty list if no member has replicas."""
     lines = []
     if "copies_at" in found:
         where = found["copies_at"] or "no member"
@@ -345,7 +345,7 @@ def _unwritten(file: Path, error: OSError) -> OncewayError:
 
 
 def _asked(settings: Config) -> list[dict[str, Any]] | None:
-    """Return the rows of a running gateway, or None if it does not run."""
+    """Return the rows of a running gateway, or None if the gateway does not run."""
     with suppress(NotRunning):
         return ask(settings.gateway.data, do="site")
     return None

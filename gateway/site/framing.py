@@ -1,9 +1,9 @@
 """Frames on a connection between two members: bytes in, frames out, and back. Without I/O.
 
-  length   4 bytes, of kind and body
+  length   4 bytes: number of bytes of kind and body
   kind     1 byte (`Kind`)
-  body     depends on the kind: of ALIVE and ECHO a number of 4 bytes, of FRAME a message for
-           `rules/messages.py`, of the others JSON or text
+  body     ALIVE and ECHO: a number of 4 bytes. FRAME: a message (`rules/messages.py`,
+           `forwarding/messages.py`). Other kinds: JSON or text
 
 All numbers have the high byte first.
 """
@@ -50,7 +50,7 @@ def unpack_number(body: bytes) -> int:
 
 
 class Frames:
-    """The frames of one connection. most: largest body, in bytes; may change."""
+    """The frames of one connection. most: largest body accepted, in bytes; may be changed."""
 
     def __init__(self, most: int) -> None:
         self.most = most

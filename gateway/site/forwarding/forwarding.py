@@ -47,21 +47,25 @@ class Port(Protocol):
 
     @property
     def queue(self) -> int:
-        """Return the number of the queue that numbers the messages for the member."""
+        """Number of the queue of messages for the member. Messages are numbered within the
+        queue.
+        """
 
     def open(self, queue: int, packet_bytes: int) -> None:
         """Begin the exchange: packets may flow. queue: number of the other side's queue.
-        packet_bytes: the largest packet that it accepts.
+        packet_bytes: the largest packet that the other side accepts, in bytes.
         """
 
     def shut(self) -> None:
         """End the exchange: packets may not flow any more."""
 
     def take(self, latest: int, data: bytes) -> None:
-        """Take received packets; `MemberForwarding.processed` is called for them later."""
+        """Take received packets; `MemberForwarding.processed` is called for them later. latest: see
+        `Packets`.
+        """
 
     def drained(self) -> None:
-        """Continue after all waiting packets have been sent."""
+        """Send more, because no packets wait for the other side any more."""
 
     def change_filters(self, filters: Iterable[WantedFilter]) -> None:
         """Apply changes of the filters of the other side's clients: added, changed or removed."""
@@ -86,10 +90,10 @@ class MemberForwarding:
         self._later = later
         self._up = False
         self.holds = False
-        """Whether an exchange on the present link does not begin yet."""
+        """Whether the exchange on the present link is to begin later."""
         self._mine = 0
         self._peer = 0
-        """The other side's round, 0 while unknown."""
+        """Number of the other side's current round, 0 while unknown."""
         self.is_open = False
         self._waiting: deque[tuple[int, bytes]] = deque()
         self.waiting = 0
@@ -145,7 +149,9 @@ class MemberForwarding:
     # -- this side
 
     def sent(self, latest: int, data: bytes) -> None:
-        """Send packets of this gateway's broker for the other side."""
+        """Send packets of this gateway's broker to the other side. They are dropped if no exchange
+        is open.
+        """
         if self.is_open:
             for at in range(0, len(data), PIECE_BYTES):
                 self._waiting.append((latest, data[at : at + PIECE_BYTES]))
@@ -163,7 +169,7 @@ class MemberForwarding:
             self._say(Packets(self._peer, latest, data))
 
     def processed(self, size: int) -> None:
-        """Note that `size` received bytes were processed."""
+        """Tell the other side that `size` more bytes of its packets were processed."""
         if self.is_open and size:
             self._owed -= size
             self._say(Taken(self._peer, size))

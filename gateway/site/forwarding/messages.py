@@ -28,10 +28,11 @@ MOST_QUEUE = 1 << 32
 
 
 class Hello(NamedTuple):
-    """The sender begins again. sender_round: number of the sender's rounds so far; packets for it
-    carry that number. receiver_round: the receiver's latest round that the sender has heard of, 0
-    for none. queue: number of the queue that numbers its messages. packet_bytes: the largest packet
-    that it accepts.
+    """The beginning of a new round, in which both sides exchange packets once each has answered.
+    sender_round: number of the sender's round; packets for the sender carry that number.
+    receiver_round: the receiver's latest round that the sender has heard of, 0 for none. queue:
+    number of the queue that numbers the sender's messages. packet_bytes: the largest packet that
+    the sender accepts.
     """
 
     sender_round: int
@@ -41,7 +42,9 @@ class Hello(NamedTuple):
 
 
 class Packets(NamedTuple):
-    """Bytes of control packets. latest: the number of the latest message in flight."""
+    """Bytes of control packets. round: the receiver's. latest: the number of the sender's latest
+    message in flight.
+    """
 
     round: int
     latest: int
@@ -49,7 +52,7 @@ class Packets(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Confirmation that more bytes have been processed."""
+    """Confirmation that `size` more bytes of packets have been processed. round: the receiver's."""
 
     round: int
     size: int
@@ -103,7 +106,9 @@ def portions(filters: Iterable[WantedFilter]) -> Iterator[tuple[WantedFilter, ..
 
 
 def encode(message: Message) -> bytes:
-    """Return the frame of a message within the bounds."""
+    """Return the frame of a message. The message must be within PIECE_BYTES and
+    FILTERS_PER_FRAME.
+    """
     match message:
         case Hello():
             return _HELLO.pack(_Tag.HELLO, *message)
@@ -120,7 +125,9 @@ def encode(message: Message) -> bytes:
 
 
 def decode(frame: bytes) -> Message:
-    """Return the one message of a frame. Raises SiteError for anything else."""
+    """Return the message in a frame. Raises SiteError if the frame is not exactly one valid
+    message.
+    """
     try:
         return _decode(frame)
     except (StructError, UnicodeDecodeError, IndexError) as error:

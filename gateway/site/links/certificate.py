@@ -21,11 +21,11 @@ from gateway.system.jobs import Job
 log = logging.getLogger(__name__)
 
 RENEWAL_S = 86_400.0
-"""Longest time in seconds for which a renewal may fail before it is a problem."""
+"""Seconds for which renewals may fail before the failure is reported as a problem."""
 
 
 class OwnCertificate:
-    """The certificate. spawn: starts a task that ends before the gateway does."""
+    """The certificate of this gateway. spawn: starts a task that ends before the gateway does."""
 
     own: Membership
     serving: ssl.SSLContext
@@ -66,13 +66,17 @@ class OwnCertificate:
         self.serving, self.dialling = serving(self._folder, own), dialling(self._folder, own)
 
     def received(self, link: Link, data: bytes) -> None:
-        """Handle a member's request to renew its certificate (empty), or the answer."""
+        """Handle a member's message: a request to renew the member's certificate (`data` is empty),
+        or the answer to this gateway's request.
+        """
         if link.has_renewed if data else self.renews and not link.has_renewed:
             link.has_renewed = not data
             self._spawn(self._renew(link, data))
 
     async def _renew(self, link: Link | None, data: bytes = b"") -> None:
-        """Renew the certificate of this gateway, or that of the member at the end of a link."""
+        """Renew this gateway's certificate if `link` is None. Otherwise answer the member's request
+        (`data` is empty), or accept the certificate in the member's answer.
+        """
         try:
             if link is not None and link.certificate is not None and not data:
                 link.renew(await asyncio.to_thread(renewal.renewed, self._folder, link.certificate))
@@ -93,7 +97,9 @@ class OwnCertificate:
             self.job.fail(error)
 
     def look(self, links: Iterable[Link]) -> None:
-        """Renew this gateway's certificate when half of its life is over."""
+        """Renew this gateway's certificate if half of its lifetime is over, and log a problem with
+        it. links: all present links, over which a renewal can be requested.
+        """
         if not renewal.is_due(self.own.certificate):
             self._logged = None
             return

@@ -6,10 +6,10 @@ After a link on which a keep-alive was answered, dialling begins with 0.1 s agai
 member has joined, the network may be back, so each absent member is dialled, or knocked at, at
 once.
 
-The other member of a pair *knocks* while there is no link, at once after its start: it connects,
-shows its certificate, and gets BYE. A member that hears a knock dials without waiting, at most once
-a second. Onceway 0.2.0 refuses a knock, and gets no further knock for a minute. A knock does not
-affect a link that is alive.
+The member of a pair that does not dial *knocks* while there is no link, at once after its start: it
+connects, shows its certificate, and gets BYE. A member that hears a knock dials without waiting, at
+most once a second. Onceway 0.2.0 refuses a knock, and gets no further knock for a minute. A knock
+does not affect a link that is alive.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0
 """Seconds after an answered knock in which further knocks of the member are ignored."""
 _SLOW_S = 0.5
-"""Seconds after which a knock ends an attempt to dial."""
+"""Age in seconds from which on a knock ends an attempt to dial."""
 _STALE_S = 0.75
 """Seconds without a byte after which a knock ends a link; keep-alives come each TICK_S."""
 DIALS, HEARD = " that dials ", ": the knock is heard"
@@ -40,7 +40,9 @@ DIALS, HEARD = " that dials ", ": the knock is heard"
 
 
 class Dialling:
-    """Dials and knocks. refused: logs a connection that failed: name, address, reason."""
+    """The attempts to connect to other members. refused: called with name, address and reason of a
+    connection that failed, to log it.
+    """
 
     def __init__(
         self,
@@ -117,8 +119,8 @@ class Dialling:
 
     @staticmethod
     def wake(far: FarMember) -> None:
-        """Dial the member, or knock at it, at once. An attempt that takes longer than usual ends:
-        the machine or the network was off, for example.
+        """Dial the member, or knock at it, at once. An attempt that has lasted more than _SLOW_S is
+        ended first: the machine or the network may have been off.
         """
         far.wake.set()
         now, attempt = asyncio.get_running_loop().time(), far.attempt

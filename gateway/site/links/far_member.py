@@ -12,7 +12,9 @@ from gateway.site.links.seldom import QUIET_S
 from gateway.system.logs import printable
 
 _UNLISTED_S = 90.0
-"""Seconds for which an unlisted gateway is shown after its last attempt, one a minute or more."""
+"""Seconds for which an unlisted gateway is shown after its last attempt to join. There is an
+attempt at least once a minute.
+"""
 
 
 @dataclass(slots=True)
@@ -20,11 +22,11 @@ class FarMember:
     """Another member.
 
     heard: time of its last frame, on the loop's clock; None: never. since: start of the link, or of
-    its absence. problem: why there is no link, or the problem at its start, if known. before: the
-    generation before that of `last`. begun: whether `last` is the first link since the member
-    started. wake: set when the member is to be dialled, or knocked at, at once. knocked: whether
-    that is so because it has knocked. answered_knock: time of the last answered knock. attempt: the
-    current dialling, which a knock may end.
+    the time without a link. problem: why there is no link, or the problem at its start, if known.
+    before: the generation of the member's store before that of `last`. begun: whether `last` is the
+    first link since the member started. wake: set when the member is to be dialled, or knocked at,
+    at once. knocked: whether `wake` was set because the member has knocked. answered_knock: time of
+    the last answered knock. attempt: the current dialling, which a knock may end.
     """
 
     name: str

@@ -22,8 +22,8 @@ class _List(Protocol):
 
 class KeptList:
     """A list and its file. title: the list, in words. spawn: starts a task that ends before the
-    gateway does. saved: called when a list of another member is in the file. mends: whether `save`
-    replaces a damaged file.
+    gateway does. saved: called when a list from another member was written to the file. mends:
+    whether `save` replaces a damaged file.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class KeptList:
         return [self._reading, self._writing]
 
     def use(self, kept: _List) -> None:
-        """Keep this list from now on."""
+        """Use this list from now on, and read its file."""
         self._list = kept
         self.look()
 
@@ -70,7 +70,7 @@ class KeptList:
         return found
 
     def keep(self) -> None:
-        """Write a newer list of another member."""
+        """Start to write the list, because another member has sent a newer one."""
         self._spawn(self._save())
 
     async def _save(self) -> None:

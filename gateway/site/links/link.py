@@ -44,20 +44,20 @@ MOST_GREETING = 128 * 1024
 MOST_UNSENT = 4 * FRAME_BYTES
 """Largest number of bytes that wait for a member to read; beyond that, its link ends."""
 SILENT_S = 1.4
-"""Silence after which a link ends. The link is checked each TICK_S, so a member that hangs counts
-as silent within 2 s.
+"""Seconds of silence after which a link ends. The link is checked each TICK_S, so a member that
+hangs counts as silent within 2 s.
 """
 SILENT = "it is silent"
 UNREAD_S = 10.0
-"""Longest time that a keep-alive may stay unread."""
+"""Longest time, in seconds, that a keep-alive may stay without an echo."""
 SHUTDOWN_S = 2.0
-"""Longest time that the end of TLS takes."""
+"""Longest time, in seconds, for closing the TLS connection."""
 _SHORT = 300
 """Largest number of characters of a peer's text that are logged."""
 
 
 def address_of(peer: Sequence[Any] | None) -> str:
-    """Return an address in its usual notation. peer: the address as a socket returns it."""
+    """Return an address as HOST:PORT. peer: the address as a socket returns it."""
     if not peer:
         return "nowhere"
     host = str(peer[0]).removeprefix("::ffff:")
@@ -75,10 +75,12 @@ class Greeting(BaseModel):
     generation: Annotated[str, Field(pattern="^[0-9a-f]{0,64}$")]
     """Generation of the member's store (`gateway/store/generation.py`)."""
     clock: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
-    """Clock of the member, UTC in seconds."""
+    """Clock of the member, UTC in seconds since 1970."""
     removed: list[Any]
     members: Annotated[list[str], Field(max_length=MEMBERS)] | None = None
-    """Names in the member's [site.members]; None from Onceway 0.2.0, as in the fields below."""
+    """Names in the member's [site.members]. Onceway 0.2.0 sends neither this field nor those
+    below.
+    """
     copies: Annotated[int, Field(ge=0, le=0xFFFF)] | None = None
     lease: Seconds | None = None
     """LEASE_S of the member."""
@@ -91,7 +93,7 @@ class Greeting(BaseModel):
 
 
 def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | None:
-    """Return why two members must not decide together, as a sentence for both, or None."""
+    """Return why two members must not decide about clients together, as a sentence, or None."""
     if min(mine.version, theirs.version) < max(mine.oldest, theirs.oldest):
         old = me if mine.version < theirs.version else member
         return (
@@ -150,10 +152,12 @@ class Owner(Protocol):
     def removed(self, link: "Link", removals: Sequence[Removal]) -> None: ...
 
     def asked(self, link: "Link", request: bytes) -> None:
-        """Handle a request to join; `answer` is called later."""
+        """Handle a request to join. `Link.answer` is called later."""
 
     def renews(self, link: "Link", data: bytes) -> None:
-        """Handle a member's request to renew its certificate (empty), or the answer."""
+        """Handle a member's message: a request to renew the member's certificate (`data` is empty),
+        or the answer to this gateway's request.
+        """
 
     def over(self, link: "Link", joined: bool) -> None:
         """Note that the link has ended, for the reason in `link.reason`. joined: whether the link
@@ -186,7 +190,7 @@ class Link(asyncio.Protocol):
         self.clock_s = 0.0
         """Seconds by which the peer's clock is ahead."""
         self.set_off = 0.0
-        """Seconds from the loop's clock to this gateway's UTC at the greeting."""
+        """UTC of this gateway minus the loop's clock at the greeting, in seconds."""
         self.lag_s: float | None = None
         """Round-trip time of the last keep-alive in seconds."""
         self.state = State.GREETING
@@ -202,7 +206,7 @@ class Link(asyncio.Protocol):
         self.began = self.heard = loop.time()
         """Time of the last received bytes, by the loop's clock."""
         self.round_trip_s = 0.0
-        """Seconds from this gateway's greeting to that of the dialled peer."""
+        """Seconds between this gateway's greeting and the greeting of the dialled peer."""
         self._greeting_sent = 0.0
         self._loop = loop
         self._owner = owner
@@ -264,15 +268,15 @@ class Link(asyncio.Protocol):
             self._bound()
 
     def renew(self, data: bytes = b"") -> None:
-        """Ask the peer, which is a member, for a renewed certificate, or answer such a request with
-        the certificate.
+        """Ask a member for a renewed certificate, or answer such a request. data: the renewed
+        certificate for an answer, empty for a request.
         """
         self.has_renewed = True
         if self.state is State.JOINED:
             self._write(pack(Kind.JOIN, data))
 
     def answer(self, data: bytes) -> None:
-        """Answer a JOIN. After that, the connection carries nothing more."""
+        """Answer a JOIN, and close the connection."""
         if self.state is State.GUEST:
             self._write(pack(Kind.JOIN, data))
             self._become(State.ENDED)
@@ -308,7 +312,7 @@ class Link(asyncio.Protocol):
             self._over("this gateway stops")
 
     def quit(self) -> None:
-        """End the link without a reason."""
+        """End the link without telling the peer or the owner."""
         if self.state is not State.ENDED:
             self._become(State.ENDED)
             self._release()
@@ -447,7 +451,7 @@ class Link(asyncio.Protocol):
 
 
 def silence_s(link: Link, now: float) -> float:
-    """Return for how long nothing was received, without the time that the line itself takes: the
-    first bytes after the greetings need a round trip.
+    """Return the seconds in which nothing was received. Until the first keep-alive is echoed, one
+    round trip is subtracted, because the peer's bytes cannot arrive earlier.
     """
     return now - link.heard - (link.round_trip_s if link.lag_s is None else 0.0)

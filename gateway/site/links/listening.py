@@ -1,8 +1,8 @@
 """The socket on which a gateway listens for the other members of its site.
 
-In: the host and port of `site.bind`. Out: links, also on an address that the machine does not have
-yet. A stranger can use only a handshake: there are at most MOST_HANDSHAKES at a time, each takes at
-most HANDSHAKE_S, and if there are too many, the oldest one ends.
+In: the host and port of `site.bind`, which may be an address that the machine does not have yet.
+Out: links. A stranger can occupy only a handshake: there are at most MOST_HANDSHAKES at a time,
+each takes at most HANDSHAKE_S, and if there are too many, the oldest one ends.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ HANDSHAKE_S = 10.0
 AGAIN_S = 2.0
 """Seconds between two attempts to listen on an address that this machine does not have yet."""
 _PAUSE_S = 0.5
-"""Seconds after a connection that could not be accepted."""
+"""Pause in seconds after a connection that could not be accepted."""
 _IP_FREEBIND = 15
 """The option of ip(7) that allows binding to an address that the machine does not have yet."""
 
@@ -99,7 +99,7 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Port on which this gateway listens."""
+        """Port on which this gateway listens, 0 while it does not listen."""
         return cast(int, self._listening.getsockname()[1]) if self._listening else 0
 
     def open(self) -> None:
@@ -113,7 +113,9 @@ class Listener:
             self._listening.close()
 
     def absent(self) -> str | None:
-        """Return why no member can reach this gateway yet, or None."""
+        """Return why no member can reach this gateway yet: the machine lacks the address. None if
+        it has the address.
+        """
         if _is_here(self._config.site_bind[0]):
             return None
         where = (self._config.site and self._config.site.bind) or "site.bind"

@@ -34,14 +34,14 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.5
 CLOCK_S = 60.0
-"""Difference of clocks beyond which it is a problem of the link."""
+"""Difference between two members' clocks, in seconds, above which it is reported as a problem."""
 
 
 class Net:
     """The links of this gateway. joined, link_ended: called with a member's name. received: called
-    with a frame of a joined member; a SiteError of it ends the link. agreed: called when the file
-    has a newer list of members; after that, `close` and `start` apply it. generation: the store's
-    generation, for the other members.
+    with a frame of a joined member; if it raises SiteError, the link ends. agreed: called when the
+    file has a newer list of members; after that, `close` and `start` apply it. generation: the
+    store's generation, for the other members.
     """
 
     def __init__(
@@ -86,7 +86,9 @@ class Net:
 
     @property
     def jobs(self) -> list[Job]:
-        """The jobs that renew certificates and keep the lists of members and of removed ones."""
+        """The jobs that renew certificates, and that read and write the lists of members and of
+        removed members.
+        """
         return [self._certificate.job, *self._removals.jobs, *self._listing.jobs]
 
     @property
@@ -95,8 +97,9 @@ class Net:
         return self._listener.port
 
     async def start(self) -> None:
-        """Start listening and dialling. An address that this machine does not have yet is waited
-        for. Raises OncewayError if there is no certificate, or the address is in use.
+        """Start listening and dialling. If this machine does not have its address yet, the gateway
+        listens once it has it. Raises OncewayError if there is no certificate, or the address is in
+        use.
         """
         loop, folder = asyncio.get_running_loop(), self._config.site_folder
         own = self._certificate.read()
@@ -137,7 +140,9 @@ class Net:
         self._listener.close()
 
     def send(self, member: str, frame: bytes) -> None:
-        """Send a frame, or drop the frame without a link: the caller must expect silence."""
+        """Send a frame to a member. Without a link, the frame is dropped. Raises ValueError if it
+        has more than FRAME_BYTES.
+        """
         if len(frame) > FRAME_BYTES:
             raise ValueError(f"a frame of {len(frame)} bytes")
         link = self._far[member].link
@@ -145,7 +150,7 @@ class Net:
             link.send(frame)
 
     def status(self) -> list[dict[str, Any]]:
-        """Return the rows of all members, this one first."""
+        """Return the rows of `onceway site status` for all members, this gateway first."""
         now = asyncio.get_running_loop().time()
         certificate = self._certificate.own.certificate
         until = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
@@ -175,11 +180,13 @@ class Net:
         return last is not None and last.stop_reason == ""
 
     def has_begun(self, member: str) -> bool:
-        """Whether the member has started since the previous link."""
+        """Whether the latest link is the first one since the member's last start."""
         return self._far[member].begun
 
     def removed_members(self) -> list[str]:
-        """Return the names that were removed and are not connected with a newer certificate."""
+        """Return the names of removed members. A member that has joined again with a newer
+        certificate is left out.
+        """
         up = {name for name, far in self._far.items() if far.link is not None}
         return sorted(self._removed.names() - up)
 
@@ -329,7 +336,9 @@ class Net:
     # Removed members
 
     def _spread(self, source: Link | None) -> None:
-        """Apply a message about removed members, and forward it to the other members."""
+        """Apply news about removed members, and send them to the other members. source: the link
+        that has brought the news, None if they come from the file.
+        """
         news = self._removed.news()
         if not news:
             return

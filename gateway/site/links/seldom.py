@@ -7,13 +7,15 @@ _KEYS = 64
 
 
 class Seldom:
-    """Keys of the last minute, at most _KEYS of them."""
+    """The keys that were allowed in the last minute, at most _KEYS of them."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
     def allows(self, key: str) -> bool:
-        """Whether the key was not allowed in the last minute, and there are not too many keys."""
+        """Return True at most once a minute for each key. Return False for every further key if
+        _KEYS keys were allowed in the last minute.
+        """
         now = asyncio.get_running_loop().time()
         self._since = {old: at for old, at in self._since.items() if now - at < QUIET_S}
         if key in self._since or len(self._since) >= _KEYS:

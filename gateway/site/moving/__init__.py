@@ -11,5 +11,5 @@ messages and notices in the broker's queues, always in commits. The broker sees 
   cuts.py            which messages are for a session that moves, and the end of a move
   session_moves.py   all sessions with an unfinished move;  session_move.py  one of them
   peer_gateway.py    a peer gateway, as a session of this broker
-  addresses.py       encoding on the line;  replicated.py  spool rows on two disks
+  addresses.py       encoding of addresses and notices;  replicated.py  spool rows on two disks
 """

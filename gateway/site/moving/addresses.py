@@ -24,8 +24,8 @@ from gateway.mqtt.wire import MAX_VARINT, encode_varint
 from gateway.store.move_rows import HALF, MOST_MOVES, MOVING_IDS
 
 OWN_STAGES = 1 << 32
-"""Moving sessions have higher numbers. A lower number stands for the new subscriptions in one run
-of a gateway (`new_subscriptions.py`): its ASK is answered to it alone.
+"""Lowest number of a moving session. A lower number stands for the new subscriptions in one run of
+a gateway (`new_subscriptions.py`): an ASK with it is answered only to its sender.
 """
 AT_ONCE = 32
 """Largest number of notices in one publication."""
@@ -37,7 +37,7 @@ _NOTICE = Struct(">BQI")
 
 
 class Stage(NamedTuple):
-    """A session between two moves."""
+    """A moving session after a given number of moves."""
 
     moving_id: int
     """Number of a moving session, from its first move until all its moves are finished. From
@@ -56,13 +56,13 @@ class Address(NamedTuple):
 
 class Kind(IntEnum):
     CUT = 1
-    """Messages forwarded before this notice are for the session at its old gateway; later ones are
-    for the session with this many moves.
+    """Messages forwarded before this notice are for the session at its old gateway. Later ones are
+    for the session after the given number of moves, at its new gateway.
     """
     ASK = 2
-    """CUT, and a request that the receiver sends CUT to all others."""
+    """CUT, and a request to the receiver to send CUT to all other gateways."""
     END = 3
-    """The sender has nothing more for the session with this many moves."""
+    """The sender has no more messages for the session with this many moves."""
     HERE = 4
     """Question whether the session with this many moves is at the receiver. The receiver answers
     ASK if it has or had the session, else GONE.
@@ -104,8 +104,8 @@ def address(stage: Stage, share: str) -> bytes:
 
 
 def read_address(identifiers: Sequence[int]) -> Address | None:
-    """Return the address in a publication's Subscription Identifiers, or None if it is not for a
-    single session. Raises MalformedPacket.
+    """Return the address in a publication's Subscription Identifiers, or None if the publication is
+    not for a single session. Raises MalformedPacket.
     """
     if len(identifiers) < 2:
         return None

@@ -2,7 +2,7 @@
 gateway.
 
 In: notices CUT and END (`addresses.py`), of this gateway and of others. Out: notices in the queues
-for other gateways, and finished moves. All changes are part of the open changes.
+for other gateways, and finished moves. All changes become part of the next commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gateway.site.moving.session_moves import moves_of, note
 from gateway.store.move_rows import OWN
 
 AGAIN_S = 60.0
-"""Time after which a missing notice is asked for again."""
+"""Seconds after which a missing notice is asked for again."""
 
 
 def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:
@@ -32,8 +32,8 @@ def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> 
 
 
 def ask(core: Core, stage: Stage) -> None:
-    """Handle the arrival of a session: messages forwarded until now were not for it. The other
-    gateways get its filters first.
+    """Handle the arrival of a session. Messages forwarded here until now were for the session at
+    its old gateway. The other gateways get the session's filters before they get ASK.
     """
     session_moves = moves_of(core)
     core.neighbours.has_news = True
@@ -102,8 +102,8 @@ def end_if_over(core: Core, session: Session, move: SessionMove) -> None:
 
 
 def _leave_groups(core: Core, session: Session, move: SessionMove, forwarder: Forwarder) -> None:
-    """Let a forwarder leave its shared subscriptions. The other gateways' earlier messages for them
-    arrive before their answers.
+    """Let a forwarder leave its shared subscriptions. Messages that other gateways have already
+    sent for them arrive before these gateways answer HERE.
     """
     for topic_filter in list(session.subscriptions):
         if number := share_number(topic_filter):

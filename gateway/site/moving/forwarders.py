@@ -2,21 +2,21 @@
 
 In: sessions that leave, arrive, or come back; notices of other gateways (`addresses.py`) and their
 messages for a single session. Out: forwarders (`session_move.py`), forwarded messages, and notices
-in the queues for other gateways. All changes are part of the open changes.
+in the queues for other gateways. All changes become part of the next commit.
 
-  a session leaves       a forwarder takes its place in the router, in the same commit
-  it arrives             ASK to all: messages published here until now were for it at its old
-                         place, later ones are for it here
-  ASK is heard           CUT to all, the same for messages published at that gateway
-  CUT is heard           messages forwarded by that gateway are for the session here from now on,
-                         and no longer for a forwarder of an earlier move
-  ASK is heard where     the forwarder's queue goes to the session's new place, page by page, and
-  the session was        so do later messages
-  the move is over there, HERE asks all where it is: ASK, or GONE
-  and none was heard
-  it comes back          the forwarder's queue goes to the session here
-  all have cut, nothing is left, and no earlier forwarder sends
-                         END to the session's place; the forwarder ends
+- A session leaves: a forwarder takes its place in the router, in the same commit.
+- A session arrives: this gateway sends ASK to all others. Messages published here until now were
+  for the session at its old gateway, later ones are for the session here.
+- ASK is received: this gateway sends CUT to all others, with the same meaning for messages
+  published here. If the session was here, its forwarder's queue goes to the session's new gateway,
+  page by page, and so do later messages.
+- CUT is received: messages forwarded by the sender of CUT are for the session here from now on, and
+  no longer for a forwarder of an earlier move.
+- A move from here ends without an ASK: this gateway asks all others by HERE where the session is.
+  The answer is ASK or GONE.
+- The session comes back: the forwarder's queue goes to the session here.
+- All gateways have sent CUT, the queue is empty, and no earlier forwarder sends: END goes to the
+  session's gateway, and the forwarder ends.
 """
 
 from __future__ import annotations
@@ -38,11 +38,13 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _FORWARDERS = 4
-"""At most one forwarder for this many of the permitted sessions."""
+"""Divisor of `limits.sessions`: at most this part of the permitted number may be forwarders."""
 
 
 def leave_forwarder(core: Core, order: SessionExport) -> None:
-    """Replace a session that leaves with the changes about to be sealed by a forwarder."""
+    """Replace a session that leaves by a forwarder, in the same commit. If there are too many
+    forwarders, there is no replacement, and late messages for the session are lost.
+    """
     session_moves, session = moves_of(core), core.by_id[order.session]
     earlier = move_of(session)
     if earlier is not None:
@@ -89,7 +91,9 @@ def is_forwarder(client: str) -> bool:
 
 
 def queueing(core: Core, client: str) -> QueueSection:
-    """Return how messages wait for the forwarder of a client's session."""
+    """Return the queue limits for the forwarder of a client's session: those of the client, but a
+    full queue drops its oldest messages.
+    """
     section = core.config.queueing(client)
     return QueueSection(full="drop the oldest", messages=section.messages, bytes=section.bytes)
 
@@ -138,8 +142,9 @@ def _come_back(core: Core, session: Session, move: SessionMove) -> None:
 
 
 def begin(core: Core, me: str, moved_out: Collection[str], tell: Callable[[], None]) -> None:
-    """Start the site, with the queues for its other gateways in `session_moves.queues`. moved_out:
-    keys of sessions that have left and that no gateway has confirmed yet.
+    """Start the moves of a site, with the queues for the other gateways in `session_moves.queues`.
+    me: this gateway's name. moved_out: keys of sessions that have left and that no gateway has
+    confirmed yet.
     """
     session_moves = moves_of(core)
     session_moves.me, session_moves.tell = me, tell

@@ -22,7 +22,9 @@ from gateway.site.moving.session_moves import moves_of
 
 
 def send_on(core: Core, session: Session) -> None:
-    """Send a page of a forwarder's queue, just read, to the session's new gateway."""
+    """Send a page of a forwarder's queue to the session's new gateway, after the page was read from
+    the store.
+    """
     move, flow = move_of(session), session.send_flow
     assert move is not None  # noqa: S101 - `Role.sends_on`
     while flow.pending:
@@ -63,7 +65,7 @@ def _forward(
 
 def receive(core: Core, member: str, run: PublishRun, to: Address, share: str, commit: int) -> None:
     """Handle messages that another gateway has sent for one session. share: filter of the shared
-    subscription that they are for.
+    subscription that they are for, empty for none or an unknown one.
     """
     if to.share and not share:
         _deal_again(core, run, to.share)
@@ -107,9 +109,9 @@ def _give_to_group(core: Core, run: PublishRun, share: str, commit: int) -> bool
 
 
 def forward(core: Core, run: PublishRun, member: str, commit: int) -> None:
-    """Route a run that another gateway of the site forwards, only to clients of this gateway.
+    """Route a run that another gateway of the site has forwarded, only to clients of this gateway.
 
-    member: that gateway. commit: the commit that records the run as received.
+    member: name of the other gateway. commit: the commit that records the run as received.
     """
     qos, topic = run.qos, core.router.routed(run.topic)
     for route in topic.routes:
@@ -122,7 +124,9 @@ def forward(core: Core, run: PublishRun, member: str, commit: int) -> None:
 def deliver_forwarded(
     core: Core, route: Route, run: PublishRun, qos: int, skip: int, count: int, commit: int
 ) -> None:
-    """Deliver forwarded messages to one session."""
+    """Deliver forwarded messages to one session. If its queue is full and would refuse the
+    publisher, they are dropped: the publisher has got its acknowledgement already.
+    """
     session = route.session
     if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):
         core.statistics.overflowed += count  # the publisher was answered long ago

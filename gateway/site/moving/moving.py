@@ -17,7 +17,9 @@ from gateway.store.move_rows import SessionExport, moved_of
 
 
 def give(core: Core, session: Session, order: SessionExport) -> int:
-    """Move a disconnected session to another gateway with the open changes. Return their number."""
+    """Begin to move a disconnected session to another gateway, with the next commit. Return the
+    number of this commit.
+    """
     core.changes.sessions[session.id] = session
     core.changes.flows[session] = None
     move_rows(core).exports.append(order)

@@ -1,7 +1,7 @@
 """The peer gateways of a site, for the broker (`gateway/broker/neighbours.py`).
 
 In: changes of sessions, and publications, at this gateway. Out: the consequences for sessions that
-move, and for the second disk of the spool. The code that queries other gateways is in `lookup`.
+move, and for the second disk of the spool. `SiteNeighbours.lookup` queries the other gateways.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ class SessionLookup(Protocol):
         """
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
-        """Whether the other members are queried about identifiers that are unknown here. If so,
-        `exchanges.released` is called later for each.
+        """Query the other members, if needed, about packet identifiers that are unknown here.
+        Return whether they are queried: then `exchanges.released` is called later for each
+        identifier.
         """
 
     def has_newest(self, session: Session) -> bool:
-        """Whether the session here is surely the newest, and no other member has an older one."""
+        """Whether the session here is certainly the newest one of its client, and no other member
+        still has an older one.
+        """
 
 
 class SiteNeighbours(WithSessionMoves):

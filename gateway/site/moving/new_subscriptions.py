@@ -1,7 +1,8 @@
 """Subscriptions that are newer than messages on their way from another gateway.
 
 While there is no exchange with another gateway, its messages for clients here wait in its queue.
-They were published before the exchange begins, and a subscription made meanwhile is not for them.
+They were published before the exchange begins, and must not go to a subscription that is made
+meanwhile.
 
 In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that get no
 message of such a gateway by their new filters, and ASK notices. The answer CUT follows all messages
@@ -24,13 +25,15 @@ from gateway.site.moving.session_moves import moves_of, note
 
 
 class Behind:
-    """The other gateways from which earlier messages may come."""
+    """The other gateways whose messages may be older than new subscriptions here."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._moves = moves = moves_of(core)
         self._own = randbelow(OWN_STAGES - 1) + 1
-        """Number of this run: a CUT that an earlier run has asked for may still come."""
+        """Random number of this run. It distinguishes a CUT for this run from one for an earlier
+        run.
+        """
         self._latest = 0
         """Number of the latest ASK, or of the latest new subscriptions."""
         self._commit = -1
@@ -38,13 +41,15 @@ class Behind:
         self._open: set[str] = set()
         """Gateways with an exchange."""
         self._asked: dict[str, tuple[int, float]] = {}
-        """The latest ASK of each gateway that has not answered it, and its time."""
+        """Number and time of the latest ASK to each gateway that has not answered it."""
         self._again: set[str] = set()
-        """Gateways with an exchange that is younger than the ASK."""
+        """Gateways whose exchange began after the latest ASK to them."""
         self.members = set(moves.queues)
 
     def opened(self, member: str) -> None:
-        """Send ASK at the beginning of an exchange, but only once while exchanges fail."""
+        """Handle the beginning of an exchange: send ASK, unless an ASK of the last AGAIN_S is
+        unanswered.
+        """
         self._open.add(member)
         asked = self._asked.get(member)
         if asked is not None and self._core.now < asked[1] + AGAIN_S:
@@ -55,7 +60,9 @@ class Behind:
                 self._next([member])
 
     def _earlier(self, member: str) -> list[Stage]:
-        """Return the stages of earlier runs for which a CUT of the gateway is missing."""
+        """Return the stages of earlier runs of this gateway for which a CUT of `member` is
+        missing.
+        """
         stages = [
             move.stage
             for _, move in self._moves
@@ -68,7 +75,9 @@ class Behind:
         self._open.discard(member)
 
     def cut(self, member: str, stage: Stage) -> None:
-        """Note the end of a gateway's earlier messages, unless a later ASK is under way."""
+        """Handle a CUT for new subscriptions: no earlier messages of this gateway are on their way
+        any more, unless a later ASK is unanswered.
+        """
         asked = self._asked.get(member)
         if asked is None or stage != (self._own, asked[0]):
             return
@@ -102,7 +111,7 @@ class Behind:
         note(self._core, session)
 
     def _next(self, members: list[str]) -> None:
-        """Ask these gateways with a new number."""
+        """Send ASK with a new number to these gateways."""
         self._latest += 1
         self._again -= {*members}
         self._asked.update(dict.fromkeys(members, (self._latest, self._core.now)))

@@ -16,10 +16,10 @@ from gateway.site.moving.session_moves import moves_of
 from gateway.store.move_rows import OWN
 
 _AT_ONCE = 1000
-"""Largest number of moves that one turn of the loop handles."""
+"""Largest number of moves that one call of `advance` handles."""
 _ASKS, _FEWEST_ASKS = 4, 65_536
-"""Bound of a gateway's questions per minute: _ASKS for each possible session, but at least
-_FEWEST_ASKS, for clients that move often. Normally, an open move causes two questions per minute,
+"""Bound of a gateway's ASK notices per minute: _ASKS for each session that is allowed here, but at
+least _FEWEST_ASKS, for clients that move often. An unfinished move normally causes two per minute,
 and one at a start.
 """
 
@@ -120,7 +120,7 @@ def advance(core: Core) -> None:
 
 
 def _questions(core: Core, move: SessionMove) -> Iterable[tuple[str, Kind]]:
-    """Yield gateways and the notices to ask them for."""
+    """Yield the questions to ask for a move: each with the gateway, and the kind of notice."""
     forwarder, tails = move.forwarder, move.tails - {OWN}
     for member in tails:
         yield member, Kind.TAIL

@@ -2,10 +2,10 @@
 session's queue, and its forwarded messages arrive over its connection.
 
 In: runs from that connection. Out: deliveries and answers. Each message is accepted once, only for
-clients of this gateway. It goes to no other gateway, to no bridge, and into no spool: the
-publishing gateway does that. If this gateway has no room, it does not refuse the message, since its
-publisher has already got an acknowledgement: the connection ends, and the peer gateway sends it
-again later.
+clients of this gateway. It goes to no other gateway, to no bridge, and into no spool: these get it
+from the gateway to which it was published. If this gateway has no room for a message, it does not
+refuse it, because the publisher has already got an acknowledgement. The connection ends, and the
+peer gateway sends the message again later.
 
 The peer gateway sends in the order of its numbers and never reuses one, so the highest accepted
 number identifies duplicates. It is stored as an anti-replay window, in the commit that contains the
@@ -39,7 +39,7 @@ from gateway.site.moving.late_messages import forward, receive, receive_for_shar
 from gateway.site.moving.notices import heard
 
 _ANSWER = {1: 0x40, 2: 0x50}
-"""First bytes of PUBACK and PUBREC, by QoS."""
+"""First byte of the answer to a PUBLISH, by QoS: PUBACK or PUBREC."""
 
 
 class PeerGateway(Role):
@@ -49,7 +49,9 @@ class PeerGateway(Role):
         self.member = member
         """Name of the peer gateway."""
         self.mark: Mark | None = None
-        """Window of the peer's connected queue; None while that is unknown."""
+        """Anti-replay window of the queue with which the peer is connected; None while the queue is
+        unknown.
+        """
         self.latest = 0
         """Number of the latest message in flight when the last data was sent. All messages in
         flight are within 65,535 of it, so a packet identifier gives a message's full number."""

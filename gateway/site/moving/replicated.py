@@ -27,8 +27,9 @@ class Replicated:
         self._on_disk = 0
         self.commit = 0
         self.refusing = False
-        """Whether QoS 1 and 2 publications for the spool are refused, because the second disk is
-        missing for too long. Set by the code that looks for one."""
+        """Whether QoS 1 and 2 publications for the spool are refused, because the second disk has
+        been missing for too long. Set by the code that looks for a second disk.
+        """
         self._calls: list[tuple[int, Callable[[], None]]] = []
         self._look()
 
@@ -47,7 +48,7 @@ class Replicated:
         self._look()
 
     def safe(self, row: int) -> None:
-        """Note that the spool is safe up to this row."""
+        """Note that the spool is safe up to this row, which is replicated or has landed."""
         while self._unsafe and self._unsafe[0][1] <= row:
             self._unsafe.popleft()
         self._look()

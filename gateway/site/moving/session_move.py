@@ -22,7 +22,9 @@ from gateway.site.moving.addresses import Stage, share_number
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS, MovingSessionRow, name_of
 
 NEW = ""
-"""An item of `SessionMove.filters`: the others are new subscriptions (`new_subscriptions.py`)."""
+"""A mark among `SessionMove.filters`: all other items are filters of new subscriptions
+(`new_subscriptions.py`).
+"""
 
 
 class Forwarder:
@@ -44,7 +46,7 @@ class Forwarder:
         self.done = done or set()
         """Gateways whose messages now go to the session itself."""
         self.absent: set[str] | None = None
-        """Gateways that do not have the session; None until all gateways were asked."""
+        """Gateways that do not have the session; None while the gateways have not been asked."""
         self.groups: dict[int, str] = {}
         """Shared subscriptions that the session no longer takes part in here, by number."""
         self.awaited: set[str] | None = None
@@ -79,10 +81,10 @@ class SessionMove(Role):
         self.tails = tails or set()
         """Gateways that still forward late messages for the session."""
         self.filters = filters
-        """Filters of the session when it arrived; messages for filters added later are never
-        forwarded. Of a forwarder, also the shared subscriptions that it has left. With NEW, these
-        are new filters of a session that was already here, which accepts closed gateways' messages
-        only by its other filters.
+        """Filters of the session when it arrived: only messages that match them are forwarded late.
+        Of a forwarder, also the shared subscriptions that it has left. If NEW is among them, they
+        are new filters of a session that was already here. It accepts messages of gateways in
+        `closed` only by its other filters.
         """
         self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""
@@ -123,7 +125,9 @@ class SessionMove(Role):
 
     @property
     def sends_on(self) -> bool:
-        """Whether waiting messages belong to a session whose new gateway is known."""
+        """Whether this is a forwarder that can send its queue, because its session's gateway is
+        known.
+        """
         return self.forwarder is not None and self.forwarder.member is not None
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
@@ -137,8 +141,8 @@ class SessionMove(Role):
         return NEW in self.filters
 
     def had_subscribed(self, session: Session, topic: str) -> bool:
-        """Whether the session had subscribed to a topic when it arrived; of new subscriptions,
-        whether the topic matches no other. The method visits all filters of the session.
+        """Whether one of `filters` matches the topic. For new subscriptions, also no other filter
+        of the session may match it. Visits all filters of the session.
         """
         if self.is_new:
             others = session.subscriptions.keys() - self.filters

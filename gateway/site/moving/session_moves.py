@@ -101,7 +101,7 @@ class SessionMoves:
         return list(self._moving_ids.get(moving_id, {}).items())
 
     def at(self, stage: Stage) -> tuple[Session, SessionMove] | None:
-        """Return the session that a stage stands for, or else its forwarder."""
+        """Return the session at this stage with its move, or else its forwarder, or None."""
         found = None
         for session, move in self._moving_ids.get(stage.moving_id, {}).items():
             if move.stage == stage and not session.ended:
@@ -120,7 +120,7 @@ class SessionMoves:
         ]
 
     def waiting(self, key: str) -> tuple[SessionMove, Forwarder] | None:
-        """Return the forwarder of a session whose gateway is unknown, or None."""
+        """Return the forwarder of a session whose gateway is unknown, with its move, or None."""
         session, move = self._latest.get(key, (None, None))
         if session is None or move is None or session.ended:
             return None
@@ -141,7 +141,9 @@ class SessionMoves:
                     yield onward
 
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
-        """Return the session that a message goes to, and the properties to send."""
+        """Return the session whose queue gets a message, and the properties to send with it. For a
+        session that has moved, these are the queue of its gateway and the session's address.
+        """
         move = move_of(session)
         if move is not None and move.forwarder is not None and move.forwarder.member:
             queue = self.queues[move.forwarder.member]
@@ -171,6 +173,6 @@ def move_rows(core: Core) -> Moves:
 
 
 def note(core: Core, session: Session) -> None:
-    """Note that the move of a session has changed."""
+    """Note that the move of a session has changed, so that the next commit stores it."""
     move_rows(core)
     cast(WithSessionMoves, core.neighbours).changed[session] = None

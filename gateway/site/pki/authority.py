@@ -109,8 +109,8 @@ class Authority:
         self.certificate = certificate
 
     def issue(self, name: str, key: Ed25519PublicKey, after: int = 0) -> x509.Certificate:
-        """Issue a certificate. after: the time of issue is made later than this (UTC, seconds),
-        whatever the clock shows.
+        """Return a new certificate for a member. after: the time of issue is made later than this
+        (UTC, seconds), whatever the clock shows.
         """
         issued = max(_now(), datetime.fromtimestamp(after + 1, UTC))
         return self._signed(_common(name), key, issued - CLOCK_OFF, issued + MEMBER_FOR)
@@ -140,7 +140,7 @@ class Authority:
         return Removal(name, until, self.sign(_signed(name, until)))
 
     def sign(self, data: bytes) -> bytes:
-        """Return a signature. data: begins with a text that names the kind of data."""
+        """Return the signature of `data`, which must begin with a text that names its kind."""
         return self._key.sign(data)
 
 
@@ -188,7 +188,7 @@ def needed_authority(folder: Path) -> Authority:
 
 def membership(folder: Path, name: str | None = None) -> Membership:
     """Return this gateway's membership. name: the name that the certificate must have. Raises
-    OncewayError if there is none.
+    OncewayError if there is no certificate, or it has another name.
     """
     path = folder / files.MEMBER
     with files.os_errors_explained(folder):

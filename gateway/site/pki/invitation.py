@@ -78,7 +78,9 @@ class Request(_Strict):
 
 
 class Answer(_Strict):
-    """The answer. certificate: PEM. refused: otherwise the reason, in a sentence."""
+    """The answer to a request. certificate: PEM; None if the request is refused. refused: reason of
+    a refusal, as a sentence.
+    """
 
     certificate: Annotated[str, Field(max_length=4096)] | None = None
     refused: Annotated[str, Field(max_length=1000)] | None = None
@@ -120,8 +122,8 @@ def invite(
     hours: int,
     address: str | None = None,
 ) -> Invitation:
-    """Create an invitation; earlier ones of that name become invalid. address: where the others
-    will reach that gateway; with it, the gateway gets into the signed list of members when it
+    """Create an invitation. Earlier invitations of the name become invalid. address: HOST:PORT of
+    the invited gateway. If it is given, the gateway gets into the signed list of members when it
     joins. Raises OncewayError.
     """
     authority = needed_authority(folder)
@@ -277,8 +279,8 @@ def _requested(text: str, name: str) -> Ed25519PublicKey:
 
 
 def _tidy(place: Path, name: str) -> bool:
-    """Delete outdated files and open invitations for a name. Return whether there were such
-    invitations.
+    """Delete outdated files, and open invitations for a name. Return whether there was an open
+    invitation for the name. Raises OncewayError if there are too many for other names.
     """
     now, remaining, withdrawn = datetime.now(UTC), 0, False
     for path in sorted(place.glob("*.open")):

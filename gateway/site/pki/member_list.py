@@ -1,8 +1,9 @@
-"""The signed list of a site's members: a change at the first gateway reaches all at once.
+"""The signed list of a site's members: a change at the first gateway reaches all members without a
+restart.
 
 In: the members with their addresses, on the gateway with the site's authority; signed lists of
 other members. Out: the newest list, in the file that `gateway/config/site_members.py` reads. The
-number of a list is the time at which it was signed, so a restored first gateway makes newer ones.
+number of a list is the time at which it was signed, so a restored first gateway makes newer lists.
 """
 
 import json
@@ -38,13 +39,13 @@ class MemberList(BaseModel):
 
     @property
     def rank(self) -> tuple[int, str]:
-        """The list with the highest rank counts. Only a copy of the authority can sign two lists
-        with one number.
+        """Number and signature. Of two lists, the one with the higher rank counts. Only a copy of
+        the authority can sign two lists with one number.
         """
         return self.number, self.signature
 
     def is_signed(self, own: Membership) -> bool:
-        """Whether the authority has signed this list, and it is one that a gateway can use."""
+        """Whether the authority has signed this list, and a gateway can use its members."""
         try:
             SiteSection(members=self.members)
             signature = b64decode(self.signature, validate=True)
@@ -84,15 +85,17 @@ class Lists:
         return True
 
     def save(self) -> None:
-        """Write the file, if its list is older. Blocks for the disk. Raises OncewayError."""
+        """Write the newest list, if the list in the file is older. Blocks for the disk. Raises
+        OncewayError.
+        """
         with files.os_errors_explained(self._folder), files.locked(self._folder):
             if self.newest is not None and self.rank > _rank(self._folder):
                 _write(self._folder, self.newest)
 
 
 def sign(folder: Path, members: Mapping[str, str]) -> MemberList:
-    """Write a new list, on the gateway with the authority, for a caller that holds the folder's
-    lock. Raises OncewayError.
+    """Sign and write a new list, and return it. Only for the gateway with the authority. The caller
+    must hold the folder's lock. Raises OncewayError.
     """
     authority = needed_authority(folder)
     checked(members)
@@ -114,7 +117,7 @@ def checked(members: Mapping[str, str]) -> None:
 
 
 def change(folder: Path, members: Mapping[str, str]) -> None:
-    """Like `sign`, with the folder's lock."""
+    """Sign and write a new list, with the folder's lock. Raises OncewayError."""
     with files.os_errors_explained(folder), files.locked(folder):
         sign(folder, members)
 

@@ -32,7 +32,9 @@ def is_due(certificate: x509.Certificate) -> bool:
 
 
 def problem(certificate: x509.Certificate) -> str | None:
-    """Return that a certificate expires within 30 days, or has expired, or None."""
+    """Return a sentence if a certificate has expired, or expires within 30 days. Otherwise return
+    None.
+    """
     ends, now = certificate.not_valid_after_utc, datetime.now(UTC)
     if ends - now > _SOON:
         return None

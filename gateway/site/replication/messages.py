@@ -19,11 +19,11 @@ from gateway.site.framing import FRAME_BYTES
 from gateway.site.strict import parse
 
 FIRST = 0xA0
-"""Lowest first byte of such frames."""
+"""Lowest first byte of these frames. Other kinds of frames have other first bytes."""
 PIECE_BYTES = 256 * 1024
-"""Size beyond which a frame ends: one long row may make it longer."""
+"""Size in bytes from which on a frame takes no further row. A single long row may exceed it."""
 MOST_ID = 1 << 40
-"""Bound of spool ids."""
+"""Upper bound of the ids of spool rows, exclusive."""
 MOST_ROWS = 4096
 _MOST_IDENTITIES = 256
 _MOST_TOLD = 64 * 1024
@@ -34,12 +34,13 @@ _MOST_TIME = 1 << 56
 Row = tuple[int, str | None, int | None, int, str, str, bytes, int, int, int | None]
 """A row of the spool: id, device, incarnation, sequence, client, topic, payload, boot, monotonic,
 received. A row without identity has no device and no incarnation; its sequence is its number among
-such rows."""
+the rows without identity.
+"""
 
 
 class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
-    """The state of the sender's spool. line: identifier of the spool; another generation of the
-    store has another identifier.
+    """The state of the sender's spool. line: random identifier of the spool's series of rows.
+    Another generation of the store has another identifier.
     """
 
     line: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
@@ -127,7 +128,7 @@ def portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 
 def encode(message: Message) -> bytes:
-    """Return the frame of a message within the bounds."""
+    """Return the frame of a message. The message must be within the bounds of this module."""
     match message:
         case Told():
             return bytes((_Tag.TOLD,)) + message.model_dump_json().encode()
@@ -160,7 +161,9 @@ def _put(out: bytearray, row: Row) -> None:
 
 
 def decode(frame: bytes) -> Message:
-    """Return the one message of a frame. Raises SiteError for anything else."""
+    """Return the message in a frame. Raises SiteError if the frame is not exactly one valid
+    message.
+    """
     try:
         match frame[0]:
             case _Tag.TOLD:

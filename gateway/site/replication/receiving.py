@@ -1,14 +1,15 @@
 """Replicas of other members' spools, kept here until they have landed. Sans-IO.
 
 In: reports of members about their spools, rows, the time. Out: orders for the shelf, a separate
-database; confirmations of its contents; and lines that are to be landed here, because
+database; confirmations of its contents; and lines that are to be landed here. A *line* is a series
+of rows of one member's spool (`Told`). It is landed here because
 
-- their member has not reported for long: it has no link, or does not mention copies; or
-- their member has another line now: its store was restored, replaced, or has lost rows.
+- its member has not reported for long: it has no link, or does not mention copies; or
+- its member has another line now: its store was restored, replaced, or has lost rows.
 
-Rows are written in order of arrival, all waiting ones at once. Rows without room wait in memory, no
-more than a member may have in flight. They are dropped if the link ends or the member chooses
-another receiver.
+Rows are written in order of arrival, and all waiting rows in one order. Rows for which there is no
+room wait in memory, at most MOST_OWED bytes for each member. They are dropped if the link ends or
+the member chooses another receiver.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ MOST_LINES = 8
 @dataclass(slots=True)
 class Line:
     """One line of a member. number: its number in the shelf. state: the member's last report. last:
-    the highest row received. parts: (last row, bytes) of the existing rows, joined by PART.
+    id of the highest row received. parts: for each part of PART row ids, the last row and the bytes
+    of its rows.
     """
 
     number: int
@@ -81,16 +83,18 @@ class Order:
 
 
 class Shelf(Protocol):
-    """A separate database. If it is lost, the members send rows again that have not landed."""
+    """The database for replicas. If it is lost, the members send again the rows that have not
+    landed.
+    """
 
     def write(self, order: Order, done: Callable[[], None]) -> None:
         """Carry out an order. done: called when it is on disk."""
 
 
 class Keeping:
-    """The replicas that this gateway keeps. lines: those on the shelf. room: returns whether the
-    disk has room for a number of bytes. most: size limit of all copies, in bytes. silent_s: silence
-    of a member after which its copies are landed.
+    """The replicas that this gateway keeps. lines: the lines on the shelf. room: returns whether
+    the disk has room for a number of bytes. most: size limit of all replicas, in bytes. silent_s:
+    silence of a member after which its replicas are landed.
     """
 
     def __init__(
@@ -115,11 +119,11 @@ class Keeping:
         for line in self._lines.values():
             self._current[line.member] = max(line.number, self._current.get(line.member, 0))
         self._since: dict[str, float] = {}
-        """Start of each member's link, or of its absence."""
+        """Time at which each member's link has begun, or ended."""
         self._telling: set[str] = set()
         """Members that have reported their spools over the current link."""
         self._waiting: deque[tuple[int, list[Row], int]] = deque()
-        """Frames of rows: line, rows, bytes."""
+        """Received rows that are not written yet, by frame: number of the line, rows, bytes."""
         self._owed: defaultdict[str, int] = defaultdict(int)
         self._order = Order()
         """Changes for the next order to the disk."""

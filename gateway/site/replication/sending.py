@@ -4,14 +4,14 @@ In: rows on this disk, landed rows, members that join and leave and their confir
 Out: rows for one member, and the row up to which the spool is safe: replicated on that member's
 disk, or landed.
 
-  a member is chosen       → TOLD, keep
-  HELD                     → the rows that it lacks, in order of the ids: from the disk while the
-  member is behind, then from memory; at most WINDOW_BYTES unconfirmed
-  HELD → the spool is safe up to that row
-  the member leaves        → the next member is chosen, by name, and gets all rows that have not
-  landed and that it lacks
-  HELD, of more rows       → this disk has lost rows. A new line begins: the member lands the old
-  than it can have           one at once
+- A member is chosen: it gets TOLD with `keep`.
+- The member sends its first HELD: it gets the rows that it lacks, in order of the ids. They come
+  from the disk while the member is far behind, then from memory. At most WINDOW_BYTES are
+  unconfirmed.
+- The member sends a later HELD: the spool is safe up to the row in it.
+- The member leaves: the first present member by name is chosen.
+- HELD names a row that the member cannot have: this disk has lost rows. A new line begins, and the
+  member lands the rows of the old line at once.
 
 If the spool is not safe for more than WAIT_S, new publications are refused, and another member is
 tried if there is one. If that does not help either, publishers that still wait are disconnected
@@ -54,7 +54,7 @@ class Spool(Protocol):
         """
 
     def safe(self, row: int) -> None:
-        """Note that everything up to this row is on two disks, or has landed."""
+        """Note that all rows up to this one are on two disks, or have landed."""
 
     def refuse(self, refuses: bool) -> None:
         """Refuse new publications, or accept them again."""
@@ -63,12 +63,12 @@ class Spool(Protocol):
         """End the connections of publishers that wait for a copy."""
 
     def begin_line(self, done: Callable[[Told], None]) -> None:
-        """Begin another line."""
+        """Begin another line of the spool. done: called with the new state of the spool."""
 
 
 class Copying:
-    """Replication of this gateway's spool. send: sends a frame to a member, or drops it. told:
-    state of the spool, with `keep` unset.
+    """Replication of this gateway's spool. send: sends a frame to a member, or drops it. state: the
+    state of the spool, with `keep` unset. last: id of the last row on this disk.
     """
 
     def __init__(
@@ -270,7 +270,9 @@ class Copying:
     # -- time
 
     def advance(self, now: float) -> None:
-        """Act on the passing of time. Call this about once a second."""
+        """Refuse publications, and choose another member, if the spool has been unsafe without
+        progress for more than WAIT_S. Call this about once a second.
+        """
         if self._safe >= self.last and self.holder is not None and not self._asked:
             self._since = None
             self._refuse(False)

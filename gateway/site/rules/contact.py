@@ -1,28 +1,30 @@
 """State of the contact with another member: its link, and the leases.
 
-A *lease* is a promise of another member: for that time it will not decide about a client without
-asking this member. While we have a lease from each member, a session here is the newest, and its
-client is served without any message. Each beat contains our clock and echoes the other's. The lease
-counts from the time at which we sent the echoed clock. The promise counts from the time at which
-the member heard that clock, which is later, and the promise lasts longer. So a member treats this
-one as silent only after our lease has ended. The only assumption is that the two clocks run equally
-fast within 10 %.
+A *lease* is a promise of another member: for LEASE_S it will not decide about a client without
+asking this member. While this member has a lease from each other member, a session here is the
+newest, and its client is served without any message.
+
+Both sides send *beats*. A beat contains the sender's clock, and echoes the latest clock that the
+sender has received. A lease counts from the time at which this member sent the echoed clock. The
+other member's promise counts from the time at which it received that clock, which is later, and the
+promise lasts longer (PROMISE_S). So the other member treats this one as silent only after the lease
+has ended. The only assumption is that the two clocks run equally fast within 10 %.
 
 After a start no other member has a link yet. Every member is *expected* for START_S, or until it
-has given a lease. A member that has announced its stop is expected for RESTART_S, since it may be
+has given a lease. A member that has announced its stop is expected for RESTART_S, because it may be
 restarting. An expected member that has joined is *busy* for START_S, as long as it sends anything.
-A member that has started since its last link is busy, too, however long it was away and whatever
+A member that has started since its last link is also busy, however long it was away and whatever
 ended that link. `silent_from` returns how long a client waits for an expected or a busy member.
 
 A member may take ANSWER_S to answer a query, and longer over a slow line: `answer_s` follows the
 measured round trip of beats, up to MOST_ANSWER_S.
 
 A member that has left a query without an answer for that time is *mute* until it answers any query.
-A mute member gets no more leases, and clients wait for it only until its last lease is over. It may
-ask and send beats as much as it likes meanwhile.
+A mute member gets no more leases, and clients wait for it only until its last lease is over.
+Meanwhile it may send queries and beats.
 
-In: beats, answers, links that begin and end. Out: beats, `lease` and `promise` as times of our
-clock, and the time at which a queried member counts as silent.
+In: beats, answers, links that begin and end. Out: beats, `lease` and `promise` as times of this
+member's clock, and the time at which a queried member counts as silent.
 """
 
 from gateway.site.rules.messages import Beat
@@ -35,15 +37,15 @@ ANSWER_S = 1.0
 MOST_ANSWER_S = 4.0
 """Upper bound of the seconds that a member over a slow line may take to answer."""
 START_S = 3.0
-"""Seconds for which a member is expected after our start, and seconds for which it may be busy
-after that. A client without a Keep Alive waits no longer because of either.
+"""Seconds for which a member is expected after this member's start, and seconds for which it may be
+busy after that. A client without a Keep Alive waits at most this long for such members.
 """
 RESTART_S = 15.0
 """Seconds for which a member is expected after it has announced its stop, and the longest time for
 which a client waits for members that are expected or busy.
 """
 _AVERAGED = 8
-"""Number of beats after which a shorter round trip counts."""
+"""Number of beats over which a shorter round trip is averaged. A longer one counts at once."""
 
 
 class Contact:
@@ -64,14 +66,17 @@ class Contact:
         member.
         """
         self.promise = now + PROMISE_S
-        """End of our lease for the member: until then we decide about no client without asking it.
-        A start may follow a crash, and earlier promises are unknown."""
+        """Time until which this member decides about no client without asking the other one. At a
+        start it is in the future: promises of an earlier run are unknown after a crash.
+        """
         self.expected = now + START_S
         """Time up to which the member is expected, if it has no link."""
         self.fresh = float("-inf")
         """Time up to which the member may be busy, if it has a link."""
         self.granting = False
-        """Whether our beats may echo, because the member has all news that a lease requires."""
+        """Whether beats to the member echo its clock, and so give it a lease. It must have all news
+        that a lease requires.
+        """
         self.mute = False
         """Whether the member answers no queries over its present link."""
         self.round_trip = 0.0
@@ -83,8 +88,8 @@ class Contact:
         self._clock = 0
 
     def started(self, now: float) -> None:
-        """Restart the wait for the member, unless it has joined, because our start lasted until
-        now.
+        """Begin the wait for the member again, unless it has joined: this gateway's start has taken
+        until now.
         """
         if not self.links:
             self.expected = now + START_S
@@ -106,7 +111,7 @@ class Contact:
 
     @property
     def answer_s(self) -> float:
-        """Return the seconds that the member may take to answer a query."""
+        """Seconds that the member may take to answer a query."""
         return min(max(ANSWER_S, ANSWER_S / 2 + 1.5 * self.round_trip), MOST_ANSWER_S)
 
     def silent_from(self, asked: float, patience: float) -> float:
@@ -122,13 +127,17 @@ class Contact:
         return max(min(self.promise, deadline), min(self.expected, patience))
 
     def passed_over(self, now: float, since: float) -> None:
-        """Note a decision without the member, which was queried at `since` or when it joined."""
+        """Note a decision without an answer of the member. since: time of the query. If the member
+        joined later, the time of its link counts.
+        """
         since = max(since, self._linked)
         late = now >= max(since + self.answer_s, self.fresh)
         self.mute = self.mute or (self.up and late and self._answered < since)
 
     def answered(self, now: float) -> None:
-        """Note an answer to a query. A beat from before may now be echoed."""
+        """Note an answer to a query. If the member was mute, this member's promise begins now,
+        because beats echo again.
+        """
         if self.mute:
             self.promise = now + PROMISE_S
         self._answered, self.mute = now, False

@@ -1,5 +1,5 @@
-"""The other members, shared by the parts of a member: sending, encoding of sets of names, calls to
-come, statistics, and the current time.
+"""The state that all parts of a `Member` share: the other members, sending, the encoding of member
+names, planned calls, statistics, and the current time.
 """
 
 import heapq
@@ -18,7 +18,7 @@ class Statistics:
     asked: int = 0
     """Queries, counted once for each queried member."""
     calls: int = 0
-    """Frames with queries, claims or ends: work for another member."""
+    """Number of Ask, Take and End frames, each of which causes work at another member."""
     moved_in: int = 0
     moved_out: int = 0
     silent: int = 0
@@ -26,7 +26,7 @@ class Statistics:
     superseded: int = 0
     """CONNECTs that waited for an answer when their client connected again."""
     released: int = 0
-    """Identifiers that another member had, and has released."""
+    """Packet identifiers that another member had, and has released."""
     by_member: dict[str, int] = field(default_factory=dict)
     """Number of times that each member was silent."""
 
@@ -51,16 +51,18 @@ class Contacts(dict[str, Contact]):
         self.names = tuple(sorted((me, *self)))
         self.statistics = Statistics()
         self.timed: list[tuple[float, int, Callable[[], None]]] = []
-        """Heap of calls that are due at a time."""
+        """Heap of planned calls: time, serial number, function."""
         self.afterwards: dict[Callable[[], None], None] = {}
-        """Calls that are due at the end of the present call from outside, each once."""
+        """Functions to call at the end of the present call of a `Member` method, each once."""
         self._count = count()
         self._bits = {name: 1 << bit for bit, name in enumerate(self.names)}
         self._send = send
         self.wake = wake
 
     def plan(self, time: float, call: Callable[[], None]) -> None:
-        """Call a function at a time. A call that has become needless must do no harm."""
+        """Call a function at `time`. A planned call cannot be withdrawn, so it must do no harm if
+        it has become needless.
+        """
         entry = time, next(self._count), call
         heapq.heappush(self.timed, entry)
         if self.timed[0] is entry:
@@ -68,7 +70,9 @@ class Contacts(dict[str, Contact]):
 
     @property
     def starting(self) -> float:
-        """Return the time up to which a member may be starting."""
+        """Time up to which a member may be starting. Minus infinity if there are no other
+        members.
+        """
         times = (max(contact.expected, contact.fresh) for contact in self.values())
         return max(times, default=float("-inf"))
 
@@ -79,21 +83,27 @@ class Contacts(dict[str, Contact]):
             self._send(member, encode(message))
 
     def mask(self, names: Iterable[str]) -> int:
-        """Return a set of members as we send it. Members removed from the site have no bit."""
+        """Encode a set of members for a message: one bit for each of `names`. Members that were
+        removed from the site have no bit.
+        """
         return sum(self._bits.get(name, 0) for name in names)
 
     def place(self, name: str | None) -> int:
-        """Return a name as we send it, 0 for none."""
+        """Encode a name for a message: its position in `names`, from 1 on; 0 for None or another
+        name.
+        """
         return self.names.index(name) + 1 if name in self.names else 0
 
     def unmask(self, member: str, mask: int) -> frozenset[str]:
-        """Return a set of members as a member has sent it."""
+        """Decode a set of members in a message from `member`."""
         if not mask:
             return frozenset()
         names = self[member].names or ()
         return frozenset(name for bit, name in enumerate(names) if mask >> bit & 1)
 
     def placed(self, member: str, place: int) -> str | None:
-        """Return a name as a member has sent it."""
+        """Decode a name in a message from `member`. Return None for no name, or for an unknown
+        one.
+        """
         names = self[member].names or ()
         return names[place - 1] if 0 < place <= len(names) else None

@@ -31,8 +31,9 @@ class Claim(NamedTuple):
     suspect: bool = False
     copied: bool = False
     unsure: frozenset[str] = NOBODY
-    """For our own claim: members that may have a newer session. They have given no lease, or asked
-    for this client."""
+    """Of this member's own claim: members that may have a newer session. They have given no lease,
+    or asked for this client.
+    """
 
 
 class Decision(NamedTuple):
@@ -45,8 +46,9 @@ class Decision(NamedTuple):
 
 
 def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
-    """Whether the first claim names the second one's member, and is not named by it. If exactly one
-    claim is from a copy, that claim loses.
+    """Whether the first claim replaces the second one: it names the second claim's member in
+    `older`, and the second claim does not name its member. If exactly one claim is from a copy of a
+    store, that claim loses.
     """
     (one, first), (other, second) = newer, older
     if first.copied != second.copied:
@@ -61,12 +63,12 @@ def went_on_twice(claims: Mapping[str, Claim]) -> bool:
 
 
 def is_live(record: Claim | Held) -> bool:
-    """Whether a record has a session that can be used."""
+    """Whether a record has a session that can be used, and has not moved away."""
     return record.session and record.given_to is None
 
 
 def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool) -> Decision:
-    """Return the decision. claims: the claim of each member, including `me` if it holds something.
+    """Return the decision. claims: the claim of each member that has a record, including `me`.
     clean: whether the client wants no session.
     """
     older = (silent | claims.keys()) - {me}

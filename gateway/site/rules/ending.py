@@ -4,20 +4,21 @@ until it answers that there is none.
 In: records of this gateway that name other members in `older`; Over messages of other members. Out:
 Over messages to them; the end of older records here.
 
-A member that gets the message ends a record with a lower epoch. If it has a record with a higher
-epoch that was not made without this member, then our record was made without knowledge of that
-epoch: our record gets a still higher epoch, and the message is sent again. If each record was made
-without the other, it is unknown which session the client saw last: the record with the higher epoch
-(or name) stays, and is suspect. Its member reports that when the mark is on disk, in answer to the
-other member's message, and only then the other record ends. So a link that breaks earlier does no
-harm. A record from a copy of a store ends in favour of any other record.
+A member that gets an Over message ends its record of the client if the epoch of its record is
+lower. If the epoch is higher, and its record does not name the sender in `older`, the sender did
+not know of this epoch: the sender gives its own record a still higher epoch, and sends the message
+again. If both records name the other one's member, each was made without the other, and it is
+unknown which session the client saw last: the record with the higher epoch (or name) stays, and is
+suspect. Its member first writes the mark to disk, and then reports it in answer to the other
+member's message. Only then the other record ends. So a link that breaks earlier does no harm. A
+record from a copy of a store ends in favour of any other record.
 
 If the older members include the sender's own name, the message says that the sender has a session
 that can be used. If both have one, the client had two sessions, each with messages that the other
 session may have delivered: the remaining session is replaced (Session Present 0).
 
 A member that may have forgotten ended sessions, as after a restore, sends the message for all
-clients. All records of a member that hears it become suspect.
+clients. All records of a member that gets this message become suspect.
 """
 
 from collections import OrderedDict
@@ -41,22 +42,22 @@ MOST_PENDING = 65_536
 REMEMBERED = 4096
 """Number of clients whose last confirmed epoch is remembered."""
 AGAIN_S = 0.2
-"""Time after which a busy member is notified again."""
+"""Seconds after which a busy member is notified again."""
 
 
 class _Listener:
-    """A member that must be notified of outdated sessions. Exists as long as its link."""
+    """The notifications of outdated sessions to one member. Exists as long as its link."""
 
     def __init__(self) -> None:
         self.clients: OrderedDict[str, None] = OrderedDict()
         self.first: set[str] = set()
         """Clients about which the member has to be informed before it gets a lease."""
         self.unanswered: dict[str, int] = {}
-        """Unanswered messages: clients, with the epoch."""
+        """Epoch in each message without an answer, by client."""
         self.is_due = False
-        """Whether a time is set at which the member is notified."""
+        """Whether the next notification of the member is planned."""
         self.restored = False
-        """Whether the member has sent the message for all clients, which it need not repeat."""
+        """Whether the member has sent the message for all clients over this link."""
 
 
 class Ending:
@@ -98,7 +99,7 @@ class Ending:
         self._listeners[member] = _Listener()
 
     def tell(self, client: str, members: frozenset[str]) -> None:
-        """Tell these members, which a record of this gateway names in `older`. Members without
+        """Notify members that this gateway's record of the client names in `older`. Members without
         a link are notified when they have one.
         """
         for member in members:
@@ -140,7 +141,7 @@ class Ending:
         self._contacts.plan(self._contacts.now + AGAIN_S, again)
 
     def on_end(self, member: str, end: End) -> None:
-        """End older records here, and answer once when all of that is on disk."""
+        """End older records here. Answer when all these changes are on disk."""
         ended: list[Ended] = []
         remaining = len(end.overs)
         if self._pending[member] + remaining > MOST_PENDING:
@@ -168,8 +169,8 @@ class Ending:
                 self._end(member, over, add)
 
     def _mark_all_suspect(self, member: str, done: Done) -> None:
-        """Mark all sessions here as suspect, because their clients may have been at the member in
-        the meantime.
+        """Mark all sessions here as suspect, at most once for each link of `member`. Their clients
+        may have been at this member in the meantime.
         """
         if self._listeners[member].restored:
             done()
@@ -204,7 +205,7 @@ class Ending:
                 add(ended)
 
     def _judge(self, member: str, over: Over, record: Held) -> State:
-        """Return the answer to an Over message about our record."""
+        """Return the answer to an Over message. record: this gateway's record of the client."""
         if record.copied != over.copied:
             return State.DONE if record.copied else State.STAYS
         if member in record.older and record.given_to != member:
@@ -215,7 +216,7 @@ class Ending:
     def _stay(
         self, record: Held, names: frozenset[str], ended: Ended, add: Callable[[Ended], None]
     ) -> None:
-        """Keep our record, as suspect."""
+        """Keep this gateway's record, mark it as suspect, and answer."""
         client = ended.client
         self._working.begin(client)
 
@@ -227,7 +228,7 @@ class Ending:
         doubt(self._holder, client, record, names, stayed)
 
     def _give_way(self, client: str, record: Held, below: int, done: Done) -> None:
-        """End our record in favour of a record with the epoch `below`."""
+        """End this gateway's record in favour of another member's record with the epoch `below`."""
         self._working.begin(client)
         ended = partial(self._ended, client, below, done)
         self._holder.end(client, max(below, record.epoch) + 1, ended)
@@ -245,9 +246,9 @@ class Ending:
             self._confirmed.popitem(last=False)
 
     def above(self, client: str) -> int:
-        """Return an epoch above the last confirmed one, if that is remembered. The confirmation
-        reaches the member's disk late, and the member may restart without it. A record made here in
-        the meantime must be the stronger one.
+        """Return an epoch above the epoch of the last record that another member replaced here, or
+        1. That member may restart without knowing that the record here has ended, so a record made
+        here in the meantime must be the stronger one.
         """
         return min(self._confirmed.get(client, 0) + 1, MAX_EPOCH - 1)
 

@@ -44,7 +44,7 @@ class Held(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The place of a client's session.
+    """The result of a session lookup.
 
     - here: the session is here, and is the newest: Session Present 1.
     - none: no valid session exists: Session Present 0, and a new session in this client's record,
@@ -79,14 +79,14 @@ class Holder(Protocol):
         """Return the record of a client; it may still wait for its commit (`on_disk`)."""
 
     def on_disk(self, done: Done) -> None:
-        """Call `done` when everything that `record` returns now is on disk."""
+        """Call `done` when the present records of all clients are on disk."""
 
     def give(self, client: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
-        """Move a session to another member in one commit: the client is disconnected (0x8E) if it
-        is connected; `epoch` and `older` stay.
+        """Move a session to another member in one commit. A connected client is disconnected
+        (0x8E). `epoch` and `older` stay.
 
-        done: gets its parts, each of at most PART_BYTES, or None if there is no durable session. A
-        repeated call, also for another member, gives the same parts.
+        done: called with the session's parts, each of at most PART_BYTES, or with None if there is
+        no durable session. A repeated call, also for another member, gives the same parts.
         """
 
     def take(
@@ -105,10 +105,10 @@ class Holder(Protocol):
         """
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
-        """Set epoch and `older` of the client's record in one commit; it is no longer a copy. A
-        session that is here stays, and a session that has moved away returns. If there is no
-        session and a client waits, the broker creates one next. (If that fails, the record stays
-        without a session; a suspect one stays until the client has come.)
+        """Set epoch and `older` of the client's record in one commit. The record no longer counts
+        as one from a copy. A session that is here stays, and a session that has moved away returns.
+        If there is no session and a client waits, the broker creates one next. If that fails, the
+        record stays without a session; a suspect record stays until the client has come.
         """
 
     def end(self, client: str, below: int, done: Done) -> None:
@@ -130,12 +130,14 @@ class Holder(Protocol):
         """
 
     def confirmed(self, client: str, member: str) -> None:
-        """Note that a member has nothing older any more: a later commit removes the member from
+        """Note that a member has no older session any more: a later commit removes the member from
         `older`.
         """
 
     def release(self, client: str, identifier: int, done: Callable[[bool], None]) -> None:
-        """Forget a received identifier in one commit. done: gets whether it was known."""
+        """Forget a packet identifier that the client's session has received, in one commit. done:
+        called with whether the identifier was known.
+        """
 
     def older_at(self, member: str) -> Iterable[str]:
         """Return the clients whose records name a member in `older`."""

@@ -52,21 +52,21 @@ class InboundMoves:
         self._refused = refused
         self._claims: dict[str, _Claim] = {}
         self._watched: set[str] = set()
-        """Members whose progress is checked at a time."""
+        """Members for which a check of their progress is planned."""
         self._wanted: dict[str, list[Wanted]] = {name: [] for name in contacts}
         self._progress = dict.fromkeys(contacts, 0.0)
         self._count = dict.fromkeys(contacts, 0)
         self._coming: dict[str, int] = {}
         """Bytes that sessions of several parts take in memory, including their next part."""
         self._later: OrderedDict[str, None] = OrderedDict()
-        """Clients whose sessions also have several parts, and wait for room."""
+        """Clients whose sessions have several parts, and wait for room."""
         self._owed = dict.fromkeys(contacts, 0)
-        """Processed frames of parts that their senders do not know about yet."""
+        """Number of frames of each member that are not reported as processed yet."""
         self._unsettled = 0
         """Bytes of complete sessions that are not on disk yet."""
 
     def claim(self, client: str, source: str, epoch: int) -> None:
-        """Call for the session that a member has claimed with that epoch."""
+        """Request a client's session from the member that has claimed it with this epoch."""
         self._claims[client] = _Claim(source, epoch)
         if not self._count[source]:
             self._progress[source] = self._contacts.now
@@ -103,7 +103,7 @@ class InboundMoves:
                 self._watch(member)
 
     def settled(self, size: int) -> None:
-        """Note that a complete session is on disk, or refused."""
+        """Note that a complete session is on disk, or refused. size: its bytes."""
         self._unsettled -= size
         self._work_off()
         self._go_on()
@@ -189,7 +189,7 @@ class InboundMoves:
         )
 
     def _watch(self, member: str) -> None:
-        """Check the member's progress in time, if the member may send, and has something to
+        """Plan a check of the member's progress, if sessions are expected from it, and it may
         send.
         """
         if self._count[member] and not self._owed[member] and member not in self._watched:

@@ -35,19 +35,19 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 MOST_TURNS = 64
-"""Largest number of times that one search gives way to others; each time all members are queried
-again.
+"""Largest number of times that one search gives way to searches of other members. Each time all
+members are queried again.
 """
 PATIENCE_S = 10.0
 """Seconds for which a session is requested again after its move was refused or interrupted."""
 
 FRESH_S = 0.9
-"""Seconds for which a reply may count for a newer CONNECT of its client. A member that has replied
-takes longer, ANSWER_S, before it decides without this member (`yields`).
+"""Seconds for which a reply may count for a newer CONNECT of its client. The member that has
+replied waits longer (ANSWER_S) before it decides without this member (`yields`).
 """
 TURN_S = 0.1
-"""Seconds for which a member leaves the turn to others that have asked for the same client before,
-and that would always come after it by name.
+"""Seconds by which this member delays its queries, if members with higher names have asked for the
+same client before. Otherwise its lower name would always go first.
 """
 
 
@@ -76,7 +76,7 @@ class Lookup:
     def want(
         self, client: str, done: Waiter, alive: Alive, clean: bool, patience: float = START_S
     ) -> None:
-        """Find out where the session is, and bring it here."""
+        """Find the newest session of a client, and move it here. See `Member.want_session`."""
         search = self._searches.get(client)
         if search is not None and search.stage is not Stage.ASKING:
             search.later.append(partial(self.want, client, done, alive, clean, patience))
@@ -134,7 +134,9 @@ class Lookup:
         return search
 
     def yields(self, client: str, member: str) -> bool:
-        """Whether a member may get an answer about this client, and a session."""
+        """Whether this gateway may answer a member's query about this client, and give its session.
+        A search here may give way to that of the member.
+        """
         if client in self._working:
             return False
         search = self._searches.get(client)
@@ -171,8 +173,8 @@ class Lookup:
         self._ask_all(search)
 
     def _start_over(self, search: Search, turn: int) -> None:
-        """Query all members again, with a new deadline, unless that was done after round `turn`.
-        Earlier replies are outdated.
+        """Query all members again, with a new deadline, unless they were queried again since round
+        `turn`. Earlier replies are outdated.
         """
         if search.turn == turn and search.stage is not Stage.OVER:
             search.asked = self._contacts.now
@@ -345,7 +347,9 @@ class Lookup:
         self._holder.take(client, decision.epoch, decision.older, decision.suspect, parts, done)
 
     def lost(self, client: str) -> None:
-        """Query again, because a session is no longer available at its source."""
+        """Query again, because a session is no longer available at its source. After PATIENCE_S,
+        the search fails.
+        """
         search = self._searches[client]
         search.in_vain = True
         if self._contacts.now >= search.since + PATIENCE_S:
@@ -416,7 +420,9 @@ class Lookup:
             go_on()
 
     def joined(self, member: str) -> None:
-        """Query a new link's member about all searched clients, before it gets a lease."""
+        """Query a member that has joined about all clients that are searched, before it gets a
+        lease.
+        """
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:
                 search.forget_reply(member)
@@ -424,7 +430,7 @@ class Lookup:
         self._windows.close(member)
 
     def link_ended(self, member: str) -> None:
-        """Drop the claims of a member that has left."""
+        """Drop the claims of a member whose link has ended."""
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:
                 search.forget_reply(member)

@@ -106,8 +106,9 @@ class Member:
 
         clean: whether the client wants no session (Clean Start 1). alive: returns whether the
         client still waits; if not, nothing is decided, and the outcome is `failed`. patience:
-        seconds that it can wait for members that are expected or busy (`contact.py`). done: called
-        within about a second, later only while there is such a member or a session is moving.
+        seconds for which the client can wait for members that are expected or busy (`contact.py`).
+        done: called within about a second, later only while there is such a member or a session is
+        moving.
         """
         self.contacts.now = now
         self._lookup.want(client, done, alive, clean, patience)
@@ -115,9 +116,9 @@ class Member:
             self._flush()
 
     def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:
-        """Look up a PUBREL whose identifier is not known here. done: called with whether another
-        member had the identifier and has released it on disk, and with the silent members if none
-        had.
+        """Look up a PUBREL whose packet identifier is not known here. done: called with whether
+        another member had the identifier and has released it on disk. If no member had it, the
+        silent members are given too.
         """
         self.contacts.now = now
         self._releasing.want(client, identifier, done)
@@ -182,7 +183,7 @@ class Member:
             asker(member, reply)
 
     def advance(self, now: float) -> float:
-        """Act on the passing of time. Return the time of the next call."""
+        """Make the planned calls that are due. Return the time of the next one, or infinity."""
         self.contacts.now = now
         timed = self.contacts.timed
         while timed and timed[0][0] <= now:
@@ -201,7 +202,7 @@ class Member:
                 self._windows.ask(contact.name, Query(_NOBODY), lambda *_: None)
 
     def _flush(self) -> None:
-        """Make the calls that are due at the end of a call from outside."""
+        """Make the calls that were postponed until the end of the present call."""
         afterwards = self.contacts.afterwards
         while afterwards:
             call = next(iter(afterwards))

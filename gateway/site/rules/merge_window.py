@@ -21,7 +21,7 @@ have given up.
 
 
 Asker = Callable[[str, Reply], None]
-"""Handles a reply of a member."""
+"""Function that handles a reply of a member."""
 
 
 class _Pending(NamedTuple):
@@ -76,8 +76,8 @@ class Windows:
             del calls[next(iter(calls))]
 
     def answered(self, member: str, answer: Answer) -> Iterable[tuple[Asker, Reply]]:
-        """Return the replies with their askers, each once; replies to forgotten calls are
-        dropped.
+        """Return each reply with the asker of its query. Replies to forgotten calls are dropped.
+        Raises SiteError for replies without a query.
         """
         call = self._calls[member].get(answer.number)
         if call is None:
