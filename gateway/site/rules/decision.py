@@ -31,8 +31,8 @@ class Claim(NamedTuple):
     suspect: bool = False
     copied: bool = False
     unsure: frozenset[str] = NOBODY
-    """Of this member's own claim: members that may have a newer session. They have given no lease,
-    or asked for this client.
+    """Members that may have a newer session: they have given no lease, or asked for this client.
+    Only in this member's own claim.
     """
 
 

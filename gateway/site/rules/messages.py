@@ -23,12 +23,12 @@ PART_BYTES = 256_000
 CREDIT = 4
 """Largest number of frames of parts that may be in flight to a member."""
 MAX_EPOCH = 1 << 62
-"""Bound of all epochs. A record that would need a higher epoch is not made (`lookup.py`), so no
-member can make another member send a message that others must refuse.
+"""Upper bound of all epochs, exclusive. A record that would need a higher epoch is not made
+(`lookup.py`), so no member can make another member send a message that others must refuse.
 """
 MEMBERS = 16
 _ROOM = 64
-"""Smallest number of bytes of an entry without its client and its data."""
+"""Bytes that are reserved in a frame for an entry, in addition to its client and its data."""
 
 
 class Names(NamedTuple):
@@ -38,8 +38,8 @@ class Names(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """clock: the sender's, in ms. echo: the receiver's newest clock that the sender has heard, or 0
-    while the sender grants no lease (`contact.py`).
+    """A keep-alive. clock: the sender's, in ms. echo: the receiver's newest clock that the sender
+    has heard, or 0 while the sender grants no lease (`contact.py`).
     """
 
     clock: int
@@ -47,7 +47,7 @@ class Beat(NamedTuple):
 
 
 class Query(NamedTuple):
-    """A question about a client: where its session is, or, with an identifier, whether that
+    """A question about a client: where its session is, or, with a packet identifier, whether that
     identifier was received.
     """
 
@@ -73,8 +73,8 @@ class Kind(IntEnum):
 class Reply(NamedTuple):
     """A reply. epoch and later fields: only in a CLAIM: the fields of `Held`. moved_to: the member
     `given_to`, as an index into the sender's Names, from 1. restored: the sender's store was
-    restored, so it may have forgotten something. A CLAIM without a session and with empty `older`
-    is the NO of such a sender.
+    restored, so it may have forgotten something. In place of NO, this sender sends a CLAIM without
+    a session and with empty `older`.
     """
 
     kind: Kind
@@ -145,7 +145,7 @@ class End(NamedTuple):
 
 class State(IntEnum):
     DONE = 0
-    """The sender has nothing older, on disk."""
+    """The sender has no older record, and its disk has none either."""
     STAYS = 1
     """The receiver should end its record, because it is from a copy, or because each record was
     made without the other and the receiver's is lower. In the second case the sender's record is
@@ -154,7 +154,7 @@ class State(IntEnum):
     BUSY = 2
     """The sender is busy: repeat a little later."""
     HELD = 3
-    """The sender's record has an epoch that is not lower."""
+    """The epoch of the sender's record is not lower than `below`."""
 
 
 class Ended(NamedTuple):
@@ -214,7 +214,7 @@ def portions(entries: Iterable[Entry]) -> list[tuple[Entry, ...]]:
 
 
 def encode(message: Message) -> bytes:
-    """Return the frame of a message within the bounds."""
+    """Return the frame of a message. The message must be within the bounds of this module."""
     match message:
         case Names(members):
             return bytes((_Tag.NAMES, len(members))) + b"".join(map(_name_bytes, members))
@@ -276,7 +276,9 @@ def _ended_bytes(ended: Ended) -> bytes:
 
 
 def decode(frame: bytes) -> Message:
-    """Return the one message of a frame. Raises SiteError for anything else."""
+    """Return the message in a frame. Raises SiteError if the frame is not exactly one valid
+    message.
+    """
     if len(frame) > FRAME_BYTES:
         raise SiteError(f"a frame of {len(frame)} bytes; at most {FRAME_BYTES} are allowed")
     try:

@@ -3,10 +3,10 @@
 In: calls for sessions of this gateway. Out: their parts, as fast as the other member processes
 them.
 
-A session moves to a member that has asked for its client since our last decision about it, and that
-claims it with the epoch that we replied. Once the commit is on disk, the session is kept, unusable,
-until a member reports something newer (`ending.py`). If none does, the session is recalled
-(`lookup.py`: recall).
+A session moves to a member that has asked for its client since this gateway's last decision about
+it. The member must call for it with the epoch in this gateway's reply. Once the commit is on disk,
+the session stays here, but cannot be used, until a member reports a newer record (`ending.py`). If
+no member does, the session is recalled (`lookup.py`: recall).
 """
 
 from collections import deque
@@ -30,9 +30,9 @@ _CALL_BYTES = 200
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
-"""Time without a message from the new member after which a session is recalled."""
+"""Seconds without a message from the new member after which a session is recalled."""
 APART_S = 0.25
-"""Difference between the recall times of consecutive members. Otherwise two members that start
+"""Seconds between the recall times of consecutive members. Otherwise two members that start
 together and query each other at the same time would give way to each other forever.
 """
 
@@ -40,12 +40,12 @@ Parts = Sequence[bytes] | None
 
 
 class _Leaver:
-    """The calls of one member. Exists as long as its link."""
+    """The sessions that one member has requested. Exists as long as its link."""
 
     def __init__(self) -> None:
         self.wanted: deque[Wanted] = deque()
         self.bytes = 0
-        """Bytes of the waiting calls."""
+        """Bytes of the waiting requests."""
         self.giving = 0
         self.ready: deque[tuple[Wanted, Parts]] = deque()
         self.credit = CREDIT
@@ -68,9 +68,9 @@ class OutboundMoves:
         self._leavers: dict[str, _Leaver] = {name: _Leaver() for name in contacts}
         self._recall_s = RECALL_S + APART_S * contacts.place(contacts.me)
         self._recalls: deque[tuple[float, str]] = deque()
-        """Clients whose sessions are recalled, in the order of the times."""
+        """Time and client of each planned recall, in the order of the times."""
         self._is_set = False
-        """Whether the first of these times is set."""
+        """Whether the first of these recalls is planned."""
         for client in holder.unsettled():
             self._recall_later(client)
 

@@ -52,8 +52,8 @@ class Releasing:
         self._windows.ask(member, release.question, partial(self._on_reply, release))
 
     def _query_again(self, release: _Release, member: str) -> None:
-        """Query a member later, unless the session has left meanwhile, and with it the client: the
-        session may be at that member by now, and the identifier stand for another message.
+        """Query a member again. If the session has moved away meanwhile, finish without an answer:
+        it may be at that member by now, and the identifier may stand for another message.
         """
         record = self._holder.record(release.question.client)
         if record is not None and is_live(record):

@@ -102,8 +102,8 @@ class Replies:
         )
 
     def _release(self, member: str, question: Query, put: Callable[[Reply], None]) -> None:
-        """Release an identifier for a member, unless our session has replaced the member's: by now
-        the identifier may stand for another message.
+        """Release an identifier for a member, unless this gateway's session has replaced the
+        member's: then the identifier may stand for another message by now.
         """
         client, identifier = question
         record = self._holder.record(client)

@@ -73,7 +73,9 @@ class Search:
         self.in_vain = False
         """Whether a move has failed. After that, a client with Clean Start 1 needs no move."""
         self.waiters: list[tuple[Waiter, Alive]] = []
-        """Callers with their connections; empty for a recall (`recall`)."""
+        """For each caller: a function that gets the outcome, and one that says whether its client
+        still waits. Empty for a recall (`recall`).
+        """
         self.suspects = suspects
         """Members that had asked for the client before this search. A member that asks in the
         meantime is queried again.

@@ -1,7 +1,8 @@
-"""Marking our record of a client as suspect, because another member's may be newer.
+"""Marking this gateway's record of a client as suspect, because another member's may be newer.
 
-In: the record, the members that the other record names. Out: one commit, which marks our record,
-and adds those names to it: no other record may tell those members that their records are older.
+In: the record, the members that the other record names. Out: one commit, which marks this gateway's
+record, and adds those names to it: no other record may tell those members that their records are
+older.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from gateway.site.rules.messages import MAX_EPOCH
 def doubt(
     holder: Holder, client: str, record: Held, names: frozenset[str], done: Callable[[int], None]
 ) -> None:
-    """Mark a record. done: gets the epoch of the record. If the record names more members, its
+    """Mark a record. done: called with the epoch of the record. If the record gets more names, its
     epoch is new, so that an answer to an earlier message does not end it. A session that has moved
     away stays as it is, and gets no more names.
     """

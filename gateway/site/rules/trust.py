@@ -1,8 +1,8 @@
 """The check whether a client's session here is the newest.
 
-The session is the newest while each other member has given this member a lease (`contact.py`), and
-none has asked for this client since our last decision about it: a member that asks is about to get
-the session.
+The session is the newest under two conditions. Each other member has given this member a lease
+(`contact.py`), and no member has asked for this client since this member's last decision about it:
+a member that asks is about to get the session.
 
 In: leases, and queries. Out: members that may have a newer session.
 """
@@ -14,7 +14,7 @@ from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import NOBODY, Held, Holder
 
 KEPT_S = 60.0
-"""Time for which queries about a client without a record are remembered: longer than a CONNECT
+"""Seconds for which queries about a client without a record are remembered: longer than a CONNECT
 waits, because after it there may be a record.
 """
 _FEW = 256
@@ -33,9 +33,9 @@ class Trust:
         self._contacts = contacts
         self._holder = holder
         self._marks: dict[str, _Mark] = {}
-        """Members that have asked, by client."""
+        """Members that have asked for a client since the last decision about it, by client."""
         self._full = _FEW
-        """Number of entries at which useless ones are looked for."""
+        """Number of entries at which outdated entries are deleted."""
 
     def asked(self, client: str, members: Iterable[str]) -> None:
         """Note that these members are about to decide about this client."""

@@ -39,8 +39,8 @@ change before it.
 
 
 def _radio(text: str) -> str:
-    """Return a plan as provisioning/radio_plan.py writes it, checked as far as a gateway
-    uses it.
+    """Return the plan of a radio as provisioning/radio_plan.py writes it. Raises ValueError if a
+    number that a gateway uses is missing.
     """
     plan = json.loads(text)
     if not isinstance(plan, dict) or not all(type(plan.get(k)) is int for k in _NUMBERS):
@@ -71,7 +71,9 @@ class Board(_Strict):
 
 
 class Entry(_Strict):
-    """An entry. changed: time of the last change by a person, by that member's clock; for users."""
+    """The site's entry of a board. changed: time of the last change by a person, by the clock of
+    the member where it was made; for users.
+    """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,22}$")]
     lifted: _Count
@@ -106,7 +108,7 @@ class Entry(_Strict):
 
     @cached_property
     def mark(self) -> int:
-        """Return 64 bits that identify the entry."""
+        """The first 64 bits of the entry's hash, which identify the entry."""
         return int.from_bytes(hashlib.sha256(self.text.encode()).digest()[:8], "big")
 
 
@@ -134,9 +136,9 @@ def stamp(time: str, member: str, known: Entry) -> str:
 
 
 class Conflict(_Strict):
-    """Two changes of a board that did not know one another. lost, holds: `at` of the changes.
-    is_revoked: whether a revocation overrides the lost change. twin: another board, to which
-    another member gave the same number by radio; then both changes hold.
+    """Two changes of a board, each made without knowing the other. lost, holds: `at` of the
+    changes. is_revoked: whether a revocation overrides the lost change. twin: another board, to
+    which another member gave the same number by radio; then both changes hold.
     """
 
     name: str
@@ -167,8 +169,9 @@ def _described(at: str, names: Mapping[str, str]) -> str:
 
 
 def conflict(one: Entry, other: Entry) -> Conflict | None:
-    """Return the change that a merge of two entries of a board loses, or None. `at` lists a limited
-    number of earlier changes: if the entry that loses is older, the result is None.
+    """Return the conflict if a merge of two entries of a board loses a change, else None.
+    `Entry.at` lists a limited number of earlier changes. If the losing entry is older than these,
+    no conflict is reported.
     """
     holds, lost = (one, other) if _rank(one) >= _rank(other) else (other, one)
     revoked = max(one, other, key=lambda entry: entry.revoked)

@@ -1,7 +1,7 @@
 """Sharing of the device registry between all members (`sharing.py`). Sans-IO.
 
-In: the contents of the registry here (`entered`), and entries of others. Out: entries to merge into
-it (`enter`). `board_entry.py` merges two entries of a board.
+In: the contents of the registry here (`entered`), and entries of other members. Out: entries to
+merge into the registry (`enter`). `board_entry.py` merges two entries of a board.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ from gateway.site.strict import parse
 FIRST = 0x60
 """Lowest first byte of this channel's frames."""
 MOST = 10_000
-"""Largest number of names in the registry of a site, including those that are gone."""
+"""Largest number of names in the registry of a site, including former names of renamed boards."""
 
 
 class _Entries(BaseModel):

@@ -1,7 +1,7 @@
 """Sharing of retained messages between all members (`sharing.py`). Sans-IO.
 
-In: marks of the messages here (`changed`), and entries of others. Out: entries that others lack
-(`find` returns the entry of a topic), and received ones (`enter`).
+In: marks of the messages here (`changed`), and entries of other members. Out: entries that other
+members lack (`find` returns the entry of a topic), and received entries (`enter`).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +21,8 @@ members send about a hundred topics when they meet.
 
 
 class RetainedSharing(Sharing[Entry]):
-    """Sharing of retained messages. enter: callback with received entries of a link; call `changed`
-    after it.
+    """Sharing of retained messages. enter: callback with the received entries of a link; call
+    `changed` after it.
     """
 
     def __init__(

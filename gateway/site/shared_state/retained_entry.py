@@ -28,7 +28,7 @@ from gateway.site.errors import SiteError
 
 MOST_VERSION = (1 << 62) - 1
 NEVER = 0xFFFF_FFFF
-"""Value in place of seconds."""
+"""Value of `Entry.expires_in` for a message that does not expire."""
 _HEAD = Struct(">QIBHHII")
 _PROPERTIES = CLIENT_PUBLISH_PROPERTIES - {
     PropertyId.TOPIC_ALIAS,
@@ -44,7 +44,7 @@ class Entry(NamedTuple):
     """Seconds until the message expires, or until the deletion may be forgotten; or NEVER."""
     qos: int = 0
     client: str = ""
-    """Client that has published the message."""
+    """Client identifier of the publisher."""
     properties: bytes = b""
     """Properties as in PUBLISH, without the property length."""
     payload: bytes = b""
@@ -52,7 +52,9 @@ class Entry(NamedTuple):
 
     @property
     def mark(self) -> int:
-        """Return a number for the whole entry except `expires_in`, which counts down."""
+        """Number that identifies the entry without `expires_in`, which counts down. Of two entries
+        of a topic, the entry with the higher mark is valid.
+        """
         encoded = _encoded(self, 0)
         return self.version << 64 | int.from_bytes(blake2b(encoded, digest_size=8).digest())
 

@@ -93,8 +93,8 @@ class Sharing(ABC, Generic[Held]):
 
     @property
     def owed(self) -> dict[str, int]:
-        """Return, for each member with a link, the number of items that it may lack. The items of
-        an unconfirmed frame count as one.
+        """Number of items that each member with a link may lack. The items of an unconfirmed frame
+        count as one.
         """
         return {member: len(link.owed) + link.unconfirmed for member, link in self._links.items()}
 

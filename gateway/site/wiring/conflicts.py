@@ -1,6 +1,6 @@
 """Lost changes: another member overwrote them with a newer change, made without knowing them.
 
-In: a sentence about each. Out: one line in the log, and the last sentences, to show.
+In: a sentence about each lost change. Out: one line in the log, and the last sentences, to show.
 """
 
 import logging

@@ -46,7 +46,7 @@ from gateway.site.moving.peer_gateway import PeerGateway
 log = logging.getLogger(__name__)
 
 WINDOW_S = 0.03
-"""Time within which changes of filters are sent in one frame."""
+"""Seconds in which changes of filters are collected, to be sent in one frame."""
 
 
 class Forwarding:
@@ -101,7 +101,7 @@ class Forwarding:
         self._ports[member].joined((WantedFilter(*item) for item in self._wanted.items()), hold_s)
 
     def begin_in(self, seconds: float) -> None:
-        """Begin the exchanges that wait, after this time."""
+        """Begin the exchanges that wait because of `hold_s`, after this time."""
         for port in self._ports.values():
             if port.forwarding.holds:
                 port.forwarding.begin_in(seconds)
@@ -179,7 +179,7 @@ def _counts(session: Session) -> bool:
 
 
 class _Near(Client):
-    """The member as the client of its session."""
+    """Another member, as the client of its session at this broker."""
 
     def __init__(self, engine: Engine, port: _Port, client: str, packet_bytes: int) -> None:
         self._port = port
@@ -233,7 +233,7 @@ class _Near(Client):
 
 
 def _first(data: bytes) -> int:
-    """Return the number of bytes of the first packet."""
+    """Return the number of bytes of the first packet in `data`."""
     length, at = 0, 1
     while True:
         length |= (data[at] & 0x7F) << 7 * (at - 1)
@@ -243,7 +243,7 @@ def _first(data: bytes) -> int:
 
 
 class _Port:
-    """The connection to one other member (a `Port`)."""
+    """Forwarding to and from one other member (a `Port`)."""
 
     def __init__(
         self,
@@ -380,7 +380,7 @@ class _Port:
             self.forwarding.processed(size)
 
     def ended(self, near: _Near) -> None:
-        """Handle the end of the connection by our broker."""
+        """Handle the end of the connection by this gateway's broker."""
         if near is self._near:
             self._near = None
             self.forwarding.ended()

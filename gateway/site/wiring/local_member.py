@@ -4,10 +4,10 @@ In: CONNECTs whose session may be at another gateway, PUBRELs with unknown ident
 of the other members. Out: the answers to clients, in the engine's turns; outbound and inbound moves
 (`sessions.py`); figures for users.
 
-A client waits a second for members that are silent, over a slow line 4 s at most. It waits up to
-15 s for a member that may be starting, and longer only while its session is moving. Meanwhile its
-packets wait, too, within the bound that holds for any unanswered CONNECT. If two connections of a
-client wait, the later one counts [MQTT-3.1.4-3].
+A client waits a second for members that are silent, over a slow line 4 s at most. It waits up to 15
+s for a member that may be starting, and longer only while its session is moving. Meanwhile its
+packets wait, within the bound that holds for any unanswered CONNECT. If two connections of a client
+wait, the later one counts [MQTT-3.1.4-3].
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ _UNSURE = (
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
     "PUBREL of an identifier that is unknown here, and another gateway could not be asked",
 )
-"""End of a client before MQTT 5, in which every PUBCOMP means success."""
+"""Reason for which a connection before MQTT 5 ends: there is no PUBCOMP for a failure."""
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
 """Largest fraction of its Keep Alive for which a CONNECT waits for members that may be starting. A
 client gives up when its Keep Alive is over.
 """
 _TWICE = 2
-"""Number of remembered places per possible session."""
+"""Factor of `limits.sessions`: bound of the number of places that are remembered (`Place`)."""
 
 
 class Site:
-    """The member of this gateway.
+    """The part of this gateway that is a member of its site.
 
     engine: drives the broker. name: this gateway's name. members: names of all members. send: sends
     a frame to a member, or drops it. parts: returns the parts of a moved session, by its key.
-    doubted: called with a client that was answered, and the members that were silent. returned:
-    whether this name was in the site before.
+    doubted: called with a client that was answered with a suspect session, and the members that
+    were silent. returned: whether a gateway with this name was in the site before.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class Site:
             self._timer.cancel()
 
     def hand_on(self) -> tuple[list[tuple[Connection, Connect]], set[tuple[Connection, int]]]:
-        """Close, for another member in place of this one, with other names. Return the CONNECTs and
-        PUBRELs that wait, for its `take_on`.
+        """Close, because another object with another list of members takes the place of this one.
+        Return the CONNECTs and PUBRELs that wait, for `take_on` of that object.
         """
         self.close()
         self._neighbours.moved = records_of(self.holder)
@@ -171,7 +171,7 @@ class Site:
     # -- time
 
     def _wake(self, time: float) -> None:
-        """Set the timer, unless it fires earlier."""
+        """Set the timer, unless it fires earlier than `time`."""
         if time < self._rings:
             if self._timer is not None:
                 self._timer.cancel()
@@ -217,8 +217,8 @@ class Site:
         return True
 
     def _key(self, connection: Connection) -> str | None:
-        """Return the key of the session that this client may have. None: the session with this
-        name belongs to another user, and the client is refused.
+        """Return the key of the session that this client may have. Return None if the session with
+        this name belongs to another user: then the client is refused.
         """
         device = connection.peer.device
         key = key_of(connection.client, connection.user, device.incarnation if device else 0)
@@ -300,11 +300,10 @@ class Site:
     def _begin_again(
         self, key: str, connection: Connection, packet: Connect, twofold: bool
     ) -> bool:
-        """Forget received identifiers of a session that may be outdated: an identifier may stand
-        for another message by now, which would be acknowledged and lost. A board's anti-replay
-        window is never outdated in this way. If the client has had two sessions, both may have
-        delivered a message, so a new session replaces the remaining one, too. Return True if a new
-        session begins.
+        """End a suspect session if it holds received packet identifiers, or if the client has had
+        two sessions. An identifier may stand for another message by now, which would be
+        acknowledged and lost. Two sessions may both have delivered a message. A board's anti-replay
+        window is never outdated in this way. Return whether the session was ended.
         """
         place, session = self.holder.places.get(key), self.holder.session(key)
         twofold |= place is not None and place.unheard
@@ -388,7 +387,9 @@ class Site:
     # -- figures for people
 
     def state_of(self, session: Session) -> str | None:
-        """Return the special state of a session, for `onceway session list`."""
+        """Return the special state of a session, for `onceway session list`; None for a usual
+        one.
+        """
         record = self.holder.record(own_key(session))
         return IN_DOUBT if record is not None and record.suspect else None
 

@@ -53,11 +53,13 @@ second.
 CROWD_S = 0.25
 """Seconds without a move after which the next group is disconnected."""
 HOLD_S = 1.0
-"""Longest time, in seconds, for which messages wait after a link has begun, because another link
-has not. That one is dialled at once, and may begin soon, too.
+"""Longest time, in seconds, for which messages wait after a link has begun, because a link to
+another member is missing. The other member is dialled at once, and may join soon.
 """
 SETTLED_S = 0.25
-"""Seconds after the last link has begun in which two sessions of one client become one."""
+"""Seconds for which messages wait after the last missing link has begun. In this time, two sessions
+of one client become one.
+"""
 _LOOK_S = 0.02
 _AGAIN_S = 1.0
 
@@ -110,7 +112,7 @@ class Membership:
             engine, self._send, asyncio.get_running_loop(), self._conflicts.tell
         )
         self._changing: asyncio.Task[None] | None = None
-        """Change to another list of members."""
+        """The task that changes to another list of members; None before the first change."""
         text = f"{config.site_folder}: the changed list of members does not take effect"
         self._change_job = Job("site_change", text, LOOP_S)
         self._build(section, os.access(config.site_folder / RETURNED, os.F_OK))
@@ -121,7 +123,7 @@ class Membership:
 
     def _build(self, section: SiteSection, returned: bool = False) -> None:
         """Create the parts that know the names of the members. returned: see `Site`; `start`
-        reports problems of that file.
+        reports problems with the file RETURNED.
         """
         engine, name, broker = self._engine, self._name, self._broker
         self._site = site = Site(
@@ -214,9 +216,9 @@ class Membership:
             channel.joined(member)
 
     def _begin_forwarding(self, member: str) -> None:
-        """Begin to exchange messages over a new link. Messages wait if another member has no link,
-        and may have a newer session of a client that continued here: a member that reaches both
-        would have its messages delivered by both.
+        """Begin to exchange messages over a new link. Messages wait if a member without a link may
+        have an older session of a client that is here: a third member that reaches both gateways
+        would have its messages delivered by both sessions.
         """
         absent = self._site.member.contacts.keys() - self._site.up
         holds = any(any(self._site.holder.older_at(name)) for name in absent)
@@ -317,14 +319,14 @@ class Membership:
 
     @property
     def is_first(self) -> bool:
-        """Whether this member looks for boards without a session: it is the first one by name of
-        those in contact.
+        """Whether this member looks for boards without a session: its name is the first of this
+        gateway and the connected members.
         """
         return all(self._name <= other for other in self._site.up)
 
     async def shown(self) -> dict[str, Any]:
-        """Return the data for the page: `rows` with the `counts` of each member, null for one that
-        does not answer; and the names that the site's authority has removed.
+        """Return the data for the page: `rows` with the `counts` of each member, null for a member
+        that does not answer; and the names that the site's authority has removed.
         """
         counts = await self._listing.counts()
         own, *others = self.rows()

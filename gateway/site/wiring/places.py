@@ -1,4 +1,4 @@
-"""The remembered places of clients, in memory and in the table `place`.
+"""The site's facts about the sessions of clients, in memory and in the table `place`.
 
 In: decisions of the site's gateways about a client. Out: its `Place`; a missing place means epoch
 0, not suspect, and no older session. A place outlives its session while a member may hold an older
@@ -17,9 +17,11 @@ from gateway.site.rules.holder import ALL_CLIENTS, NOBODY
 from gateway.store.move_rows import PlaceRow
 
 _IDLE = 256
-"""Number of new places after which unneeded ones are searched."""
+"""Unneeded places are deleted after this number of written places, plus half of all places."""
 MOST_UNHEARD = 1024
-"""Number of clients without a session whose places are kept until they come, the newest ones."""
+"""Largest number of places that are kept for clients without a session, until the clients come. The
+newest places are kept.
+"""
 _COPIED = 2
 """Value in the column of suspect places: the place comes from a copy of the store."""
 _UNHEARD = ""
@@ -64,7 +66,7 @@ class Place:
 
 
 class Places(dict[str, Place]):
-    """The places by session key. `save` writes a changed place with the open changes. rows: rows of
+    """The places by session key. `save` writes a changed place with the next commit. rows: rows of
     the store. is_needed: returns whether the session of a key is here, or on its way.
     """
 
@@ -98,7 +100,7 @@ class Places(dict[str, Place]):
             self._core.promise()
 
     def save(self, key: str) -> None:
-        """Write a place with the open changes; delete an empty one."""
+        """Write a place with the next commit. Delete an empty one."""
         place = self[key]
         empty = not (place.epoch or place.suspect or place.older)
         if empty:
@@ -110,7 +112,7 @@ class Places(dict[str, Place]):
             self.forget_idle()
 
     def trust(self, key: str) -> None:
-        """Clear the suspect mark of a session, with the open changes."""
+        """Clear the suspect mark of a session, with the next commit."""
         place = self.get(key)
         if place is not None and place.suspect:
             place.suspect = place.copied = place.unheard = False
@@ -125,7 +127,7 @@ class Places(dict[str, Place]):
             move_rows(self._core).places[key] = None
 
     def mark_copies(self) -> None:
-        """Mark each place as a copy, because our store was restored."""
+        """Mark each place as one from a copy, because this gateway's store was restored."""
         for key in [key for key in self if key != ALL_CLIENTS]:
             place = self.of(key)  # `save` may forget unneeded ones
             place.suspect = place.copied = True

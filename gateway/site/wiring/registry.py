@@ -34,8 +34,8 @@ _NAMES = 10
 
 
 class SiteRegistry:
-    """The registry's sharing, from `start` to `close`. member: name of this gateway. lost: called
-    with each change that was lost.
+    """The sharing of the device registry, from `start` to `close`. member: name of this gateway.
+    lost: called with each change that was lost.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class SiteRegistry:
             )
 
     async def _exchange(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Merge entries into the registry. Return all its entries."""
+        """Merge entries into the registry. Return all entries of the registry."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "provisioning.share_pipe"),
             *(str(self._path), self._member),

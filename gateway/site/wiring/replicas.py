@@ -1,10 +1,10 @@
 """Replication of spools at other gateways of the site (`[site] copies = 2`).
 
-In: rows of this gateway's spool as they are committed, and copies of other members' spools. Out:
+In: rows of this gateway's spool as they are committed, and replicas of other members' spools. Out:
 released acknowledgements that waited for a second disk (`gateway/site/moving/replicated.py`); rows
-for the member that keeps ours (`replication/sending.py`); replicas for others
-(`replication/receiving.py`), on a separate shelf (`gateway/store/copies.py`); and, in the spool of
-this gateway, rows of a lost member under their original keys.
+for the member that keeps this gateway's replicas (`replication/sending.py`); the replicas of other
+members (`replication/receiving.py`), on a separate shelf (`gateway/store/copies.py`); and, in the
+spool of this gateway, rows of a lost member under their original keys.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Worker:
             self._loop.call_later(RETRY_S, self._begin)
 
     async def close(self) -> None:
-        """Start nothing more, and wait for the current piece."""
+        """Start no further piece, and wait for the current one."""
         self._closed = True
         await asyncio.to_thread(self._executor.shutdown)
 
@@ -138,11 +138,11 @@ class SiteCopies:
         self._shelf: Copies | None = None
         self._landing = False
         self._logged: set[int] = set()
-        """Lines about whose landing here a log line was written."""
+        """Lines whose landing here was logged, by number."""
         self._orphaned: set[int] = set()
-        """Lines that no gateway lands; a log line about each was written."""
+        """Numbers of lines that no gateway lands. Each was logged."""
         self.landed = 0
-        """Readings of other members that were brought into this gateway's spool."""
+        """Number of rows of other members that were brought into this gateway's spool."""
         self._keeping = Keeping(
             self._kept(),
             self,
@@ -277,7 +277,7 @@ class SiteCopies:
     # -- copies that land here
 
     def _land(self) -> None:
-        """Bring a page of copies into the spool."""
+        """Bring a page of replicas into the spool, if a line is to be landed here."""
         line = None if self._landing or self._closed else self._keeping.due(self._loop.time())
         if line is None:
             return
@@ -330,7 +330,7 @@ class SiteCopies:
 
 
 class _Own:
-    """The spool of this gateway: the interface for `Copying`."""
+    """The spool of this gateway, as `Copying` needs it (a `Spool`)."""
 
     def __init__(
         self,

@@ -1,19 +1,19 @@
 """Sharing of retained messages between this gateway and its site.
 
 In: retained publications of clients and boards here, and entries of the other members. Out: the
-newest message of each topic at all of them, for later subscribers.
+newest message of each topic at all members, for later subscribers.
 `gateway/broker/retained_changes.py` decides which message is newest. Current subscribers get
 publications through `forwarding.py`, not from here.
 
 The gateway's own messages exist only in its memory and are not shared; on their topics, entries of
-others are ignored.
+other members are ignored.
 
-If clients changed a topic on both sides while there was no link, the older change is lost, and
-the log says so.
+If clients changed a topic at two members while there was no link between them, the older change is
+lost, and the log names it.
 
-A publication here is sent to others when it is on disk. An entry of another member is confirmed
-when it is in memory, and goes to disk with the next commit. If the commit fails, the two gateways
-differ when their next link begins, and the entry is sent again.
+A publication here is sent to other members when it is on disk. An entry of another member is
+confirmed when it is in memory, and goes to disk with the next commit. If the commit fails, the two
+gateways differ when their next link begins, and the entry is sent again.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ RETRY_S = 0.5
 
 
 class _Apart(NamedTuple):
-    """A time without a link to a member, as versions of retained messages. since: the newest
-    version here at its beginning. until: its end, by this gateway's clock.
+    """A time without a link to a member, in versions of retained messages (µs UTC). since: the
+    newest version here at the beginning of this time. until: its end, by this gateway's clock; 0
+    while it lasts, or if UTC is unknown.
     """
 
     since: int
@@ -68,7 +69,7 @@ class SiteRetained:
         self._broker = broker = engine.broker
         self._loop = loop
         self._changed: dict[int, set[str]] = {}
-        """Changed topics, by commit."""
+        """Changed topics, by the number of the commit that contains the changes."""
         self._lost = lost
         self._newest = 0
         """Highest version of a retained message here."""

@@ -25,9 +25,9 @@ PAGE_BYTES = 200_000
 """Size beyond which a page ends. One row has less than 800,000 bytes, so a page fits into a frame.
 """
 MOST_WANTED = 8
-"""Largest number of waiting requests of one member; a further one replaces the oldest."""
+"""Largest number of waiting requests of one member. A further request replaces the oldest."""
 PATIENCE_S = 2.0
-"""Timeout for an answer of a member."""
+"""Seconds after which a member without an answer counts as silent."""
 
 Row = dict[str, Any]
 _Count = Annotated[int, Field(ge=0, le=1 << 53)]
@@ -61,7 +61,8 @@ class Silent(Exception):
 
 class Listing:
     """The lists of sessions. others: names of the other members. send: sends a frame to a member,
-    or drops it. up: the members with a link. counts, rows: return those of this gateway.
+    or drops it. up: the members with a link. counts: returns the counts of this gateway. rows:
+    returns the rows of its sessions.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Listing:
         self._number = 0
         self._asked: dict[tuple[str, int], asyncio.Future[Told]] = {}
         self._wanted: deque[tuple[str, Want]] = deque()
-        """Requests of others; each turn of the loop answers one."""
+        """Requests of other members. Each turn of the event loop answers one."""
         self._lists: dict[str, tuple[int, Iterator[Row]]] = {}
         """Lists in progress, by member: number and remaining rows."""
         self._listing = False
@@ -92,8 +93,8 @@ class Listing:
     # -- answers for people
 
     async def counts(self) -> Mapping[str, Counts | None]:
-        """Return the counts of each other member, None for one that does not answer. Concurrent
-        callers share an answer.
+        """Return the counts of each other member, None for a member that does not answer.
+        Concurrent callers share an answer.
         """
         if self._counting is None or self._counting.done():
             self._counting = asyncio.create_task(self._count())
@@ -112,7 +113,7 @@ class Listing:
 
     async def sessions(self) -> AsyncIterator[Row]:
         """Yield rows of the other members, each with `member`. If a member does not answer, its
-        last row has `silent`. Raises OncewayError.
+        last row has `silent`. Raises OncewayError if another user's list is in progress.
         """
         if self._listing:
             raise OncewayError(
@@ -179,7 +180,7 @@ class Listing:
     # -- answers for other members
 
     def received(self, member: str, frame: bytes) -> None:
-        """Handle a frame of a member. Raises SiteError."""
+        """Handle a frame of a member: an answer or a request. Raises SiteError."""
         message = decode(frame)
         if isinstance(message, Told):
             answer = self._asked.get((member, message.number))

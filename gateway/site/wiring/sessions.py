@@ -1,5 +1,5 @@
 """The records of the site's clients at this gateway: sessions of the broker, sessions that have
-left and are kept until they arrive, and remembered places.
+left and are kept until they arrive, and the site's facts about each session (`Place`).
 
 In: decisions of the site (`gateway/site/rules/holder.py` defines each). Out: the same changes in
 the broker and on disk, each in one commit, and a notice when it is on disk. Each client has one
@@ -29,7 +29,7 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 _OTHERS = 0xFFFF
-"""Packet identifier that stands for those that the client has used at another member."""
+"""Packet identifier that stands for all identifiers that the client has used at another member."""
 _MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
 _LOST = "%s. Its knowledge of clients is lost, so sessions are suspect until their clients connect"
 
@@ -60,9 +60,9 @@ def own_key(session: Session) -> str:
 
 class SessionHolder:
     """The records of this gateway (a `Holder`). begin: must be called before the broker is changed.
-    parts: returns the parts of a moved session, by key. members: the other members; members of
-    earlier times are forgotten. returned: whether this name was in the site before; if this store
-    was not, it is new.
+    parts: returns the parts of a moved session, by key. members: the other members; former members
+    are forgotten. returned: whether a gateway with this name was in the site before. If this store
+    has no members then, the gateway has lost its records, and sessions are suspect.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SessionHolder:
         self.lost = 0
         """Number of messages that waited for sessions which ended in favour of newer sessions."""
         self._waiting: dict[str, list[Callable[[], None]]] = {}
-        """Calls for the end of a session's move, by key."""
+        """Functions to call at the end of a session's move, by key."""
         self._forget_strangers(known)
         self._compare_members(known, returned)
 
@@ -201,7 +201,9 @@ class SessionHolder:
         return dict.fromkeys([*self.moved_out(), *suspect])
 
     def given_to(self) -> dict[str, str]:
-        """Return the members that have not confirmed a moved session, by client identifier."""
+        """Return each client whose session has moved without a confirmation, with its new
+        member.
+        """
         return {name_of(key): self._moved_out[key].member for key in self.moved_out()}
 
     def _given_of(self, key: str) -> _Given | None:
@@ -277,8 +279,9 @@ class SessionHolder:
 
     def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         """Hand the parts of a session, which are on disk, to the member. If acknowledgements wait
-        for a second disk, the hand-over waits, too, because the member answers identifiers that the
-        session has received. After the end of the site there is no member to send them to.
+        for a second disk, the hand-over waits for it, because the member will answer identifiers
+        that the session has received. After the end of the site there is no member to send the
+        parts to.
         """
 
         def hand_over() -> None:
@@ -326,7 +329,7 @@ class SessionHolder:
         place: Place,
         done: Callable[[str | None], None],
     ) -> None:
-        """Bring a session to this gateway. parts: None if they are here already."""
+        """Bring a session to this gateway. parts: None if the parts are here already."""
         broker = self._broker
         self._end(key)
         order = SessionImport(
@@ -449,7 +452,7 @@ class SessionHolder:
         self.on_disk(done)
 
     def trust(self, client: str) -> None:
-        """Clear the suspect mark of a session, with the open changes."""
+        """Clear the suspect mark of a session, with the next commit."""
         self.places.trust(client)
 
     def confirmed(self, client: str, member: str) -> None:
@@ -487,7 +490,7 @@ def is_busy(holder: SessionHolder) -> bool:
 
 
 def records_of(holder: SessionHolder) -> Moved:
-    """Return the records as the store has them with the open changes, for another holder in place
+    """Return the records as the store has them after the next commit, for another holder in place
     of `holder`, which must not be busy.
     """
     return Moved(
@@ -507,7 +510,7 @@ def _forget_given(holder: SessionHolder, key: str) -> None:
 
 
 def end_with_loss(holder: SessionHolder, broker: Broker, session: Session, why: str) -> None:
-    """End a session, and tell how many messages that waited for it are lost."""
+    """End a session, and log how many messages that waited for it are lost."""
     if count := session.send_flow.messages:
         holder.lost += count
         if broker.log_throttle.has_room():

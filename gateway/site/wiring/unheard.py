@@ -13,8 +13,8 @@ from gateway.broker.peer import State
 from gateway.site.wiring.places import Places
 
 LOOKS_PER_S = 100_000
-"""Number of clients for each second between two checks of all clients. When a gateway dies, all its
-clients may begin in doubt at once.
+"""Number of clients for each second between two checks of all clients. When a gateway dies, the
+sessions of all its clients may begin as suspect at once.
 """
 
 
@@ -28,7 +28,7 @@ class Unheard(dict[str, tuple[Connection, float]]):
         """Time of the next check of all clients."""
 
     def begin(self, key: str) -> None:
-        """Mark the session that is about to begin, with the open changes."""
+        """Mark the session that is about to begin as suspect and unheard, with the next commit."""
         place = self._places.of(key)
         place.suspect = place.unheard = True
         self._places.save(key)
@@ -58,7 +58,9 @@ class Unheard(dict[str, tuple[Connection, float]]):
             del self[key]
 
     def doubt(self, key: str | None = None) -> None:
-        """Note another doubt about a session, or about all: no packet clears the new doubt."""
+        """Note that a session has become suspect again, or all sessions if `key` is None. A packet
+        on the present connection does not clear this mark.
+        """
         if key is None:
             self._look_at_all()
             self.clear()
