@@ -1,4 +1,4 @@
-"""A dry run of the access rules: known users and boards that can publish nothing.
+"""A dry run of the access rules, which finds known users and boards that can publish nothing.
 
 In: the `[[acl]]` sections, the names of users and of registered boards. Out: a sentence for each
 kind of mistake, for `onceway gateway check-config`.

@@ -265,7 +265,6 @@ class Logins:
 
 
 def _pair(order: Ask) -> tuple[str, str]:
-    """Return address and user of a login to check."""
     return origin(order.connection.peer.address), order.question.user
 
 
@@ -275,8 +274,8 @@ def _wait(address: str, wait: float) -> Refusal:
 
 
 def _failed(order: Ask) -> Refusal:
-    """Return the refusal after an internal error. The error affects only this client, and the
-    checks of other clients continue.
+    """Log the exception in progress, and return the refusal for this client. The checks of other
+    clients continue.
     """
     log.exception(
         "%s: refused after an internal error",

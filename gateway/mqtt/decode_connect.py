@@ -45,7 +45,6 @@ def decode_connect(reader: Reader) -> Connect:
 
 
 def _version(reader: Reader) -> tuple[Version, bool]:
-    """Return the version, and whether the client is a bridge."""
     name = reader.string("protocol name")
     level = reader.u8("protocol level")
     version, bridge = _VERSIONS.get((name, level)), False

@@ -205,8 +205,8 @@ AUTH_PROPERTIES: Allowed = frozenset(_ACK | _AUTHENTICATION)
 
 
 MOST_OF_ONE = 1000
-"""Largest number of User Properties of one packet: decoding and encoding 200,000 of them would take
-a fifth of a second.
+"""Largest number of User Properties, or of Subscription Identifiers, in one packet: decoding and
+encoding 200,000 User Properties would take a fifth of a second.
 """
 
 

@@ -184,7 +184,6 @@ class PacketStream:
         return found
 
     def _go_on_from(self, at: int) -> None:
-        """Continue at this offset of `fresh`."""
         if self._ahead:
             self._ahead = max(0, self._ahead - (at - self._at))
         if at < len(self.fresh):
@@ -298,8 +297,8 @@ def _ids(buffer: bytes, at: int, stride: int, after: int) -> tuple[int, ...]:
 
 
 def _acks(buffer: bytes, start: int) -> tuple[Acks | None, int]:
-    """Return the plain acknowledgement at `start` with the similar ones after it, and their end.
-    The run is None if the first one has the packet identifier 0.
+    """Return the run of plain acknowledgements that begins at `start`, and its end. The run is None
+    if its first packet has the packet identifier 0.
     """
     first, count = buffer[start], 1
     if buffer.startswith(buffer[start : start + 2], start + 4):

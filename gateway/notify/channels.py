@@ -59,7 +59,9 @@ def _webhook(url: str, message: Message) -> None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Makes a redirect an error: the redirected request would be a GET without the message."""
+    """A handler that makes a redirect an error: the redirected request would be a GET without the
+    message.
+    """
 
     def redirect_request(self, *_: Any) -> None:
         return None

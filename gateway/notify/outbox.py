@@ -68,7 +68,6 @@ class Outbox:
             waiting.extend(messages)
 
     def drop_accepted(self, channel: str, message: Message) -> None:
-        """Drop a message that a channel has accepted."""
         waiting = self._waiting[channel]
         if waiting and waiting[0] is message:
             waiting.popleft()

@@ -1,4 +1,4 @@
-"""Sends notifications and the heartbeat. Runs from `start` to `close`.
+"""The sender of notifications and of the heartbeat, from `start` to `close`.
 
 In: the current problems, once a second. Out: messages on each channel. A message that could not be
 sent waits and is tried again, and `failures` names the problem.
@@ -244,6 +244,5 @@ def _words(error: Exception) -> str:
 
 
 def _answer(code: int, text: bytes | str) -> str:
-    """Return the answer of a mail server, in words."""
     shown = text.decode(errors="replace") if isinstance(text, bytes) else text
     return f"the mail server answers {code} {' '.join(shown.split())}".rstrip()

@@ -1,4 +1,4 @@
-"""Ends connections and sessions on behalf of the gateway itself, or of an administrator."""
+"""The end of connections and sessions on behalf of the gateway itself, or of an administrator."""
 
 import logging
 from collections.abc import Callable

@@ -326,7 +326,9 @@ class ClientLink:
 
     @property
     def _is_due_for_reading(self) -> bool:
-        """Whether to read a client whose user exceeds the quota, to find its PINGREQ packets."""
+        """Whether the gateway has to read now from a client whose user exceeds the quota, to find
+        the client's PINGREQ packets.
+        """
         connection, broker = self.connection, self._engine.broker
         return (
             self._paced
@@ -338,7 +340,9 @@ class ClientLink:
         )
 
     def _wait_for_pause(self) -> None:
-        """Set a timer for the end of the client's pause if input or output waits for that."""
+        """Set a timer for the end of the client's pause, unless one runs, or nothing waits for
+        it.
+        """
         connection = self.connection
         pause = connection.pause
         ends = None if pause is None else pause.ends(bool(connection.copied))

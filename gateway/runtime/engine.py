@@ -61,7 +61,7 @@ _TURN_S = 0.02
 GATHER_S = 0.001
 """Seconds by which a turn is extended for clients whose acknowledgements a commit has released."""
 _MANY_CLIENTS = 4
-"""Smallest number of released clients for which a turn is extended."""
+"""A turn is extended if a commit has released acknowledgements of at least this many clients."""
 
 
 def _stops() -> OncewayError:
@@ -504,8 +504,8 @@ class Commits:
     # -- writes
 
     def commit(self, sweep: bool = False) -> None:
-        """Submit the open changes if something waits for them. sweep: submit all changes, whether
-        or not anything waits.
+        """Submit the changes since the last commit if something waits for them. sweep: submit them
+        whether or not anything waits.
         """
         broker = self._broker
         if not (broker.changes.urgent or sweep):

@@ -113,7 +113,7 @@ class Output:
             self.bytes -= len(payload.obj)  # type: ignore[arg-type]
 
     def see_progress(self) -> None:
-        """Check which of the slow links have sent anything."""
+        """Check which of the links with unsent output have sent anything since the last check."""
         for link in list(self._slow):
             self._engine.serve(link.connection, "checking its progress", link.see_progress)
 

@@ -4,14 +4,17 @@ other. Sans-IO, one object for each other member.
 In: the start and end of a link, frames, packets and filters of this side. Out: frames, and the
 other side's data (`Port`).
 
-  joined           → HELLO, and all filters
-  HELLO            → this side's exchange ends, if it had begun; HELLO again, with the other side's
-  round, unless the received HELLO answers ours
-  both heard       → `Port.open`: packets flow both ways until a side begins again
-  this side ends   → a new round, after AGAIN_S; packets for an older round are dropped
+- A link begins: this side sends HELLO, and all its filters.
+- HELLO is received: if it begins another round of the other side, the present exchange ends, and
+  this side sends HELLO again, with the number of that round.
+- HELLO with this side's own round is received: `Port.open`. Packets flow in both directions until a
+  side begins another round.
+- This side ends the exchange: another round begins after AGAIN_S. Packets of an older round are
+  dropped.
 
 At most WINDOW_BYTES of a side's packets may be unprocessed at the other side; packets beyond that
-wait here. A member that sends more than that, or more filters than MOST_FILTERS, loses its link.
+wait here. A member that sends more unprocessed packets, or more filters than MOST_FILTERS, loses
+its link.
 """
 
 from __future__ import annotations
@@ -97,13 +100,12 @@ class MemberForwarding:
         self.is_open = False
         self._waiting: deque[tuple[int, bytes]] = deque()
         self.waiting = 0
-        """Bytes of packets that wait on this side."""
+        """Bytes of packets that wait on this side, because the other side's window is full."""
         self._unanswered = 0
         """Bytes that were sent and that the other side has not processed yet."""
         self._owed = 0
         """Bytes that were received and are not processed yet."""
         self._known = set(known)
-        """Filters of the other side."""
         self._coming: set[str] | None = None
         """Filters received so far of a list that comes in parts; None while no list is incomplete.
         """
@@ -114,8 +116,8 @@ class MemberForwarding:
     # -- the link
 
     def joined(self, filters: Iterable[WantedFilter], hold_s: float = 0.0) -> None:
-        """Begin on a new link. filters: all filters of this side. hold_s: seconds until an exchange
-        begins.
+        """Handle the beginning of a link. filters: all filters of this side. hold_s: seconds until
+        an exchange begins.
         """
         self._up = True
         self._peer = 0

@@ -51,7 +51,7 @@ class OwnCertificate:
 
     def read(self) -> Membership:
         """Read the certificate, and renew it if this gateway can and it is due. Raises OncewayError
-        if there is none.
+        if there is no certificate.
         """
         own = membership(self._folder, self._name)
         self.renews = authority_of(self._folder) is not None

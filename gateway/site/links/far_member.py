@@ -88,8 +88,8 @@ def status(far: FarMember, now: float) -> MemberStatus:
 
 
 def missing(unlisted: Mapping[str, float], now: float) -> str | None:
-    """Return which gateways of the site [site.members] lacks, or None. unlisted: their names, and
-    the time of the last attempt to join.
+    """Return a sentence with the gateways that [site.members] lacks, or None. unlisted: gateways
+    that have tried to join, each with the time of its last attempt.
     """
     names = [name for name, at in unlisted.items() if now - at < _UNLISTED_S]
     if not names:

@@ -37,7 +37,7 @@ from gateway.site.strict import parse
 from gateway.system.logs import printable
 
 VERSION = 1
-"""Version of the protocol."""
+"""Version of the protocol between members."""
 OLDEST = 1
 """Oldest version that this gateway still speaks."""
 MOST_GREETING = 128 * 1024
@@ -204,7 +204,9 @@ class Link(asyncio.Protocol):
         """Done when the link has joined, or ended."""
         self.ended: asyncio.Future[None] = loop.create_future()
         self.began = self.heard = loop.time()
-        """Time of the last received bytes, by the loop's clock."""
+        """Time at which the link was created, and time of the last received bytes, by the loop's
+        clock.
+        """
         self.round_trip_s = 0.0
         """Seconds between this gateway's greeting and the greeting of the dialled peer."""
         self._greeting_sent = 0.0

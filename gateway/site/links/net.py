@@ -362,7 +362,9 @@ class Net:
     # Logging once
 
     def _refused(self, name: str, address: str, reason: str) -> None:
-        """Log a refused connection. name: the peer's, if it is known and proved."""
+        """Log a refused connection. name: name of the peer if the peer has proved it, else
+        empty.
+        """
         far = self._far.get(name)
         if far is None:
             owner = f" of {printable(name)}" if name else ""

@@ -44,7 +44,7 @@ class Stage(NamedTuple):
     `OWN_STAGES` to `MOVING_IDS`, exclusive.
     """
     moves: int
-    """Number of the session's moves."""
+    """Number of times that the session has moved."""
 
 
 class Address(NamedTuple):

@@ -38,7 +38,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _FORWARDERS = 4
-"""Divisor of `limits.sessions`: at most this part of the permitted number may be forwarders."""
+"""Divisor: at most a quarter of `limits.sessions` may be forwarders."""
 
 
 def leave_forwarder(core: Core, order: SessionExport) -> None:

@@ -138,7 +138,7 @@ def deliver_forwarded(
 
 
 def _flags(run: PublishRun) -> int:
-    """Return flags in the form that `deliver` accepts."""
+    """Return QoS and RETAIN of a run as the flags that `deliver` accepts."""
     return run.qos << 1 | (RETAIN if run.retain else 0)
 
 

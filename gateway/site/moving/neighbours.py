@@ -54,7 +54,7 @@ class SiteNeighbours(WithSessionMoves):
         self.second_disk: Replicated | None = None
         """Tracks which spool rows are replicated; None unless `copies = 2`."""
         self.moved = moved_of(state)
-        """Moves in the store at the start."""
+        """Rows about moves that were in the store at the start."""
         self._stored: dict[int, SessionMove] = {}
 
     def leave(self) -> None:

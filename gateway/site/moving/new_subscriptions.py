@@ -39,7 +39,7 @@ class Behind:
         self._commit = -1
         """Number of the commit with the latest new subscriptions."""
         self._open: set[str] = set()
-        """Gateways with an exchange."""
+        """Gateways with which an exchange is open."""
         self._asked: dict[str, tuple[int, float]] = {}
         """Number and time of the latest ASK to each gateway that has not answered it."""
         self._again: set[str] = set()
@@ -75,8 +75,8 @@ class Behind:
         self._open.discard(member)
 
     def cut(self, member: str, stage: Stage) -> None:
-        """Handle a CUT for new subscriptions: no earlier messages of this gateway are on their way
-        any more, unless a later ASK is unanswered.
+        """Handle a CUT for new subscriptions: no earlier messages of `member` are on their way any
+        more, unless a later ASK to it is unanswered.
         """
         asked = self._asked.get(member)
         if asked is None or stage != (self._own, asked[0]):

@@ -31,11 +31,11 @@ class SessionMoves:
         self.queues: dict[str, Session] = {}
         """The sessions that stand for the other gateways, by name."""
         self.tell: Callable[[], None] = lambda: None
-        """Sends the other gateways new filters (`Neighbours.has_news`)."""
+        """Callback that sends new filters to the other gateways (`Neighbours.has_news`)."""
         self.caught_up: Callable[[str, Stage], None] = lambda member, stage: None
         """Callback for the CUTs of new subscriptions (`new_subscriptions.py`)."""
         self.asks: Counter[str] = Counter()
-        """Number of questions of each gateway in the current minute."""
+        """Number of ASK notices of each gateway in the current minute."""
         self.count_from = 0.0
         """Start of the current minute, on the time axis."""
         self.forwarders = 0
@@ -157,7 +157,7 @@ class WithSessionMoves(Neighbours):
     def __init__(self) -> None:
         self.session_moves = SessionMoves()
         self.changed: dict[Session, None] = {}
-        """Sessions whose moves are stored with the open changes."""
+        """Sessions whose moves the next commit stores."""
 
 
 def moves_of(core: Core) -> SessionMoves:
@@ -165,7 +165,7 @@ def moves_of(core: Core) -> SessionMoves:
 
 
 def move_rows(core: Core) -> Moves:
-    """Return the rows about moves in the open changes."""
+    """Return the rows about moves for the next commit."""
     changes = core.changes
     if changes.neighbours is None:
         changes.neighbours = Moves()

@@ -241,7 +241,7 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
 
 
 def read_key(path: Path) -> Ed25519PrivateKey:
-    """Read a private key. Raises OncewayError."""
+    """Read a private key. Raises OncewayError if the file cannot be read, or is damaged."""
     try:
         key = load_pem_private_key(path.read_bytes(), None)
     except OSError as error:

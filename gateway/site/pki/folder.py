@@ -17,10 +17,10 @@ from gateway.site.errors import SiteError
 from gateway.system.sync import sync
 
 AUTHORITY = "authority.pem"
-"""Key and certificate of the site's authority, only on the first gateway."""
+"""File with the key and the certificate of the site's authority, only on the first gateway."""
 MEMBER = "member.pem"
-"""Key of this member, its certificate, and the authority's: one file, so that one step changes all
-three.
+"""File with the key and the certificate of this member, and the certificate of the authority. In
+one file, a single step replaces all three.
 """
 REMOVED = "removed.json"
 INVITATIONS = "invitations"

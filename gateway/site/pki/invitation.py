@@ -70,7 +70,9 @@ class Invitation(_Strict):
 
 
 class Request(_Strict):
-    """The request of the invited gateway. mac: MAC of the signing request, made with the secret."""
+    """The invited gateway's request to join. mac: MAC of the signing request, made with the
+    secret.
+    """
 
     id: Annotated[str, Field(pattern=_ID)]
     csr: Annotated[str, Field(max_length=4096)]

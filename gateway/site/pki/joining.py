@@ -37,8 +37,8 @@ TIMEOUT_S = 20.0
 
 
 def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
-    """Join the site. name: this gateway's. Return the members with their addresses, as configured
-    at the inviter. Raises OncewayError.
+    """Join the site. name: this gateway's name. Return the members with their addresses, as
+    configured at the inviter. Raises OncewayError.
     """
     authority = _authority(invitation)
     if name != invitation.name:

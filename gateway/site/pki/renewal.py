@@ -27,7 +27,7 @@ _SOON = timedelta(days=30)
 
 
 def is_due(certificate: x509.Certificate) -> bool:
-    """Whether less than half of the life of a new certificate remains."""
+    """Whether a certificate is valid for less than half of the lifetime of a new one."""
     return certificate.not_valid_after_utc - datetime.now(UTC) < MEMBER_FOR / 2
 
 

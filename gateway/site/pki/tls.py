@@ -44,7 +44,9 @@ def dialling(folder: Path, membership: Membership) -> ssl.SSLContext:
 
 
 def expected_authority(authority: x509.Certificate) -> ssl.SSLContext:
-    """Return the context for an outgoing connection without a certificate of this gateway."""
+    """Return the context for an outgoing connection without a certificate of this gateway.
+    authority: the only authority that is accepted.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the name in it is a member's, not a host's

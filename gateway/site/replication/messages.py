@@ -47,7 +47,7 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
     keep: bool
     """Whether the receiver is to keep copies, and to report the copies that it has."""
     first: Annotated[int, Field(ge=0, lt=MOST_ID)]
-    """Lowest row that has not landed."""
+    """Id of the lowest row that has not landed."""
     name: Annotated[str, Field(min_length=1, max_length=300)]
     """Name in the key of rows without identity."""
     epochs: Annotated[
@@ -57,13 +57,13 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
         ],
         Field(min_length=1, max_length=_MOST_IDENTITIES),
     ]
-    """Pairs of a first id and the epoch in the keys of rows without identity from that id on,
-    ascending. They cover all rows that have not landed.
+    """Each pair: a row id, and the epoch in the keys of rows without identity from this id on. The
+    pairs are in ascending order, and cover all rows that have not landed.
     """
     boot: Annotated[int, Field(ge=0, lt=_MOST)]
     clock: Annotated[int, Field(ge=0, lt=_MOST_TIME)] | None
-    """Start of this boot in µs UTC, once known. It gives rows of this boot without a time their
-    time.
+    """Start of the gateway's present boot in µs UTC; None while unknown. It gives a time to the
+    rows of this boot that have none.
     """
 
     @model_validator(mode="after")
@@ -99,8 +99,9 @@ class _Tag(IntEnum):
 _HELD = Struct(">B8sQ")
 _ROWS = Struct(">B8s")
 _ROW = Struct(">QBqqqqqHHHI")
-"""id, flags, incarnation, sequence, boot, monotonic, received; bytes of device, client, topic and
-payload."""
+"""id, flags, incarnation, sequence, boot, monotonic, received; sizes in bytes of device, client,
+topic and payload.
+"""
 _IDENTITY, _RECEIVED = 1, 2
 
 

@@ -50,7 +50,7 @@ class Line:
 
     @property
     def first(self) -> int:
-        """Lowest row that is still needed."""
+        """Id of the lowest row that is still needed."""
         return self.state.first
 
     def grow(self, row: int, size: int) -> None:
@@ -126,7 +126,7 @@ class Keeping:
         """Received rows that are not written yet, by frame: number of the line, rows, bytes."""
         self._owed: defaultdict[str, int] = defaultdict(int)
         self._order = Order()
-        """Changes for the next order to the disk."""
+        """Changes for the next order to the shelf."""
         self._asking: set[int] = set()
         """Lines whose state on disk is to be confirmed after the next order."""
         self._writing = False

@@ -49,8 +49,8 @@ class Spool(Protocol):
     """The interface of this gateway's spool, as replication needs it."""
 
     def read(self, after: int, before: int, done: Callable[[Sequence[Row], bool], None]) -> None:
-        """Read the first rows between two ids. done: called with the rows, and whether these are
-        all.
+        """Read the first rows between two ids, both exclusive. done: called with the rows, and
+        whether there are no more between the ids.
         """
 
     def safe(self, row: int) -> None:
@@ -60,7 +60,7 @@ class Spool(Protocol):
         """Refuse new publications, or accept them again."""
 
     def send_away(self) -> None:
-        """End the connections of publishers that wait for a copy."""
+        """End the connections of publishers that wait until their messages are replicated."""
 
     def begin_line(self, done: Callable[[Told], None]) -> None:
         """Begin another line of the spool. done: called with the new state of the spool."""
@@ -81,7 +81,9 @@ class Copying:
         """The last row on this disk."""
         self._up: set[str] = set()
         self.holder: str | None = None
-        """The member that has the copies, or will get them."""
+        """The member that has the replicas, or will get them; None if no other member is
+        connected.
+        """
         self._asked = False
         """Whether the holder still has to report its rows."""
         self._before = last

@@ -74,8 +74,8 @@ class Contact:
         self.fresh = float("-inf")
         """Time up to which the member may be busy, if it has a link."""
         self.granting = False
-        """Whether beats to the member echo its clock, and so give it a lease. It must have all news
-        that a lease requires.
+        """Whether beats to the member echo its clock, and so give it a lease. The member must have
+        all news that a lease requires.
         """
         self.mute = False
         """Whether the member answers no queries over its present link."""

@@ -77,7 +77,7 @@ class Contacts(dict[str, Contact]):
         return max(times, default=float("-inf"))
 
     def say(self, member: str, message: Message, *, call: bool = False) -> None:
-        """Send a message to a member. call: whether to count it as a call."""
+        """Send a message to a member. call: whether it counts in `Statistics.calls`."""
         if self[member].up:
             self.statistics.calls += call
             self._send(member, encode(message))

@@ -36,9 +36,9 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 AT_ONCE = 4096
-"""Largest number of messages to one member without an answer."""
+"""Largest number of Over messages to one member that are not answered."""
 MOST_PENDING = 65_536
-"""Largest number of messages of one member that may wait for the disk."""
+"""Largest number of Over messages of one member whose answers may wait for the disk."""
 REMEMBERED = 4096
 """Number of clients whose last confirmed epoch is remembered."""
 AGAIN_S = 0.2

@@ -63,16 +63,16 @@ class Outcome(NamedTuple):
     silent: tuple[str, ...] = ()
     reason: str = ""
     suspect: bool = False
-    """Whether a new session may replace one of which the client does not know that it has ended."""
+    """Whether a new session may replace a session whose end the client does not know."""
     twofold: bool = False
-    """Whether two sessions continued without knowing of one another. A new session replaces a
-    suspect one.
+    """Whether two sessions continued without knowing of one another. If so, a new session replaces
+    the suspect one.
     """
 
 
 class Holder(Protocol):
-    """The sessions of this gateway. `done` is called after the commit, from the member's thread,
-    and possibly before the method returns.
+    """The sessions of this gateway. `done` is called on the member's thread when the change is on
+    disk. This may be before the method returns.
     """
 
     def record(self, client: str) -> Held | None:
@@ -112,8 +112,8 @@ class Holder(Protocol):
         """
 
     def end(self, client: str, below: int, done: Done) -> None:
-        """Delete a record with an epoch below this one in one commit, with its session, parts and
-        `older`. A connected client is disconnected (0x8E).
+        """Delete the client's record in one commit if its epoch is lower than `below`, with its
+        session, parts and `older`. A connected client is disconnected (0x8E).
         """
 
     def mark_suspect(self, client: str, done: Done) -> None:

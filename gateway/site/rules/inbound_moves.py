@@ -138,8 +138,8 @@ class InboundMoves:
                 self._later[client] = None
 
     def _has_room(self, client: str) -> bool:
-        """Whether there is room for one more part of this session. The oldest session may continue
-        if only others arrive.
+        """Whether there is room for one more part of this session. The oldest session has room
+        unless complete sessions fill the memory.
         """
         if self._unsettled >= MEMORY_BYTES:
             return False

@@ -126,7 +126,7 @@ class Member:
             self._flush()
 
     def started(self, now: float) -> None:
-        """Restart the wait for the other members, because this gateway's start continues or has
+        """Begin the wait for the other members again, because this gateway's start continues or has
         ended.
         """
         self.contacts.now = now

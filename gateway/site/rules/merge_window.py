@@ -58,7 +58,7 @@ class Windows:
             self._close(member, window)
 
     def close(self, member: str) -> None:
-        """Send the pending queries for a member."""
+        """Send the waiting queries for a member now."""
         if member in self._open:
             self._close(member, self._open[member])
 

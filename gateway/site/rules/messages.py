@@ -96,7 +96,7 @@ class Answer(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A call for one part of a session, which the receiver claims with this epoch."""
+    """A call for one part of a session that the receiver has claimed with this epoch."""
 
     client: str
     epoch: int
@@ -108,8 +108,8 @@ class Take(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One part of `parts` of a session; 0 parts: the session is unavailable. suspect: whether the
-    session is suspect, which may have changed since its claim.
+    """Part number `part` of a session that has `parts` parts. parts = 0: the session is
+    unavailable. suspect: whether the session is suspect now; this may have changed since its claim.
     """
 
     client: str

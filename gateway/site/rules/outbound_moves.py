@@ -106,7 +106,9 @@ class OutboundMoves:
             self._holder.give(wanted.client, member, done)
 
     def _record_for(self, member: str, wanted: Wanted) -> Held | None:
-        """Return the record of a session that the member may have, or None."""
+        """Return the record of the wanted session if the session may move to the member, else
+        None.
+        """
         client = wanted.client
         record = self._holder.record(client)
         if record is None or not record.session or record.epoch != wanted.epoch:

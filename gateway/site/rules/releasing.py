@@ -103,7 +103,9 @@ class Releasing:
             self._holder.on_disk(done)
 
     def joined(self, member: str) -> None:
-        """Query the member about all releases; a query over an earlier link may be lost."""
+        """Query the member about all PUBRELs that wait. A query over an earlier link may be
+        lost.
+        """
         for release in list(self._releases):
             if member not in release.answered:
                 self._query_again(release, member)

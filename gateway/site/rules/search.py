@@ -112,7 +112,7 @@ class Search:
 
     def supersede(self) -> int:
         """Drop callers that are gone, since a newer connection of the client takes their place.
-        Return how many.
+        Return the number of dropped callers.
         """
         superseded = [done for done, alive in self.waiters if not alive()]
         self.waiters = [(done, alive) for done, alive in self.waiters if alive()]

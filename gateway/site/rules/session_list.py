@@ -45,7 +45,9 @@ def encode(message: Want | Told) -> bytes:
 
 
 def decode(frame: bytes) -> Want | Told:
-    """Return the message of a frame. Raises SiteError for anything else."""
+    """Return the message in a frame. Raises SiteError if the frame is not exactly one valid
+    message.
+    """
     try:
         kind, number, subject = _HEAD.unpack_from(frame)
         rest = frame[_HEAD.size :]

@@ -15,9 +15,9 @@ from gateway.site.rules.messages import MAX_EPOCH
 def doubt(
     holder: Holder, client: str, record: Held, names: frozenset[str], done: Callable[[int], None]
 ) -> None:
-    """Mark a record. done: called with the epoch of the record. If the record gets more names, its
-    epoch is new, so that an answer to an earlier message does not end it. A session that has moved
-    away stays as it is, and gets no more names.
+    """Mark a record as suspect. done: called with the epoch of the record. If the record gets more
+    names, its epoch is new, so that an answer to an earlier message does not end it. A session that
+    has moved away stays as it is, and gets no more names.
     """
     older = record.older | names
     # only a faulty member sends so high an epoch

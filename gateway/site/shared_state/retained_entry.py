@@ -71,7 +71,9 @@ def _encoded(entry: Entry, expires_in: int) -> bytes:
 
 
 def decode(body: bytes, most: int) -> Iterator[Entry]:
-    """Yield at most `most` entries. Raises SiteError."""
+    """Yield the entries in `body`. Raises SiteError if an entry is invalid, or there are more than
+    `most`.
+    """
     at = 0
     try:
         while at < len(body):

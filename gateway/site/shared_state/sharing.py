@@ -49,7 +49,7 @@ class Link(Generic[Held]):
         self.owed: dict[str, None] = {}
         """Names of items that the member may lack."""
         self.unconfirmed = False
-        """Whether items were sent that it has not confirmed."""
+        """Whether items were sent that the member has not confirmed."""
         self.entering: Sequence[Held] | None = None
         """Items that the member has sent, until they are entered."""
 

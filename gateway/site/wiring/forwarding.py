@@ -50,7 +50,9 @@ WINDOW_S = 0.03
 
 
 class Forwarding:
-    """Forwarding, from creation to `close`. send: sends a frame to a member, or drops it."""
+    """Forwarding to and from all other members, from creation to `close`. send: sends a frame to a
+    member, or drops it.
+    """
 
     def __init__(
         self,

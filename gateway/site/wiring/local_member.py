@@ -52,14 +52,16 @@ _UNSURE = (
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
     "PUBREL of an identifier that is unknown here, and another gateway could not be asked",
 )
-"""Reason for which a connection before MQTT 5 ends: there is no PUBCOMP for a failure."""
+"""Reason for the end of a connection before MQTT 5: in these versions, PUBCOMP cannot report a
+failure.
+"""
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
 """Largest fraction of its Keep Alive for which a CONNECT waits for members that may be starting. A
 client gives up when its Keep Alive is over.
 """
 _TWICE = 2
-"""Factor of `limits.sessions`: bound of the number of places that are remembered (`Place`)."""
+"""At most this many times `limits.sessions` places are remembered (`Place`)."""
 
 
 class Site:
@@ -139,7 +141,9 @@ class Site:
     # -- members
 
     def started(self) -> None:
-        """Restart the wait for the other members, because the start continues or has ended."""
+        """Begin the wait for the other members again, because this gateway's start continues or has
+        ended.
+        """
         self.member.started(self._loop.time())
 
     def joined(self, member: str, begun: bool = False) -> None:
@@ -330,7 +334,9 @@ class Site:
     # -- PUBREL
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
-        """Whether the other members are queried about identifiers that are unknown here."""
+        """Query the other members about packet identifiers that are unknown here, if needed. Return
+        whether they are queried.
+        """
         connection = cast("Connection", connection)
         if not self._others or connection.policy.never_moves:
             return False

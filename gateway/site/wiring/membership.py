@@ -66,8 +66,8 @@ _AGAIN_S = 1.0
 
 class Channel(NamedTuple):
     """One kind of messages between members. first: lowest first byte of its frames; the highest is
-    below the next channel's. received: handles a frame; it may raise SiteError, which ends the
-    link.
+    below `first` of the next channel. received: handles a frame; if it raises SiteError, the link
+    ends.
     """
 
     first: int
@@ -242,13 +242,17 @@ class Membership:
         return [*jobs, *self._copies.jobs, *self._net.jobs]
 
     async def start(self) -> None:
-        """Start. Raises OncewayError if there is no certificate, or the address is in use."""
+        """Start the links, and the sharing of the registry. Raises OncewayError if there is no
+        certificate, or the address is in use.
+        """
         await self._net.start()
         self.registry.start()
         self.started()
 
     def started(self) -> None:
-        """Restart the wait for the other members, because the start continues or has ended."""
+        """Begin the wait for the other members again, because this gateway's start continues or has
+        ended.
+        """
         self._site.started()
 
     @property
@@ -302,7 +306,7 @@ class Membership:
         return self._site.state_of(session)
 
     def moved_out(self) -> dict[str, str]:
-        """Return clients whose sessions have left and have not arrived yet, each with the
+        """Return clients whose sessions have left and have not arrived yet, each with its new
         member.
         """
         return self._site.holder.given_to()

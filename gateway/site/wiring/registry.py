@@ -1,9 +1,9 @@
 """Sharing of the device registry between this gateway and its site.
 
 In: changes of `DATA/registry.db` by commands and the page, and entries of the other members. Out:
-the same file with the others' changes, which `gateway/boards/admission.py` notices like any change.
-The file belongs to `provisioning`, which the gateway does not import: `provisioning.share_pipe`
-does the work, as a separate process.
+the same file with the other members' changes, which `gateway/boards/admission.py` notices like any
+change. The file belongs to `provisioning`, which the gateway does not import:
+`provisioning.share_pipe` does the work, as a separate process.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _NAMES = 10
 
 class SiteRegistry:
     """The sharing of the device registry, from `start` to `close`. member: name of this gateway.
-    lost: called with each change that was lost.
+    lost: called with each change of a board that was lost because another change is valid.
     """
 
     def __init__(

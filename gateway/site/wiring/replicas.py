@@ -56,8 +56,8 @@ Open = Callable[[], sqlite3.Connection]
 
 
 class _Worker:
-    """A thread for one database: it does one piece of work after the other, each until it
-    succeeds.
+    """A thread for one database. It repeats each piece of work until the piece succeeds, and then
+    begins the next one.
     """
 
     def __init__(
@@ -114,8 +114,9 @@ class _Worker:
 
 
 class SiteCopies:
-    """Replication, from creation to `close`. restored: whether this is another generation of the
-    store. send: sends a frame to a member, or drops it. executor, opened: replacements for tests.
+    """The replication of spools, from creation to `close`. restored: whether this is another
+    generation of the store. send: sends a frame to a member, or drops it. executor, opened:
+    replacements for tests.
     """
 
     def __init__(
@@ -352,7 +353,7 @@ class _Own:
         self._loop = loop
         last = broker.spool.next - 1
         self._first = broker.spool.next
-        """The first row of this run."""
+        """Id of the first row of this run."""
         if restored or copied.line(database) is None:
             copied.draw_line(database, self._first)
         self._number = copied.numbered(database, last)
@@ -379,7 +380,7 @@ class _Own:
         return Told(keep=False, boot=self._broker.spool.boot, clock=self._clock, **found)
 
     def look(self) -> None:
-        """Check the spool. Called each second."""
+        """Check which rows have landed, and advance the replication. Called each second."""
         if self._looking:
             self.copying.advance(self._loop.time())
             return
@@ -427,10 +428,10 @@ class _Own:
             log.warning("copies are accepted again: publications for the spool are accepted, too")
 
     def send_away(self) -> None:
-        """End the connections of clients that wait for a copy. Boards and the gateway's own clients
-        stay, keep their messages, and wait. A client with an unfinished QoS 2 message stays for
-        `copies_silent_s`, because its session may become suspect, and then it may publish the
-        message twice. By that time the message has usually landed.
+        """End the connections of clients that wait until their messages are replicated. Boards and
+        the gateway's own clients stay, keep their messages, and wait. A client with an unfinished
+        QoS 2 message stays for `copies_silent_s`, because its session may become suspect, and then
+        it may publish the message twice. By that time the message has usually landed.
         """
         broker, waits = self._broker, self._broker.waits.copied
         waiting = {holder for holders in waits.values() for holder in holders}

@@ -79,7 +79,7 @@ class SiteRetained:
         self.sharing = RetainedSharing(send, self._entry_of, self._enter)
         self.sharing.changed(self._marks(item.topic for item in broker.retained.everything()))
         self._before = self._newest
-        """`_newest` at the start, before which all changes may be known elsewhere."""
+        """`_newest` at the start. Changes up to this version may be known at other members."""
         broker.retained.watch = self._watch
 
     def close(self) -> None:
@@ -191,7 +191,9 @@ class SiteRetained:
             self._leave_out(topic)
 
     def _tell_conflicts(self, member: str, entries: Iterable[Entry]) -> None:
-        """Log the topics that different clients changed on both sides while there was no link."""
+        """Log the topics that different clients have changed here and at the member while there was
+        no link.
+        """
         apart = self._apart.get(member)
         lost = []
         for entry in entries:

@@ -22,7 +22,8 @@ from gateway.site.rules.session_list import Told, Want, What, decode, encode
 
 PAGE_ROWS = 256
 PAGE_BYTES = 200_000
-"""Size beyond which a page ends. One row has less than 800,000 bytes, so a page fits into a frame.
+"""Size in bytes after which a page takes no further row. A row has less than 800,000 bytes, so a
+page fits into a frame.
 """
 MOST_WANTED = 8
 """Largest number of waiting requests of one member. A further request replaces the oldest."""

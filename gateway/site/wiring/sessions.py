@@ -51,7 +51,7 @@ class _Given:
 
 
 _NO_PLACE = Place()
-"""The place of a client without one."""
+"""The place of a client for whom none is remembered."""
 
 
 def own_key(session: Session) -> str:
@@ -102,8 +102,8 @@ class SessionHolder:
     def _compare_members(self, known: frozenset[str], returned: bool) -> None:
         """Compare the members of the store with the current ones. A removed member may have decided
         about any client, and no record shows it; so the sessions of all members are suspect, and
-        all members must be notified. Sessions of a new member may be older, too: no record named it
-        while it was not in the site.
+        all members must be notified. A new member must be notified because its sessions may be
+        older: no record named it while it was not in the site.
         """
         broker, before = self._broker, self._site.moved.members
         departed = (before or NOBODY) - known
@@ -141,7 +141,7 @@ class SessionHolder:
         self.places.forget_idle()
 
     def _mark_all_suspect(self) -> None:
-        """Mark all sessions as suspect, except internal clients'."""
+        """Mark all sessions as suspect, except those of internal clients."""
         self.unheard.doubt()
         sessions = self._broker.sessions.values()
         keys = [own_key(session) for session in sessions if session.user != INSIDE]

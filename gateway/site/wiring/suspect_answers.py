@@ -12,9 +12,7 @@ from gateway.system.jobs import SavedFile
 from gateway.system.late_file import LateFile
 
 WRITE_S = 5.0
-"""Interval of writes: if many clients return while a member is silent, one file is written in this
-time.
-"""
+"""Seconds between two writes of the file, however many clients return while a member is silent."""
 
 
 class Doubts:
