@@ -121,7 +121,7 @@ class PacketStream:
         while not self._begun and at < len(buffer):
             try:
                 body, end = packet_bounds(buffer, at, MAX_PACKET)
-            except (MalformedPacket, ProtocolError):  # `take` says so in its turn
+            except (MalformedPacket, ProtocolError):  # `take` raises it later
                 break
             if not body or end > len(buffer):
                 break

@@ -126,7 +126,7 @@ class Teller:
                     self._unsaved = not await self._save()
                 if not self._unsaved:
                     self._notices.keep()
-                for line in self._lines.values() if found else ():  # a full disk holds none back
+                for line in self._lines.values() if found else ():  # sent even if the disk is full
                     line.more.set()
                 self.job.go_round()
             except Exception as error:

@@ -173,7 +173,7 @@ class ClientLink:
             if unsent + self.waiting > max(most, self._transport.high_water):
                 self.stuck = self.connection.full = True
                 if not self._held_back:
-                    self._hear()  # from here on the peer is silent
+                    self._hear()  # the peer's silence is counted from here on
                 self.throttle()
 
     def feed(self) -> None:

@@ -249,7 +249,7 @@ class Engine:
         if broker.orders or broker.questions:
             self.order()
         if broker.changes.urgent and self.gathering is None:
-            # include input that reaches the sockets until then
+            # the commit then includes input that reaches the sockets meanwhile
             self._loop.call_soon(self.do, self.commits.commit)
 
     def put_off(self, link: ClientLink) -> None:

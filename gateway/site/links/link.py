@@ -393,7 +393,7 @@ class Link(asyncio.Protocol):
             self._join()
 
     def _join(self) -> None:
-        self._owner.admits(self)  # removed since the handshake?
+        self._owner.admits(self)  # it may have been removed since the handshake
         self._become(State.JOINED)
         self._frames.most = FRAME_BYTES
         if not self.settled.done():

@@ -129,7 +129,7 @@ def deliver_forwarded(
     """
     session = route.session
     if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):
-        core.statistics.overflowed += count  # the publisher was answered long ago
+        core.statistics.overflowed += count  # the publisher has its answer already
         session.send_flow.overflowed += count
         return
     flags = RETAIN if run.retain and route.retain_as_published else 0

@@ -307,13 +307,14 @@ class Lookup:
         def doubted(_: int) -> None:
             self._working.finish(search.client)
             self._claim(search)
-            if self._contacts.afterwards:  # a commit has called, so no call from outside ends
+            if self._contacts.afterwards:  # called by a commit, not by a `Member` method
                 self._contacts.wake(self._contacts.now)
 
-        # Our record and the source's name each other's members. Once the session has moved to us,
-        # our record looks like its successor, even if nothing arrives. So it is marked as suspect
-        # first, and names the same members as the source's record. These are notified with
-        # the next decision, because a suspect session is recalled (`outbound_moves.py`).
+        # This member's record and the source's name each other's members. Once the session has
+        # moved here, this member's record looks like its successor, even if nothing arrives. So the
+        # record is marked as suspect first, and names the same members as the source's record.
+        # These are notified with the next decision, because a suspect session is recalled
+        # (`outbound_moves.py`).
         self._working.begin(search.client)
         names = search.claims[source].older & self._contacts.keys()
         doubt(self._holder, search.client, own, names, doubted)

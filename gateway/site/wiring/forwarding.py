@@ -278,7 +278,7 @@ class _Port:
         broker, client = self._broker, self._client
         session = broker.sessions.get(client)
         if session is not None and session.user != INSIDE:
-            broker.end_session(session)  # a client's, from before the site
+            broker.end_session(session)  # the session of a client, from before the site
             session = None
         mark = broker.marks.latest(f"{client}>")
         if session is None or mark is None:  # a new store generation restarts the numbers

@@ -111,7 +111,7 @@ class SiteRetained:
         if retained is None or not retained.version:
             return None
         expires_in = NEVER
-        if retained.expires is not None:  # whole seconds: a circle of updates ends
+        if retained.expires is not None:  # whole seconds, so updates do not circle endlessly
             expires_in = min(NEVER - 1, max(0, int(retained.expires - self._broker.now)))
         return Entry(
             topic,
@@ -201,7 +201,7 @@ class SiteRetained:
             if ours is None or apart is None:
                 continue
             if ours.client == entry.client and not entry.name.startswith(PREFIX):
-                continue  # a setting of a board has no client, but people at several gateways
+                continue  # people, not clients, change the settings of boards
             older, newer, where = (ours, entry, "here")
             if entry.mark < ours.mark:
                 older, newer, where = (entry, ours, f"at {member}")

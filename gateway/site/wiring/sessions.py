@@ -160,7 +160,7 @@ class SessionHolder:
         session = self._broker.sessions.get(name_of(key))
         if session is None or session.ended or session.ends <= self._broker.now:
             return None
-        # as `own_key`, for each look at a record
+        # `own_key`, inlined because each look at a record runs it
         own = key_of(session.client, session.user, session.incarnation)
         return session if own == key else None
 
@@ -218,7 +218,7 @@ class SessionHolder:
 
     def on_disk(self, done: Done) -> None:
         broker = self._broker
-        # if there are no open changes, only the current commit has to be waited for
+        # if no changes wait for a commit, only the current commit has to be waited for
         number = broker.changes.number - 1 if broker.changes.empty else broker.promise()
         if broker.committed < number:
             self._begin()
@@ -434,8 +434,8 @@ class SessionHolder:
         self._begin()
         session = self.session(client)
         if session is not None and not session.incarnation and not session.receive_flow.received:
-            # an identifier that the client may have used at the other member: from now on, and
-            # wherever the session moves, a new session replaces it if it is suspect
+            # keep an identifier that the client may have used at the other member: then a new
+            # session replaces this one if it is suspect, wherever it moves
             session.receive_flow.keep((_OTHERS,))
             if session.durable:
                 session.receive_flow.commit = self._broker.keep_flow(session)
