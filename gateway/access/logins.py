@@ -13,7 +13,7 @@ runs at a time, and:
   further wrong passwords, it must wait before it may try any user. Each wait is twice as long as
   the previous one, and until its end the answer is 0x9F;
 - while an address must wait before it may try any user, passwords of users in the file are still
-  compared: the address may be that of a proxy with other clients. For the same reason a hook is
+  compared: the address may belong to a proxy with other clients. For the same reason a hook is
   still asked, about one name each half second. A wrong password then gets the same answer at the
   same time as an unknown name, so the answer reveals nothing;
 - after a correct login from an address, this user does not wait because of other names at that

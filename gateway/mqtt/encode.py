@@ -51,10 +51,10 @@ def encode(packet: Packet, version: int) -> bytes:
 
 
 def encode_within(packet: Packet, version: int, maximum: int) -> bytes | None:
-    """Encode a packet for a receiver that accepts at most `maximum` bytes. If a packet other than
-    PUBLISH is too large, its Reason String is left out, then its User Properties. Two statements
-    for each packet type demand this, from [MQTT-3.2.2-19] to [MQTT-3.15.2-3]. Return None if the
-    packet is still too large [MQTT-3.1.2-24].
+    """Encode a packet for a receiver that accepts at most `maximum` bytes. If an acknowledgement, a
+    CONNACK, DISCONNECT or AUTH is too large, its Reason String is left out, then its User
+    Properties. Two statements for each packet type demand this, from [MQTT-3.2.2-19] to
+    [MQTT-3.15.2-3]. Return None if the packet is still too large [MQTT-3.1.2-24].
     """
     data = encode(packet, version)
     if len(data) > maximum and isinstance(packet, _Answer) and packet.properties:

@@ -1,7 +1,7 @@
 """Errors of a peer, as exceptions with the reason code to answer.
 
-Both classes name the packet and the cause, e.g. `SUBSCRIBE: packet identifier is 0`. The decoder
-raises no other exception, whatever bytes it gets.
+The text of an error names the packet and the cause, e.g. `SUBSCRIBE: packet identifier is 0`. The
+decoder raises no other exception, whatever bytes it gets.
 """
 
 from gateway.mqtt.reason import ReasonCode

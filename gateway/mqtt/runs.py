@@ -93,8 +93,8 @@ class Acks:
 
 
 def acknowledgements(kind: int, identifiers: tuple[int, ...] | list[int]) -> bytes:
-    """Return the bytes of a successful acknowledgement for each packet identifier. They are the
-    same in all protocol versions. kind: first byte of each packet.
+    """Return the bytes of a successful acknowledgement for each packet identifier. The bytes are
+    the same in all protocol versions. kind: first byte of each packet.
     """
     count = len(identifiers)
     if count == 1:

@@ -229,7 +229,6 @@ def _get(url: str) -> None:
 
 
 def _words(error: Exception) -> str:
-    """Return the reason of a failure, in words."""
     if isinstance(error, URLError) and isinstance(error.reason, Exception):
         return _words(error.reason)  # the text came with "<urlopen error …>"
     if isinstance(error, SMTPRecipientsRefused) and error.recipients:

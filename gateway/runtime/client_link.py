@@ -1,10 +1,10 @@
 """The link between a client's transport and the broker. It decides when the gateway reads from the
 client.
 
-In: bytes of a client, and the news that it has read its output. Out: the same to the broker, in
-turns. The link stops reading from a client that does not read its output or that has sent more than
-a turn has time for. If a client's user exceeds the quota, the link reads from the client once a
-second: the input waits, and PINGREQ packets are answered.
+In: bytes of a client, and the news that the client has read its output. Out: calls of the broker
+with these bytes and this news, in turns. The link stops reading from a client that does not read
+its output or that has sent more than a turn has time for. If a client's user exceeds the quota, the
+link reads from the client once a second: the input waits, and PINGREQ packets are answered.
 
 Calls from transports and timers pass their exceptions to the engine (`Turns.serve`) and raise none.
 An error of one connection ends only that connection (`gateway/broker/README.md`).
@@ -125,11 +125,9 @@ class ClientLink:
         self._quota_pause = False
         """Whether input waits because the user exceeds the quota."""
         self._quota_pause_ends = 0.0
-        """Time at which `_quota_pause` ends."""
         self._paced = False
         """Whether input waits that arrived while the user exceeded the quota."""
         self._looked = float("-inf")
-        """Time at which the last bytes arrived."""
         self._lost_reason: str | None = None
         """Reason why the transport is gone. Set while input of the client still waits."""
         self._pausing = False

@@ -365,7 +365,6 @@ class Engine:
         self._read_from(connection)
 
     def _read_from(self, connection: Connection) -> None:
-        """Continue to read from a client whose CONNECT was answered."""
         link = self._links.get(connection)
         if link is not None:
             self.serve(connection, "resuming its input", link.throttle)

@@ -1,8 +1,8 @@
 """Systemd's watchdog (sd_watchdog_enabled(3)), fed only while every part makes progress.
 
 In: for each part, the seconds since its last progress. Out: `WATCHDOG=1` four times per watchdog
-interval, sent from the event loop, so that a hanging loop sends nothing. A part that hangs for half
-the interval stops the messages too. Without messages, systemd ends the process (SIGABRT, which
+interval, sent from the event loop, so that a hanging loop sends nothing. The messages also stop if
+a part hangs for half the interval. Without messages, systemd ends the process (SIGABRT, which
 writes the stack of each thread to the log) and starts it again.
 """
 

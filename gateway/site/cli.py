@@ -212,7 +212,6 @@ def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption 
 
 
 def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) -> None:
-    """Print that a membership, or an invitation, has ended."""
     if as_json:
         typer.echo(json.dumps({"removed": name, "was_member": was_member}))
         return
@@ -352,7 +351,6 @@ def _asked(settings: Config) -> list[dict[str, Any]] | None:
 
 
 def _from_files(settings: Config) -> list[dict[str, Any]]:
-    """Return rows from files, for a gateway that does not run."""
     own = membership(settings.site_folder)
     assert settings.site is not None  # noqa: S101 - the caller has looked
     rows = []

@@ -45,7 +45,6 @@ class OwnCertificate:
         self._folder, self._name = folder, name
         self._spawn, self._seldom = spawn, seldom
         self._logged: str | None = None
-        """The last logged problem of the certificate."""
         text = f"{folder}: the certificate of this gateway, or of a member, cannot be renewed"
         self.job = Job("site_certificate", text, RENEWAL_S)
 
@@ -61,7 +60,6 @@ class OwnCertificate:
         return own
 
     def _use(self, own: Membership) -> None:
-        """Use this certificate on new links from now on."""
         self.own = own
         self.serving, self.dialling = serving(self._folder, own), dialling(self._folder, own)
 

@@ -83,7 +83,6 @@ class Dialling:
         return link
 
     async def _connect(self, far: FarMember, link: Link) -> None:
-        """Open a connection, and return after the link has joined, or ended."""
         host, port = split_address(far.address)
         await asyncio.get_running_loop().create_connection(
             lambda: link,

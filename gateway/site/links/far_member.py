@@ -23,10 +23,11 @@ class FarMember:
 
     heard: time of its last frame, on the loop's clock; None: never. since: start of the link, or of
     the time without a link. problem: why there is no link, or the problem at its start, if known.
-    before: the generation of the member's store before that of `last`. begun: whether `last` is the
-    first link since the member started. wake: set when the member is to be dialled, or knocked at,
-    at once. knocked: whether `wake` was set because the member has knocked. answered_knock: time of
-    the last answered knock. attempt: the current dialling, which a knock may end.
+    before: the store's generation that the member had before the generation of `last`. begun:
+    whether `last` is the first link since the member started. wake: set when the member is to be
+    dialled, or knocked at, at once. knocked: whether `wake` was set because the member has knocked.
+    answered_knock: time of the last answered knock. attempt: the current dialling, which a knock
+    may end.
     """
 
     name: str

@@ -78,8 +78,8 @@ class Greeting(BaseModel):
     """Clock of the member, UTC in seconds since 1970."""
     removed: list[Any]
     members: Annotated[list[str], Field(max_length=MEMBERS)] | None = None
-    """Names in the member's [site.members]. Onceway 0.2.0 sends neither this field nor those
-    below.
+    """Names in the member's [site.members]. Onceway 0.2.0 sends neither this field nor the fields
+    after it.
     """
     copies: Annotated[int, Field(ge=0, le=0xFFFF)] | None = None
     lease: Seconds | None = None
@@ -226,7 +226,6 @@ class Link(asyncio.Protocol):
         return self.answered and not self.stop_reason
 
     def _become(self, state: State) -> None:
-        """Change to another state. Raises RuntimeError if the change is not allowed."""
         if state not in NEXT[self.state]:
             raise RuntimeError(f"a link cannot go from {self.state} to {state}")
         self.state = state

@@ -32,7 +32,6 @@ _IP_FREEBIND = 15
 
 
 def _is_here(host: str) -> bool:
-    """Whether this machine has the address."""
     try:
         with socket.socket(_family(host)) as trial:
             trial.bind((host, 0))

@@ -301,7 +301,6 @@ class Net:
         self._link_ended(far.name)
 
     async def _answer(self, link: Link, request: bytes) -> None:
-        """Answer a gateway that was invited."""
         address = link.address
         data, text = await asyncio.to_thread(
             invitation.answer, self._config.site_folder, self._site.members, request

@@ -1,12 +1,12 @@
 """Encoding of the data that two gateways exchange in addition to ordinary publications.
 
-In: the session that a publication is for, and notices about sessions that move. Out: the same as
-bytes, and back.
+In: the session that a publication is for, and notices about sessions that move. Out: their encoding
+as bytes, and back.
 
-A publication for one session carries Subscription Identifiers. Clients may not send any
-[MQTT-3.3.4-6], so only a gateway can address a session. One identifier means a shared subscription,
-three mean a session, and four mean a shared subscription of a session. Notices are publications on
-`gateway.broker.topic.NOTICES`.
+A publication for one session carries Subscription Identifiers. Clients may not send Subscription
+Identifiers [MQTT-3.3.4-6], so only a gateway can address a session. One identifier means a shared
+subscription, three mean a session, and four mean a shared subscription of a session. Notices are
+publications on `gateway.broker.topic.NOTICES`.
 """
 
 from __future__ import annotations

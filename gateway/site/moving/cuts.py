@@ -1,8 +1,8 @@
 """Cuts: which messages are for a moving session at its new gateway, and which are for it at its old
 gateway.
 
-In: notices CUT and END (`addresses.py`), of this gateway and of others. Out: notices in the queues
-for other gateways, and finished moves. All changes become part of the next commit.
+In: notices CUT and END (`addresses.py`), of this gateway and of other gateways. Out: notices in the
+queues for other gateways, and finished moves. All changes become part of the next commit.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Subscriptions that are newer than messages on their way from another gateway.
 
 While there is no exchange with another gateway, its messages for clients here wait in its queue.
-They were published before the exchange begins, and must not go to a subscription that is made
-meanwhile.
+These messages were published before the exchange begins, and must not go to a subscription that is
+made meanwhile.
 
-In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that get no
-message of such a gateway by their new filters, and ASK notices. The answer CUT follows all messages
-that were in the other gateway's queue, so it ends this state. A session in this state is a
-`SessionMove` without a move, and is stored and moved like other sessions.
+In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that do not get
+these messages by their new filters, and ASK notices. The answer CUT follows all messages that were
+in the other gateway's queue, so it ends this state. A session in this state is a `SessionMove`
+without a move, and is stored and moved like other sessions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Behind:
         run.
         """
         self._latest = 0
-        """Number of the latest ASK, or of the latest new subscriptions."""
+        """Highest number used so far. Each ASK gets another number, and so do the new subscriptions
+        of each commit.
+        """
         self._commit = -1
         """Number of the commit with the latest new subscriptions."""
         self._open: set[str] = set()

@@ -60,14 +60,12 @@ def heard(core: Core, member: str, payloads: Iterable[bytes]) -> None:
 
 
 def _cut(core: Core, member: str, stage: Stage) -> None:
-    """Handle a CUT for a session that moves, or for new subscriptions."""
     cut(core, member, stage)
     if stage.moving_id < OWN_STAGES:
         moves_of(core).caught_up(member, stage)
 
 
 def _found(core: Core, member: str, stage: Stage) -> None:
-    """Handle the news that a session is at `member`."""
     for session, move, forwarder in moves_of(core).forwarders_of(stage):
         if forwarder.member not in (member, OWN):
             send_to(core, session, move, forwarder, member)

@@ -47,7 +47,6 @@ class PeerGateway(Role):
 
     def __init__(self, member: str, shares: Mapping[int, str]) -> None:
         self.member = member
-        """Name of the peer gateway."""
         self.mark: Mark | None = None
         """Anti-replay window of the queue with which the peer is connected; None while the queue is
         unknown.

@@ -15,8 +15,8 @@ from gateway.broker.store_rows import SpoolRow
 
 class Replicated:
     """The record of which commits are replicated. committed: called with the rows of each commit
-    that is on this disk. last_row: highest row id at the start, 0 for none. It is not known yet
-    whether that row is safe.
+    that is on this disk. last_row: highest row id at the start, 0 for none. At the start it is
+    unknown whether that row is safe.
     """
 
     def __init__(self, committed: Callable[[Sequence[SpoolRow]], None], last_row: int) -> None:

@@ -3,12 +3,13 @@ are for it at its old gateway. The forwarder (`Forwarder`) of a session that has
 state.
 
 In: cuts. A cut is a position in the stream from one gateway to another: messages before it are for
-the session at its old gateway, messages after it for the session at its new one. Each gateway sends
-its cuts to all others at the same moment. Out: whether a message is for this session.
+the session at its old gateway, messages after it for the session at its new gateway. Each gateway
+sends its cuts to all others at the same moment. Out: whether a message is for this session.
 
 A forwarder has the subscriptions of a session that has moved. It queues the messages that the
-session would have received at this gateway until the new gateway is known, and then sends them
-there. It is a session of this broker without a client: `Core.sessions` does not contain it.
+session would have received at this gateway until the new gateway is known, and then sends them to
+the new gateway. The forwarder is a session of this broker without a client: `Core.sessions` does
+not contain it.
 """
 
 from __future__ import annotations
@@ -82,9 +83,9 @@ class SessionMove(Role):
         """Gateways that still forward late messages for the session."""
         self.filters = filters
         """Filters of the session when it arrived: only messages that match them are forwarded late.
-        Of a forwarder, also the shared subscriptions that it has left. If NEW is among them, they
-        are new filters of a session that was already here. It accepts messages of gateways in
-        `closed` only by its other filters.
+        For a forwarder, the shared subscriptions that it has left are included. If NEW is an item,
+        the filters are new ones of a session that was already here: it accepts messages of gateways
+        in `closed` only by its other filters.
         """
         self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""

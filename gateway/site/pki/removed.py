@@ -61,7 +61,9 @@ class Removed:
         return [item.to_json() for item in self._known.values()]
 
     def refresh(self) -> bool:
-        """Read the file if it has changed. Return whether there is news. Raises OncewayError."""
+        """Read the file if it has changed. Return whether it has removals that were not known.
+        Raises OncewayError.
+        """
         return self._file.read(lambda data: self.heard(read(data)))
 
     def heard(self, removals: Iterable[Removal]) -> bool:

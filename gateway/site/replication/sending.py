@@ -96,7 +96,6 @@ class Copying:
         """Unconfirmed frames: last row, bytes."""
         self._flying_bytes = 0
         self._recent: deque[Row] = deque()
-        """The newest unsent rows."""
         self._recent_bytes = 0
         self._reading = 0
         """Number of the read in progress; 0 for none."""

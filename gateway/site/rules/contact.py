@@ -82,9 +82,7 @@ class Contact:
         self.round_trip = 0.0
         """Round trip of beats in seconds, smoothed; includes up to BEAT_S at the member."""
         self._answered = float("-inf")
-        """Time of the last answer to a query."""
         self._linked = float("-inf")
-        """Time at which the present link began."""
         self._clock = 0
 
     def started(self, now: float) -> None:

@@ -4,8 +4,8 @@ In: decisions of the member. Out: this gateway's record of a client, and the new
 on disk. The broker and the store implement it; the member knows neither.
 
 For each client, a gateway holds nothing, or one *record*: its epoch, a session or none, and the
-members that may still hold an older session (`older`). A record lasts while there is a session, or
-such a member. So the record of an ended session stays while `older` names a member.
+members that may still hold an older session (`older`). A record lasts while it has a session, or
+`older` names a member. So the record of an ended session may stay.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -98,10 +98,10 @@ class Holder(Protocol):
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
-        """Take over the session of these parts in one commit, in place of the previous one; its
-        record gets `epoch`, `older` and `suspect`. `record` may return the previous record until
-        then. done: called with None, or with the reason of a failure (bad parts, limits); after a
-        failure nothing has changed.
+        """Take over the session of these parts in one commit, in place of an existing session. The
+        client's record gets `epoch`, `older` and `suspect`. `record` may return the previous record
+        until then. done: called with None, or with the reason of a failure (bad parts, limits);
+        after a failure nothing has changed.
         """
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:

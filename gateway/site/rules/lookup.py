@@ -47,7 +47,7 @@ replied waits longer (ANSWER_S) before it decides without this member (`yields`)
 """
 TURN_S = 0.1
 """Seconds by which this member delays its queries, if members with higher names have asked for the
-same client before. Otherwise its lower name would always go first.
+same client before. Otherwise this member would always go first, because of its lower name.
 """
 
 
@@ -135,7 +135,7 @@ class Lookup:
 
     def yields(self, client: str, member: str) -> bool:
         """Whether this gateway may answer a member's query about this client, and give its session.
-        A search here may give way to that of the member.
+        A search here may give way to the member's search.
         """
         if client in self._working:
             return False
@@ -407,7 +407,6 @@ class Lookup:
             done(Outcome("failed", 0, search.silent, reason))
 
     def _abandon(self, search: Search) -> None:
-        """End a search without a decision."""
         self._end(search)
         if search.suspects:
             self.trust.asked(search.client, search.suspects)

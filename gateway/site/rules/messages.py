@@ -148,8 +148,8 @@ class State(IntEnum):
     """The sender has no older record, and its disk has none either."""
     STAYS = 1
     """The receiver should end its record, because it is from a copy, or because each record was
-    made without the other and the receiver's is lower. In the second case the sender's record is
-    marked as suspect on disk.
+    made without the other and the receiver's is lower. If each record was made without the other,
+    the sender's record is marked as suspect on disk.
     """
     BUSY = 2
     """The sender is busy: repeat a little later."""

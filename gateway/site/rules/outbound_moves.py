@@ -170,7 +170,6 @@ class OutboundMoves:
             self._contacts.plan(self._recalls[0][0], self._recall)
 
     def _recall(self) -> None:
-        """Recall the sessions that are due."""
         everybody = all(contact.up for contact in self._contacts.values())
         while self._recalls and self._recalls[0][0] <= self._contacts.now:
             _, client = self._recalls.popleft()

@@ -21,8 +21,6 @@ class Stage(Enum):
 
 
 class Search:
-    """One search for a client's session."""
-
     __slots__ = (
         "answered",
         "asked",

@@ -6,9 +6,9 @@ In: entries of two members for a board. Out: the valid entry, the same at every 
   `lifted`; admitting the board again sets `lifted` one higher. Members keep the higher of each
   number. So a revocation overrides actions of members that had not heard of the revocation. A
   member that had heard of it can end it.
-- For all other fields, the entry with more changes is valid (`version`). If both have equally many,
-  the entry with the later time (`at`) is valid, and in the same second the entry with the greater
-  JSON.
+- For all other fields, the entry with more changes is valid (`version`). If both entries have the
+  same number of changes, the entry with the later time (`at`) is valid, and in the same second the
+  entry with the greater JSON.
 - `board` is None once the name is unused because its board was renamed.
 - `at` also names the member of the change, and the earlier changes (`stamp`): so two changes that
   were made without knowing of each other are found (`conflict`). Onceway 0.2.0 writes a time alone.
@@ -127,7 +127,9 @@ def merged(one: Entry, other: Entry) -> Entry:
 
 
 def stamp(time: str, member: str, known: Entry) -> str:
-    """Return `at` for a change of a known entry: its time, the member, and the changes before."""
+    """Return `at` for a change of a known entry: its time, the member, and digests of earlier
+    changes.
+    """
     parts = [f"{time[:32].replace(' ', 'T')}@{_hex(member, _MEMBER)}"]
     for digest in (known.digest, *known.before)[: known.version]:
         if sum(map(len, parts)) + len(parts) + len(digest) <= _STAMP:

@@ -5,8 +5,8 @@ other members' items to enter here (`_enter`). `boards.py` and `retained.py` def
 which of two items of a name is valid.
 
 When a link begins, each side sends a digest: for each group of names a sum of its items. Where the
-sums differ, both send their items of that group. From then on each change goes to all members that
-are not known to have it, including those without a link to its author. A frame of items is
+sums differ, both sides send their items of that group. From then on each change goes to all members
+that are not known to have it, including those without a link to its author. A frame of items is
 confirmed once its items are entered, and only then the next frame follows. Waiting items are a set
 of names, so an item that changes often is sent once.
 """
@@ -67,7 +67,7 @@ class Sharing(ABC, Generic[Held]):
         self._known: list[dict[str, int]] = [{} for _ in range(groups)]
         """Marks by name, for each group."""
         self._ready = False
-        """Whether the items here are known."""
+        """Whether `changed` has got the items of this gateway."""
         self._links: dict[str, Link[Held]] = {}
 
     @abstractmethod

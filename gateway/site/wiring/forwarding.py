@@ -66,7 +66,7 @@ class Forwarding:
         self._broker = broker = engine.broker
         self._loop = loop
         self._changed: set[str] = set()
-        """Filters that are to be checked again."""
+        """Filters whose subscribers here may have changed."""
         others = sorted(set(members) - {name})
         clients = {other: f"{MEMBER}{name}:{other}" for other in others}
         site_of(broker).session_moves.queues.clear()

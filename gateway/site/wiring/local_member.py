@@ -96,7 +96,6 @@ class Site:
         self._releases: set[tuple[Connection, int]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._rings = float("inf")
-        """Time at which the timer fires."""
         self.member = Member(name, self._others, self.holder, send, self._wake, loop.time())
         self.up: set[str] = set()
         """Members with a link."""

@@ -341,7 +341,6 @@ class Membership:
         return {"members": members, "removed": self._net.removed_members()}
 
     def _counts(self) -> Counts:
-        """Return the counts of client sessions, without those used for forwarding."""
         sessions = [item for item in self._broker.sessions.values() if not item.foreign]
         connected = sum(item.connection is not None for item in sessions)
         place = self._site.figures()

@@ -133,8 +133,8 @@ class SiteRegistry:
 
 
 def _parsed(out: bytes) -> tuple[list[Entry], list[Conflict]]:
-    """Return the entries and conflicts in lines. They are parsed in another thread, a line at a
-    time, so that the event loop runs in between.
+    """Return the entries and conflicts in the output of the process. Runs in another thread, so
+    that the event loop is not blocked.
     """
     entries, conflicts = [], []
     for line in out.decode().splitlines():

@@ -25,7 +25,6 @@ class Unheard(dict[str, tuple[Connection, float]]):
         super().__init__()
         self._places = places
         self._next = 0.0
-        """Time of the next check of all clients."""
 
     def begin(self, key: str) -> None:
         """Mark the session that is about to begin as suspect and unheard, with the next commit."""
