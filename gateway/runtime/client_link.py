@@ -91,7 +91,7 @@ class LinkEngine(Protocol):
 
 
 class ClientLink:
-    """A connection between its transport and the broker (a `Receiver`)."""
+    """The link between one transport and the broker (a `Receiver`)."""
 
     __slots__ = (
         "_engine",

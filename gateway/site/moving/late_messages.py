@@ -39,7 +39,9 @@ def send_on(core: Core, session: Session) -> None:
 
 
 def wait_to_send_on(core: Core, session: Session) -> None:
-    """Read the forwarder's queue again after the next commit, because it is not on disk yet."""
+    """Read the forwarder's queue again after the next commit, because a part of the queue is not on
+    disk yet.
+    """
     core.promise()
     core.when_on_disk(core.committed + 1, session.send_flow.ask)
 

@@ -152,8 +152,8 @@ class SessionMove(Role):
         return any(topic_matches(item, topic) for item in self.filters)
 
     def accepts(self, member: str, had_subscribed: bool) -> bool:
-        """Whether messages that a gateway forwards, or this one publishes (OWN), are for this
-        session. had_subscribed: the value of `had_subscribed` for the topic.
+        """Whether messages that a gateway forwards, or that this gateway publishes (OWN), are for
+        this session. had_subscribed: the value of `had_subscribed` for the topic.
         """
         if self.forwarder is not None and member in self.forwarder.done:
             return False

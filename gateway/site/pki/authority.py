@@ -116,7 +116,9 @@ class Authority:
         return self._signed(_common(name), key, issued - CLOCK_OFF, issued + MEMBER_FOR)
 
     def renew(self, certificate: x509.Certificate) -> x509.Certificate:
-        """Return a certificate with the same name, key and beginning, and a later end."""
+        """Return a certificate with the same name, key and beginning of validity, and a later
+        end.
+        """
         key = certificate.public_key()
         if not isinstance(key, Ed25519PublicKey):
             raise SiteError("the certificate has another kind of key")

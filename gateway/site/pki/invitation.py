@@ -160,7 +160,7 @@ def invite(
 
 
 def withdraw(folder: Path, name: str) -> bool:
-    """Withdraw open invitations with this name. Return whether there was one."""
+    """Withdraw open invitations for this name. Return whether there was one."""
     with files.os_errors_explained(folder), files.locked(folder):
         return _tidy(folder / files.INVITATIONS, name)
 

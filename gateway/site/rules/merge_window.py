@@ -15,8 +15,8 @@ WINDOW_S = 0.03
 FULL = 4096
 """Number of queries at which a window is sent without waiting."""
 _UNANSWERED = 256
-"""Largest number of unanswered calls that are remembered for each member; the askers of older calls
-have given up.
+"""Largest number of unanswered calls (Ask frames) that are remembered for each member. The askers
+of older calls have given up.
 """
 
 

@@ -65,7 +65,7 @@ class Sharing(ABC, Generic[Held]):
         self._digest = [0] * groups
         self._packed = Struct(f">{groups}Q")
         self._known: list[dict[str, int]] = [{} for _ in range(groups)]
-        """Marks by name, for each group."""
+        """For each group of names, the mark of each item by name."""
         self._ready = False
         """Whether `changed` has got the items of this gateway."""
         self._links: dict[str, Link[Held]] = {}

@@ -1,4 +1,5 @@
-"""Lost changes: another member overwrote them with a newer change, made without knowing them.
+"""Lost changes. A lost change was replaced by a newer one of another member, which was made without
+knowing it.
 
 In: a sentence about each lost change. Out: one line in the log, and the last sentences, to show.
 """

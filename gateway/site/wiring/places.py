@@ -90,7 +90,7 @@ class Places(dict[str, Place]):
         )
 
     def of(self, key: str) -> Place:
-        """Return the place of a client; a new one if there is none. Call `save` after changes."""
+        """Return the `Place` of a client; a new one if there is none. Call `save` after changes."""
         return self.setdefault(key, Place())
 
     def end(self, key: str) -> None:

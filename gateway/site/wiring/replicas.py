@@ -206,7 +206,9 @@ class SiteCopies:
         self._land()
 
     def figures(self) -> dict[str, Any]:
-        """Return figures for users. Those of the own spool exist only with `copies = 2`."""
+        """Return figures for users. The figures of this gateway's own spool exist only with `copies
+        = 2`.
+        """
         own = {} if self._own is None else self._own.copying.figures()
         if own and not self._broker.config.spooled:
             own["copies_refusing"] = False  # no topic is spooled

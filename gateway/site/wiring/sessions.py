@@ -51,7 +51,7 @@ class _Given:
 
 
 _NO_PLACE = Place()
-"""The place of a client for whom none is remembered."""
+"""`Place` of a client for whom none is remembered."""
 
 
 def own_key(session: Session) -> str:
@@ -89,7 +89,7 @@ class SessionHolder:
             for key, member, _, _, ends in self._site.moved.moved_out
         }
         self._taking: dict[str, Place] = {}
-        """The places of inbound sessions, until they are on disk."""
+        """`Place` of each inbound session, until the session is on disk."""
         self.closed = False
         """Whether the site has ended here, and the parts of sessions can no longer be read."""
         self.lost = 0
