@@ -30,9 +30,9 @@ a gateway (`new_subscriptions.py`): an ASK with it is answered only to its sende
 AT_ONCE = 32
 """Largest number of notices in one publication."""
 NOTICE_BYTES = 512
-"""Upper bound of the bytes of a publication of notices."""
+"""Upper bound of the size of a publication with notices, in bytes."""
 ADDRESS_BYTES = 32
-"""Upper bound of the bytes that an address adds to a publication."""
+"""Upper bound of the bytes by which an address makes a publication longer."""
 _NOTICE = Struct(">BQI")
 
 

@@ -7,8 +7,8 @@ In: entries of two members for a board. Out: the valid entry, the same at every 
   number. So a revocation overrides actions of members that had not heard of the revocation. A
   member that had heard of it can end it.
 - For all other fields, the entry with more changes is valid (`version`). If both entries have the
-  same number of changes, the entry with the later time (`at`) is valid, and in the same second the
-  entry with the greater JSON.
+  same number of changes, the entry with the later time (`at`) is valid. If both times are in the
+  same second, the entry with the greater JSON is valid.
 - `board` is None once the name is unused because its board was renamed.
 - `at` also names the member of the change, and the earlier changes (`stamp`): so two changes that
   were made without knowing of each other are found (`conflict`). Onceway 0.2.0 writes a time alone.

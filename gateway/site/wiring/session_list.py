@@ -1,4 +1,4 @@
-"""Lists of the sessions of all members of a site, for users. No client waits for a list.
+"""Lists of all sessions of a site, for users. No client waits for a list.
 
 In: requests of users here, and of other members. Out: counts, and lists in pages, for users of this
 gateway and for the other members. A member prepares one list at a time for each other member; the
