@@ -3,8 +3,8 @@ before|after|interrupted MODULE:FUNCTION COUNT ARGS...
 
 The step is a function of the product, named from outside; the product knows nothing of it. COUNT:
 die at that call of it. Start it as the leader of a process group: the whole group dies, Java and
-all. interrupted: send SIGTERM to the script instead, and let the call fail when Spark has stopped
-the query, as a Spark job that is cancelled in a micro-batch that lasts too long for a stop.
+all. interrupted: send SIGTERM to the script instead, and fail when Spark has stopped the query, as
+a cancelled Spark job does.
 """
 
 import importlib
