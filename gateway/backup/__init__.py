@@ -1,5 +1,5 @@
-"""A whole gateway as one encrypted file, to be restored on any machine.
+"""Backup of a whole gateway in one encrypted file, and its restoration on any machine.
 
-In: a data directory and a configuration. Out: one file; later, on any machine, both again, by the
-rules for restored stores (`gateway/store/generation.py`).
+In: a data directory and a configuration. Out: the encrypted file. A restored store follows the
+rules in `gateway/store/generation.py`.
 """

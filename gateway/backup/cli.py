@@ -109,7 +109,9 @@ def _write(file: Path, settings: Config, found: Path) -> contents.Manifest:
 
 
 def _to_landing(settings: Config, found: Path, keep: int, as_json: bool) -> None:
-    """Make a backup at the landing place, and write the result into the gateway's note."""
+    """Write a backup to the landing place. Record in the data directory whether it succeeded
+    (`LastBackup`).
+    """
     data = settings.gateway.data
     try:
         note = (last_backup(data) or LastBackup(0)).begin(data)
@@ -141,8 +143,8 @@ def _landing(settings: Config, found: Path) -> Landing:
 
 
 def _epoch(data: Path, landing: Landing) -> str:
-    """Return the epoch of the store. Raises Unreachable if its batches have landed, but not at this
-    landing place: an unmounted folder has the same effect.
+    """Return the epoch of the store. Raises Unreachable if the store's batches have landed, but
+    this landing place lacks them, as an unmounted folder does.
     """
     with Spool(data, to_read=True) as spool:
         origin = spool.origin()
@@ -229,8 +231,8 @@ _TO_KNOW = (
 
 
 def _above(config: Path) -> Path:
-    """Return the folder for unencrypted files: the configuration's own, which holds secrets
-    already.
+    """Return the folder of the configuration. Unencrypted files may be written there, because the
+    configuration holds secrets already. The folder is created if it is missing.
     """
     folder = config.absolute().parent
     try:

@@ -69,8 +69,8 @@ class Manifest:
 
 
 def write(archive: BinaryIO, config: Config, config_file: Path) -> Manifest:
-    """Write everything that a new machine needs. The gateway may run meanwhile. Raises
-    OncewayError.
+    """Write the gateway's files to `archive` as a tar archive, and return its manifest. The gateway
+    may run meanwhile. Raises OncewayError.
     """
     data = config.gateway.data
     with (
@@ -153,7 +153,9 @@ def _copy_database(source: Path, target: Path) -> None:
 
 
 def read(archive: BinaryIO, folder: Path) -> Manifest:
-    """Extract the files of an archive into a folder. Raises OncewayError."""
+    """Extract the files of an archive into a folder, and return the manifest. Raises
+    OncewayError.
+    """
     try:
         with tarfile.open(fileobj=archive, mode="r|") as tar:
             members = iter(tar)

@@ -1,13 +1,15 @@
-"""Backups at the landing place. In: the encrypted file of a gateway. Out: a backup under a new
-name, and the newest `keep` backups.
+"""Backups at the landing place.
 
-A backup is `GATEWAY/backups/TIME-EPOCH.owback`. TIME is in UTC; EPOCH differs between two
-generations of one store. A large backup is written in pieces, each from memory: the first piece
-under this name, the other pieces as `TIME-EPOCH.owback.001` and so on in the same folder. The first
-piece is written last, so a backup that has a first piece is complete.
+In: the encrypted file of a backup. Out: the same file at the landing place, under a new name. Of
+the older backups, only the newest stay.
 
-Older versions called a backup `N.owback`, by its day modulo `keep`. A backup with such a name
-counts as older than any backup with a time.
+A backup is `GATEWAY/backups/TIME-EPOCH.owback`. TIME is in UTC. EPOCH is the epoch of the store; a
+restored store has another one. A large backup is written in pieces, because each piece is held in
+memory. The first piece has this name. The other pieces are `TIME-EPOCH.owback.001` and so on, in
+the same folder. The first piece is written last, so a backup that has a first piece is complete.
+
+Older versions of Onceway called a backup `N.owback`, by its day modulo `keep`. A backup with such a
+name counts as older than any backup with a time.
 """
 
 import io
@@ -20,7 +22,7 @@ from gateway.uplink.landing import Landing, Unreachable
 
 FOLDER = "backups"
 PIECE = 64_000_000
-"""Size of a piece, in bytes: no more than this is in memory at once."""
+"""Size of a piece, in bytes. One piece is in memory at a time."""
 
 _TIME = "%Y%m%dT%H%M%SZ"
 _NAME = re.compile(r"((?:\d{8}T\d{6}Z-[0-9a-f]{8}|\d+)\.owback)(?:\.\d{3,})?")
@@ -58,13 +60,16 @@ def _put_piece(landing: Landing, name: str, data: bytes) -> None:
 
 
 def _names(landing: Landing, gateway: str) -> dict[str, str]:
-    """Return each piece of a backup at the landing place, and the name of its first piece."""
+    """Return the names of all pieces of backups at the landing place, each with the name of its
+    backup's first piece.
+    """
     found = map(_NAME.fullmatch, landing.names_in(f"{gateway}/{FOLDER}"))
     return {match[0]: match[1] for match in found if match}
 
 
 def remove_old(landing: Landing, gateway: str, keep: int, now: datetime) -> None:
-    """Remove all backups but the newest `keep`, and pieces without a backup. Raises Unreachable.
+    """Delete all backups but the newest `keep`, and all pieces whose first piece is missing. Raises
+    Unreachable.
 
     A backup with a time in the future comes from a wrong clock, and counts as the oldest.
     """

@@ -97,7 +97,9 @@ def _own(new: Path, entry: Entry) -> None:
 
 
 def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
-    """Write the registry to its path. A device that was revoked on this machine stays revoked."""
+    """Write the registry to its path. A device that was revoked on this machine stays revoked.
+    Return notes for the user.
+    """
     try:
         revoked = _take_over_revoked(source, target) if target.exists() else []
     except sqlite3.Error as error:
@@ -113,8 +115,9 @@ def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
 
 
 def _take_over_revoked(restored: Path, present: Path) -> list[str]:
-    """Copy the revocations of the present registry into the restored registry. Return notes about
-    the revoked devices."""
+    """Copy the revocations of the present registry into the restored registry. Return the names of
+    the devices that only the present registry had revoked.
+    """
     with closing(sqlite3.connect(restored)) as database, database:
         database.execute("ATTACH ? AS here", (str(present),))
         names = [

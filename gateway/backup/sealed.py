@@ -31,14 +31,14 @@ _PIECE, _TAG = 1 << 16, 16
 
 
 class BackupError(OncewayError):
-    """A backup cannot be used: it is missing, damaged or of another version."""
+    """Error for a backup that is missing, damaged or of another version."""
 
     exit_code = StoreError.exit_code
 
 
 class SealedWriter(io.RawIOBase):
-    """The writer of an encrypted stream. `file` stays open. Only a stream that was closed without
-    an error can be read.
+    """The writer of an encrypted stream. Call `finish` at the end; without it the stream cannot be
+    read. `file` stays open.
     """
 
     def __init__(self, file: BinaryIO, passphrase: str) -> None:
@@ -71,7 +71,7 @@ class SealedWriter(io.RawIOBase):
 
 class SealedReader(io.RawIOBase):
     """The reader of an encrypted stream. Raises OncewayError for another kind of file, a damaged or
-    cut stream, and a wrong passphrase.
+    truncated stream, or a wrong passphrase.
     """
 
     def __init__(self, file: BinaryIO, passphrase: str) -> None:

@@ -8,17 +8,17 @@ import random
 from typing import Any
 
 STATUSES = (409, 429, 500, 502, 503, 504)
-"""HTTP's response codes that ask for a later retry."""
+"""HTTP status codes after which a request is repeated."""
 
 PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2)
-"""Longest time, in seconds, before each retry of one request: the wait is drawn from the upper
-half.
+"""Longest wait before each retry of one request, in seconds. The actual wait is random, and at
+least half as long.
 """
 
 RETRIES = 20
-"""Size of the retry budget. An answer adds one retry, and each retry uses one. So requests are
-repeated at a store that refuses some of them, but a store that refuses all of them does not cause
-pauses for each object.
+"""Largest retry budget of a file system. Each successful request adds one retry to the budget, and
+each retry uses one. If a store refuses only some requests, they are repeated. If it refuses all
+requests, the budget is soon empty, and later requests fail without a wait.
 """
 
 
@@ -46,7 +46,9 @@ def make_patient(fs: Any) -> None:
 
 
 def status(error: BaseException) -> int | None:
-    """Return the HTTP status in an error of a client of object stores; None without one."""
+    """Return the HTTP status in an error of an object store's client, or in the cause of the error.
+    None if neither has a status.
+    """
     for one in (error, error.__cause__):
         response = getattr(one, "response", None)
         if isinstance(response, dict):

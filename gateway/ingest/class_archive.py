@@ -1,8 +1,9 @@
-"""The archive of Java's classes, with which a start of the ingest takes a quarter less time: Java
-maps it instead of reading thousands of classes out of jars (class data sharing, JEP 350).
+"""The archive of Java classes, which shortens a start of the ingest by a quarter. Java maps the
+archive into memory instead of reading thousands of classes out of jars (class data sharing, JEP
+350).
 
-In: Delta's jars, and the Java of this machine. Out: the archive's file, and the options with which
-Java writes or uses it. `onceway ingest prepare` writes it.
+In: Delta's jars, and the Java of this machine. Out: the archive's file, and the Java options that
+write or use the archive. `onceway ingest prepare` writes it.
 """
 
 import hashlib
@@ -15,15 +16,15 @@ from pathlib import Path
 from gateway.system.sync import sync
 
 PART = "classes.part"
-"""Name of an archive that Java is writing."""
+"""Name of the archive's file while Java writes it."""
 
 
 def options(jars: Sequence[Path]) -> tuple[str, dict[str, str]]:
-    """Return the options with which Java uses the archive for these jars, and the variables that
-    Spark needs; neither if there is no archive.
+    """Return the Java options that use the archive for these jars, and the environment variables
+    for Spark. Both are empty if there is no archive.
 
-    Java ignores an archive of another version, and verifies its sums. A shorter file would crash
-    it, so the name gives the size.
+    Java itself rejects an archive of another Java version, or with a wrong checksum. A truncated
+    archive would crash Java, so the file's name contains its size, which is compared first.
     """
     for archive in jars[0].parent.glob(f"classes-{_key(jars)}-*.jsa"):
         if archive.stem.rpartition("-")[2] == str(archive.stat().st_size):
@@ -38,13 +39,15 @@ def is_stale(jars: Sequence[Path]) -> bool:
 
 
 def options_to_write(jars: Sequence[Path]) -> tuple[str, dict[str, str]]:
-    """Return the options and variables for a Java that writes PART when it ends."""
+    """Return the Java options that make Java write the archive `PART` when it ends, and the
+    environment variables for Spark.
+    """
     return f"'-XX:ArchiveClassesAtExit={jars[0].parent / PART}'", _class_path(jars)
 
 
 def keep(jars: Sequence[Path]) -> Path:
-    """Give a written archive its name, and delete older ones. Raises OSError; FileNotFoundError if
-    Java wrote none.
+    """Rename the archive that Java has written to its final name, delete older archives, and return
+    its path. Raises OSError; FileNotFoundError if Java wrote no archive.
     """
     part = jars[0].parent / PART
     size = part.stat().st_size
@@ -59,7 +62,9 @@ def keep(jars: Sequence[Path]) -> Path:
 
 
 def _key(jars: Sequence[Path]) -> str:
-    """Return a name for what an archive depends on: Java, Spark, and the jars."""
+    """Return a hash of Java's path and time of change, Spark's version, and the paths of the jars.
+    An archive fits only these.
+    """
     home = os.environ.get("JAVA_HOME")
     java = Path(f"{home}/bin/java" if home else shutil.which("java") or "java").resolve()
     changed = java.stat().st_mtime_ns if java.exists() else 0

@@ -1,8 +1,9 @@
-"""`onceway ingest clean`: deletion of old batches at the landing place after the table has them.
+"""`onceway ingest clean`: deletion of batches at the landing place that the table already has.
 
 In: the landing place and the table. Out: fewer batches, and `LANDING/GATEWAY/cleaned.json`, which
-states up to which number they were deleted on purpose. That file is written first, so an ingest
-that misses a batch always finds the reason. Does not use Spark.
+says up to which number the batches of each epoch were deleted on purpose. This file is written
+before the deletion, so an ingest that misses a batch always finds the reason. The module does not
+use Spark.
 """
 
 import logging
@@ -30,7 +31,9 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A cleaned feed. until: its last deleted batch; batches: number of batches deleted now."""
+    """A feed with deleted batches. until: number of the last deleted batch. batches: how many
+    batches this call deleted.
+    """
 
     feed: str
     until: int
@@ -38,11 +41,12 @@ class Cleaned:
 
 
 def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
-    """Delete the batches that the table has and that landed longer ago than `older_than` seconds. A
-    batch in quarantine stays, because it exists nowhere else.
+    """Delete the batches that the table has and that landed more than `older_than` seconds ago.
+    Yield each feed with deleted batches. A batch in quarantine is not deleted, because it exists
+    nowhere else.
 
-    Raises OncewayError if the table or the landing place does not exist or is empty, or if the
-    table is damaged; also, after the other feeds are clean, for feeds that cannot be cleaned.
+    Raises OncewayError if the landing place or the table is missing or empty, or if the table is
+    damaged. Raises OncewayError at the end, after all other feeds, if a feed could not be cleaned.
     Raises OSError if the landing place cannot be reached.
     """
     landing.refuse_empty()
@@ -82,8 +86,8 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
 
 
 def _damage(table: str) -> str | None:
-    """Return the missing parts of the table. None if nothing is missing, or if deltalake does not
-    support a feature of the table.
+    """Return a description of the table's missing parts. None if nothing is missing, or if
+    deltalake does not support a feature of the table.
     """
     try:
         return damage(table)
@@ -100,7 +104,9 @@ def _tidy_markers(landing: Landing) -> None:
 
 
 def say(landing: Landing, feed: str, until: int) -> None:
-    """Note that batches of a feed up to `until` were deleted on purpose."""
+    """Record at the landing place that the batches of a feed up to number `until` were deleted on
+    purpose. Raises OncewayError if there is no such feed.
+    """
     gateway, slash, epoch = feed.partition("/")
     if not slash or until < 1:
         raise OncewayError("a feed is GATEWAY/EPOCH, and its batches begin at 1", f"{feed} {until}")

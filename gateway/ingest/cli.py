@@ -599,8 +599,8 @@ def _check_landing(landing: str) -> None:
 
 
 def _execute(job: Job) -> None:
-    """Replace this process. Raises OncewayError if there is no Java; Spark looks for it in
-    JAVA_HOME, then in PATH.
+    """Replace this process by the job. Raises OncewayError if JAVA_HOME names no Java, or if it is
+    unset and PATH has no `java`.
     """
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(f"{home}/bin/java", os.X_OK):

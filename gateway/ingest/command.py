@@ -1,7 +1,8 @@
-"""The spark-submit command of this installation.
+"""The commands that start a Spark job of this installation.
 
-In: options of the ingest and of spark-submit. Out: environment and argument list, of spark-submit
-(`onceway ingest command`), or of the job itself, which starts Java (`onceway ingest run`).
+In: options of the ingest and of spark-submit. Out: environment variables and arguments. They are
+either for spark-submit (`onceway ingest command`), or for a Python process that starts Java itself
+(`onceway ingest run`).
 """
 
 import os
@@ -34,18 +35,20 @@ AMAZON_PACKAGES = tuple(
     f"software.amazon.awssdk:{part}:2.35.4" for part in ("s3", "s3-transfer-manager", "sts")
 )
 S3_IN_SPARK = "commons-codec io.netty org.apache.httpcomponents software.amazon.awssdk:bundle"
-"""Packages left out for S3. The last one is a jar with all of Amazon's services."""
+"""Dependencies of the packages for S3 that are not downloaded. The last one is a jar with all of
+Amazon's services.
+"""
 
 IVY = ".ivy2.5.2"
-"""Spark's folder of downloads, below the home directory."""
+"""Folder of Spark's downloads, relative to the home directory."""
 
 Archive = Literal["use", "write", "leave"]
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. environment: variables in addition to those of the caller; arguments: program
-    first.
+    """A command line. environment: variables added to the caller's environment. arguments: the
+    program and its arguments.
     """
 
     environment: dict[str, str]
@@ -63,8 +66,8 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job. spark: options of spark-submit; script: program and options of the ingest;
-    environment: variables for Spark.
+    """A Spark job. spark: options of spark-submit. script: path of the job's Python file, then its
+    options. environment: variables for Spark.
     """
 
     spark: list[str]
@@ -72,16 +75,17 @@ class Job:
     environment: dict[str, str] = field(default_factory=dict)
 
     def submitted(self) -> Command:
-        """Return the command: spark-submit starts Java, which starts the script."""
+        """Return the spark-submit command. spark-submit starts Java, and Java starts the script."""
         # spark-submit takes its home from the first find-spark-home on the path.
         path = f"{SUBMIT.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         environment = {"PYSPARK_PYTHON": sys.executable, "PATH": path, **self.environment}
         return Command(environment, [str(SUBMIT), *self.spark, *self.script])
 
     def first(self) -> Command:
-        """The command in which the script starts Java, so stopping this process stops the job. Java
-        ends after the script, so the script can save its state. With spark-submit, Java gets the
-        signal first and ends at once.
+        """Return the command that runs the script, which starts Java itself.
+
+        A signal to this process reaches the script before Java ends, so the script can save its
+        state. With spark-submit, Java would get the signal first and end at once.
         """
         quiet = ["--conf", "spark.ui.showConsoleProgress=false"]  # a shell would show bars
         options = shlex.join([*quiet, *self.spark, "pyspark-shell"])
@@ -99,14 +103,14 @@ def build(
     downloaded: bool = False,
     archive: Archive = "use",
 ) -> Job:
-    """Return the job that runs `script` (a path from this folder).
+    """Return the job that runs `script`, a path relative to this folder.
 
-    memory: the driver's; by default a value for this machine. conf: KEY=VALUE settings for Spark,
-    which override the ingest's own. downloaded: whether Delta's jars are named as files if an
-    earlier start has downloaded them, which saves a lookup and thirty log lines. archive: what Java
-    does with the archive of its classes (`class_archive.py`). An `s3a:` URL among the options adds
-    the packages for tables on S3. Raises OncewayError if Spark is not installed for this Python, or
-    a setting is invalid.
+    memory: memory of the driver, such as "2g"; by default a value that fits this machine. conf:
+    KEY=VALUE settings for Spark, which override the ingest's own. downloaded: whether to name
+    Delta's jars as files if an earlier start has downloaded them; this saves a lookup and thirty
+    log lines. archive: whether Java uses, writes or ignores the archive of its classes
+    (`class_archive.py`). If an option is an `s3a:` URL, the packages for tables on S3 are added.
+    Raises OncewayError if Spark is not installed for this Python, or a setting is invalid.
     """
     if find_spec("pyspark") is None or not SUBMIT.exists():
         raise OncewayError("Spark is not installed", str(SUBMIT), how_to_get("centre"))
@@ -133,8 +137,8 @@ def build(
 
 
 def packages(s3: bool = False) -> list[str]:
-    """Return options of spark-submit that download Delta; s3: also the packages for tables
-    on S3.
+    """Return the options of spark-submit that download Delta. s3: whether to download the packages
+    for tables on S3, too.
     """
     wanted = [f"io.delta:{_delta_spark()}:{DELTA}"]
     wanted += [f"org.apache.hadoop:hadoop-aws:{_hadoop()}", *AMAZON_PACKAGES] if s3 else []
@@ -144,7 +148,7 @@ def packages(s3: bool = False) -> list[str]:
 
 
 def jars() -> list[str]:
-    """Return the file names of Delta's jars, as Ivy gives them."""
+    """Return the file names of Delta's jars, as Ivy writes them."""
     parts = ["kernel-api", "kernel-defaults", "kernel-unitycatalog", "storage"]
     return [
         "com.fasterxml.jackson.datatype_jackson-datatype-jdk8-2.13.5.jar",
@@ -156,12 +160,11 @@ def jars() -> list[str]:
 
 
 def _delta_spark() -> str:
-    """Return the name of Delta's package for the installed Spark."""
     return f"delta-spark_{'.'.join(version('pyspark').split('.')[:2])}_2.13"
 
 
 def _hadoop() -> str:
-    """Return the version of Hadoop in the installed Spark."""
+    """Return the version of Hadoop that the installed Spark contains."""
     spec = find_spec("pyspark")
     folder = Path(spec.origin).parent if spec and spec.origin else HERE
     (jar,) = folder.glob("jars/hadoop-client-api-*.jar")
@@ -169,6 +172,8 @@ def _hadoop() -> str:
 
 
 def downloaded_jars() -> list[Path] | None:
-    """Return Delta's jars from an earlier start; None if one is missing."""
+    """Return the paths of Delta's jars, which an earlier start has downloaded. None if a jar is
+    missing.
+    """
     found = [Path.home() / IVY / "jars" / name for name in jars()]
     return found if all(jar.is_file() for jar in found) else None

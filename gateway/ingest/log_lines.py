@@ -1,5 +1,5 @@
-"""The log of the ingest on standard error: one line per message, even if it quotes the landing
-place, where names of folders may contain line feeds.
+"""The log of the ingest on standard error. Each message is one line, even if it quotes a folder's
+name with line feeds.
 """
 
 import logging
@@ -18,7 +18,9 @@ class OneLine(logging.Formatter):
 
 
 def to_stderr(form: str, level: int) -> None:
-    """Send the log to standard error, unless it has a handler."""
+    """Send the log to standard error, unless the root logger has a handler already. form: format of
+    a line.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine(form))
     logging.basicConfig(handlers=[handler], level=level)

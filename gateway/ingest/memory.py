@@ -1,7 +1,7 @@
-"""Memory of the ingest, which depends on the machine.
+"""Memory settings of the ingest, chosen for the machine.
 
 In: the memory of the machine, and the limits of this process's control groups. Out: the heap of the
-driver, and the rows of a micro-batch.
+driver, and the largest number of rows of a micro-batch.
 """
 
 import os
@@ -14,11 +14,11 @@ ENOUGH = 4096 * MEGABYTE
 """Memory, in bytes, from which on the ingest uses its largest values."""
 
 HEAP, LEAST_HEAP = 2048, 512
-"""Heap of the driver in MB: with enough memory, and the smallest one with which Spark works."""
+"""Largest heap of the driver, and the smallest one with which Spark works, in MB."""
 
 ROWS, LEAST_ROWS = 500_000, 50_000
-"""Rows of a micro-batch: with enough memory, and with the least. The fixed cost of a micro-batch
-dominates, so a backlog is taken in large ones.
+"""Number of rows of a micro-batch with enough memory, and with little memory. Each micro-batch has
+a high fixed cost, so a backlog is read in large ones.
 """
 
 
@@ -34,7 +34,9 @@ def total(root: Path = Path("/")) -> int:
 
 
 def _limit_files(root: Path) -> Iterator[Path]:
-    """Yield the files with the limits of each control group and its parents, in both versions."""
+    """Yield the files with the memory limits of this process's control groups and of their parents,
+    for versions 1 and 2 of control groups.
+    """
     with suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -47,12 +49,16 @@ def _limit_files(root: Path) -> Iterator[Path]:
 
 
 def driver_heap(memory: int | None = None) -> str:
-    """Return the heap of the driver in Spark's notation. memory: available bytes."""
+    """Return the heap of the driver in Spark's notation. memory: available bytes; by default those
+    of this machine.
+    """
     share = (total() if memory is None else memory) * 2 // 5 // MEGABYTE
     return f"{max(LEAST_HEAP, min(HEAP, share))}m"
 
 
 def rows(memory: int | None = None) -> int:
-    """Return the largest number of rows for a micro-batch. memory: available bytes."""
+    """Return the largest number of rows for a micro-batch. memory: available bytes; by default
+    those of this machine.
+    """
     share = min(1.0, (total() if memory is None else memory) / ENOUGH)
     return max(LEAST_ROWS, int(ROWS * share))

@@ -1,7 +1,8 @@
 """Places on a command line: landing zone, tables, checkpoint.
 
 In: a folder, a URL, or a table's name in a catalog, as typed. Out: the same text. A text is refused
-if Spark and the readers without Spark would take it for two places, or for an unintended folder.
+if Spark and the readers without Spark would understand it differently, or if it names an unintended
+folder.
 """
 
 import argparse
@@ -16,11 +17,11 @@ _REFUSED = [
     (r"file:[^/].*", "a file: URL has a whole path, such as file:/srv/lake"),
     (r"file://[^/].*", "a file: URL names no machine: file:///srv/lake"),
 ]
-"""Patterns of whole texts, each with its flaw in words."""
+"""Regular expressions for whole texts that are refused, each with the reason."""
 
 
 def flaw(text: str) -> str | None:
-    """Return why no command can use a place, or None."""
+    """Return the reason why a place is refused, or None."""
     return next(
         (why for pattern, why in _REFUSED if re.fullmatch(pattern, text.strip(), re.IGNORECASE)),
         None,
@@ -28,14 +29,18 @@ def flaw(text: str) -> str | None:
 
 
 def typed(text: str) -> str:
-    """Return the text of an option of a Spark job. Raises ArgumentTypeError."""
+    """Return the text of a place in the options of a Spark job. Raises ArgumentTypeError if it is
+    refused.
+    """
     if (why := flaw(text)) is not None:
         raise argparse.ArgumentTypeError(f"{text!r}: {why}")
     return text
 
 
 def option(text: str | None) -> str | None:
-    """Return the text of an option of `onceway ingest`. Raises BadParameter."""
+    """Return the text of a place in the options of `onceway ingest`. Raises BadParameter if it is
+    refused.
+    """
     if text is not None and (why := flaw(text)) is not None:
         raise typer.BadParameter(f"{text!r}: {why}")
     return text

@@ -1,8 +1,9 @@
 """Preparation of a centre: `onceway ingest prepare` downloads Delta, and writes the archive of
-Java's classes (`class_archive.py`). In: the options of Spark. Out: the archive's path.
+Java's classes (`class_archive.py`).
 
-Both are done by running the ingest on one batch in a temporary folder, so everything that the
-ingest needs is downloaded.
+In: the driver's memory. Out: the archive's path. The ingest runs on one batch in a temporary
+folder. So everything that the ingest needs is downloaded, and the archive contains the classes that
+the ingest loads.
 """
 
 import os
@@ -24,17 +25,17 @@ from gateway.uplink.signing import Signer
 
 GATEWAY = "practice"
 LOCK = "classes.lock"
-"""Name of the lock beside the archive: one process writes it at a time."""
+"""Name of the lock file beside the archive, which only one process at a time may write."""
 _READING = b"\x81\xa2\x00\x61t\x02\x15"
 """SenML in CBOR: a record with the name t and the value −22."""
 
 
 def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
-    """Return the path of the archive. memory: that of the driver, such as "2g". say: takes a line
-    at each step.
+    """Download Delta's jars if they are missing, write the archive, and return its path. memory:
+    memory of the driver, such as "2g". say: called with a line of text at each step.
 
     Raises OncewayError if the ingest does not run here or Java wrote no archive, and Locked if
-    another process prepares.
+    another process prepares the centre.
     """
     if downloaded_jars() is None:
         say("Downloading Delta's jars, and running the ingest once as a test")
@@ -91,7 +92,9 @@ def _practise(memory: str | None, archive: Archive = "leave") -> str:
 
 
 def _land(landing: Path, table: Path) -> None:
-    """Write a landing place with one signed batch, and the keys that its table trusts."""
+    """Write a landing place with one signed batch, and the file of keys by which the table trusts
+    its gateway.
+    """
     signer = Signer(Ed25519PrivateKey.generate())
     origin = Origin(GATEWAY, "00000001")
     rows: list[Row] = [

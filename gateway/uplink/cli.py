@@ -54,8 +54,8 @@ NameOption = Annotated[
 
 
 class NoUplink(OncewayError):
-    """The configuration names no landing place. After this error, systemd does not start the uplink
-    again.
+    """Error for a configuration without a landing place. After its exit code, systemd does not
+    start the uplink again.
     """
 
     exit_code = NO_UPLINK
@@ -67,7 +67,7 @@ class NoUplink(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The settings from options and configuration file."""
+    """The settings of an uplink, from the options and the configuration file."""
 
     data: Path
     name: str | None
@@ -92,8 +92,9 @@ def _landing_alone(landing: str) -> UplinkSection:
 
 
 def landing_settings(settings: UplinkSection | None, landing: str | None) -> UplinkSection | None:
-    """Return the settings of the file with the given landing place, or None if there is neither.
-    `shared = false` and options apply only to the place in the file.
+    """Return the settings of the file, with the landing place of the option if it is given. None if
+    neither names a landing place. `shared = false` and options in the file apply only to the place
+    in the file.
     """
     if landing is None:
         return settings
@@ -147,8 +148,8 @@ def _check_name(spool: Spool, job: Job) -> None:
 
 
 def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
-    """Wait for the gateway's first start, which creates the database. A missing folder is an error.
-    Return None if asked to stop.
+    """Wait for the gateway's first start, which creates the database, and return the spool. None if
+    a stop is requested. Raises NoSpool if the data directory does not exist.
     """
     logged = False
     while not stop.is_set():
@@ -179,14 +180,14 @@ def _introduce(spool: Spool, settings: UplinkSection) -> None:
 
 
 class _GraceTimeOver(BaseException):
-    """Raised inside an operation that did not end within the grace time. Every step is safe to
-    interrupt.
+    """Ends an operation that is still running when the grace time of a stop is over. Every step is
+    safe to interrupt.
     """
 
 
 def _stop_by_signal() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set. An operation on a dead connection is abandoned
-    after GRACE_S.
+    """Return an event that SIGTERM and SIGINT set. GRACE_S seconds later, an operation that still
+    runs is interrupted, for example on a dead connection.
     """
     stop = threading.Event()
 

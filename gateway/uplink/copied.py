@@ -1,12 +1,12 @@
-"""The spool as other members of the site see it: its rows with their final keys, and its landed
-part.
+"""The spool as other members of the site see it, which may keep copies of its rows.
 
-In: the gateway's database. Out: rows, and reports about them
-(`gateway/site/replication/messages.py`). A *line* is a random identifier of
-the spool's rows, and has nothing to do with serial lines. The gateway makes a new one if ids may be
-reused, or rows may be lost: at the first start with `copies = 2`, in a restored store, and if
-another member has rows that this disk lacks. From then on, rows without identity have another epoch
-in their key, so no new row has the key of a lost row.
+In: the gateway's database. Out: rows with their final keys, and reports about the rows that have
+landed (`gateway/site/replication/messages.py`).
+
+The *line* is a random identifier of the spool's series of rows, and unrelated to serial lines. The
+gateway generates a new one if ids may be reused, or rows may be lost: at the first start with
+`copies = 2`, in a restored store, and if another member has rows that this disk lacks. After that,
+new rows without identity have another epoch in their key, so no new row has the key of a lost row.
 """
 
 import json
@@ -22,12 +22,16 @@ _LINE = "copies.line"
 
 
 def line(database: sqlite3.Connection) -> str | None:
-    """Return the current line, None before the first one is drawn."""
+    """Return the line: the random identifier of the spool's present series of rows. None before the
+    first one is generated.
+    """
     return Numbers(database).get(_LINE)
 
 
 def draw_line(database: sqlite3.Connection, first: int) -> None:
-    """Draw a line for rows from this id on. Raises sqlite3.Error, with nothing changed."""
+    """Generate a new line, and a new epoch for the keys of rows without identity whose id is
+    `first` or higher. Raises sqlite3.Error, with nothing changed.
+    """
     with database:
         database.execute("BEGIN IMMEDIATE")
         known = [item for item in Numbers(database).identities() if item[0] < first]
@@ -39,8 +43,9 @@ def draw_line(database: sqlite3.Connection, first: int) -> None:
 
 
 def landed(database: sqlite3.Connection, after: int) -> dict[str, Any]:
-    """Return the landed part of the spool and the keys, in one transaction. after: the last row
-    that existed.
+    """Return a report on the spool: its line, the id of the first row that has not landed, the
+    gateway's name, and the epochs of the keys. It is read in one transaction. after: id of the last
+    row that existed, for an empty spool.
     """
     database.execute("BEGIN")
     try:
@@ -61,7 +66,7 @@ def landed(database: sqlite3.Connection, after: int) -> dict[str, Any]:
 
 
 def numbered(database: sqlite3.Connection, last: int) -> int:
-    """Return the number of the last row without identity up to this id."""
+    """Return the sequence of the last row without identity whose id is at most `last`."""
     database.execute("BEGIN")
     try:
         return _numbered(database, last)
@@ -86,10 +91,13 @@ def rows(
     most: int,
     known: tuple[int, int],
 ) -> tuple[list[tuple[Any, ...]], bool, tuple[int, int]]:
-    """Return rows between two ids with their numbers, whether these are all rows, and `known` for
-    the next call. At most `count` rows and `most` bytes are returned, but at least one row. known:
-    a row, and the number of the last row without identity up to it. One transaction is used,
-    because the uplink removes rows of the spool at the same time.
+    """Return rows with ids above `after` and below `before`; whether these are all such rows; and
+    `known` for the next call.
+
+    Rows without identity get their sequence. At most `count` rows and `most` bytes are returned,
+    but at least one row. Rows with changed cells are left out. known: the id of a row, and the
+    sequence of the last row without identity up to it. One transaction is used, because the uplink
+    removes rows of the spool at the same time.
     """
     database.execute("BEGIN")
     try:
@@ -112,8 +120,8 @@ def rows(
 def _between(
     database: sqlite3.Connection, after: int, before: int, count: int, most: int
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return rows, each with whether it still has the cells with which it was stored. The uplink
-    reports a changed row; its cells are left out here.
+    """Return rows, each with whether it still has the cells with which it was stored, and whether
+    these are all rows. Cells of a changed row are empty here; the uplink reports the row.
     """
     teach(database)
     found: list[tuple[Any, ...]] = []
@@ -132,7 +140,7 @@ def _between(
 
 
 def with_numbers(found: list[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
-    """Return the rows, with numbers for rows without identity. number: the number of the last row
+    """Return the rows, with sequences for rows without identity. number: sequence of the last row
     without identity before these rows.
     """
     numbered_rows = []

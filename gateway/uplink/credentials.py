@@ -1,10 +1,10 @@
-"""Credentials of the landing place, which the gateway must not have.
+"""Credentials of the landing place, which the gateway's process must not have.
 
 In: a file of lines NAME=VALUE, such as AWS_ACCESS_KEY_ID=…, readable only by root:
 /etc/onceway/uplink.env, beside the configuration. systemd passes it only to the uplink
-(`LoadCredential=`); if the uplink is started by hand, root reads it. Out: variables in the
-environment of this process, which the clients of landing places use. The uplink reads the file
-again at each connection, since keys get replaced.
+(`LoadCredential=`). If root starts the uplink by hand, the uplink reads the file itself. Out:
+variables in the environment of this process, which the clients of landing places use. The uplink
+reads the file again at each connection, because keys get replaced.
 """
 
 import os
@@ -20,8 +20,9 @@ _from_file: dict[str, str] = {}
 
 
 def take(config: Path | None) -> None:
-    """Take the credentials into the environment. config: the current configuration. Other variables
-    are left as they are. Raises OncewayError for an invalid line.
+    """Put the credentials in the file into the environment. config: path of the configuration,
+    beside which the file is. Variables that did not come from the file are left as they are. Raises
+    OncewayError for an invalid line.
     """
     folder = os.environ.get(_HANDED_OVER) or (config and config.parent)
     if not folder:

@@ -31,8 +31,8 @@ CLOCK_WAIT_S = 120.0  # how long rows of this boot without UTC are held back
 
 
 class Cutter:
-    """The cutting of batches, one at a time. Age is measured by this process's monotonic clock, so
-    a wrong wall clock never delays a reading.
+    """Cuts batches, one at a time. The age of rows is measured by this process's monotonic clock,
+    so a wrong wall clock never delays a reading.
     """
 
     def __init__(self, spool: Spool, data: Path, limits: UplinkSection) -> None:
@@ -51,7 +51,7 @@ class Cutter:
         self.tidy()
 
     def tidy(self) -> None:
-        """Remove files of batches that have landed, or that are in no epoch any more."""
+        """Remove files of batches that have landed, or that do not belong to this epoch."""
         oldest = self._spool.unlanded()
         newest, _ = self._spool.last_cut()
         keep = oldest.number if oldest else newest + 1
@@ -60,7 +60,7 @@ class Cutter:
                 path.unlink()
 
     def due(self, flush: bool = False) -> bool:
-        """Whether a batch should be cut now. flush: even for a single row."""
+        """Whether a batch should be cut now. flush: whether a single row is enough."""
         count, size = self._spool.waiting(self._limits.batch_count)
         if not count:
             self._waiting_since = None
@@ -75,8 +75,8 @@ class Cutter:
         return not self._set_damaged_aside() or self._spool.waiting(1)[0] > 0
 
     def _set_damaged_aside(self) -> bool:
-        """Remove rows with an invalid cell from the spool, because such a row would stop all later
-        ones. Return whether there were any.
+        """Remove rows with an invalid cell from the spool, and append them to the file `DAMAGED`.
+        Such a row would stop all later rows. Return whether there were any.
         """
         path, any_of_them = self._folder / DAMAGED, False
         while found := self._spool.damaged(self._limits.batch_count):
@@ -94,8 +94,9 @@ class Cutter:
         return any_of_them
 
     def _waits_for_clock(self, now: float) -> bool:
-        """Whether to wait for the time. A Raspberry Pi gets it from the network, often when the
-        uplink connects, and the gateway needs a moment to fill it in.
+        """Whether to wait, for at most CLOCK_WAIT_S, because rows have no time of receipt yet. A
+        Raspberry Pi gets the time from the network, often when the uplink connects. The gateway
+        then needs a moment to fill it in.
         """
         if not self._spool.lacks_time(self._limits.batch_count):
             self._clockless_since = None
@@ -153,8 +154,9 @@ class Cutter:
         sync(self._folder)
 
     def load(self, cut: Cut) -> bytes | None:
-        """Return the bytes of a batch, as they were when it was cut. A lost or damaged file is
-        rebuilt from the spool, if arro3 still writes the same bytes; otherwise return None.
+        """Return the bytes of a batch, as they were when it was cut. If its file is lost or
+        damaged, it is made again from the spool. None if arro3 does not write the same bytes any
+        more.
         """
         path = self._path(cut.number)
         data = path.read_bytes() if path.exists() else b""

@@ -16,7 +16,7 @@ HELD = "uplink.held"
 
 
 class DamagedRows(Numbers):
-    """A finder of damaged rows, over a connection to the gateway's database."""
+    """Finds damaged rows in the gateway's database."""
 
     def last_cut(self) -> tuple[int, int]:
         """Return the number of the newest batch and its last spool id; (0, 0) before the first."""
@@ -28,14 +28,13 @@ class DamagedRows(Numbers):
         return row or (0, 0)
 
     def damaged_row(self) -> str | None:
-        """Return the name of the first damaged row of all tables that the uplink reads, or None."""
+        """Return the name of the first damaged row in the tables that the uplink reads, or None."""
         tables = ("batch", "batch_content", "spool")
         return next((str(item) for table in tables for item in broken(self._db, table)), None)
 
     def damaged(self, count: int) -> list[tuple[Broken, dict[str, str]]]:
         """Return the damaged rows among the oldest `count` waiting rows, each with its cells as SQL
-        literals, by column. Raises sqlite3.DatabaseError if such a row cannot be found by its
-        number.
+        literals, by column. Raises sqlite3.DatabaseError if such a row cannot be found by its id.
         """
         found = list(broken(self._db, "spool", self.last_cut()[1], count))
         columns = list(CELLS["spool"])

@@ -21,10 +21,10 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from gateway.errors import OncewayError
 
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
-"""Characters that delta-rs decodes in the path of a table: `%20` becomes a space."""
+"""Matches the parts of a table's path that delta-rs decodes: `%20` becomes a space."""
 
 REASON_LIMIT = 400
-"""Largest number of characters of a delta-rs message that are shown."""
+"""Largest number of characters of a delta-rs message."""
 
 
 def location(table: str) -> str:
@@ -36,7 +36,7 @@ def location(table: str) -> str:
 
 
 def opened(table: str) -> DeltaTable:
-    """Return the table as delta-rs reads it. Raises the errors of delta-rs."""
+    """Return the table, opened by delta-rs. Raises the errors of delta-rs."""
     place = location(table)
     is_misread = "://" not in place and _MISREAD.search(place) and os.path.isdir(place)
     return DeltaTable(_called_otherwise(place) if is_misread else place)
@@ -52,8 +52,8 @@ def _called_otherwise(folder: str) -> str:
 
 
 def query(table: str, sql: str) -> list[dict[str, Any]] | None:
-    """Return the rows of a query about the table `it`, or None if there is no table. Raises
-    OncewayError if it is unreadable.
+    """Return the rows of an SQL query, in which the table is called `it`. None if there is no
+    table. Raises OncewayError if the table is unreadable.
     """
     try:
         builder = QueryBuilder().register("it", opened(table))
@@ -78,7 +78,9 @@ def query(table: str, sql: str) -> list[dict[str, Any]] | None:
 
 
 def reason(error: Exception) -> str:
-    """Return a multi-line, coloured message of delta-rs in one plain line, without its stack."""
+    """Return the text of a delta-rs error as one plain line, without colours and without
+    its stack.
+    """
     plain = re.sub(r"\x1b\[[0-9]*m", "", str(error))
     lines = re.split(r"\n\s*0: <unknown>", plain)[0].splitlines()
     return ": ".join(line.strip(" ↳") for line in lines if line.strip())[:REASON_LIMIT]
@@ -86,8 +88,8 @@ def reason(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A row of the table. written: time of its ingest; for a row of an older version of Onceway,
-    time of the table's newest file.
+    """A row of the table `publications`. written: when the ingest read the row; for a row of an
+    older version of Onceway, time of the table's newest file.
     """
 
     incarnation: int
@@ -98,7 +100,7 @@ class Arrival:
 
 
 def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
-    """Yield the rows of a key, of any incarnation. Only files whose statistics allow the key are
+    """Yield the rows with a key, of any incarnation. Only files whose statistics allow the key are
     read. Raises OncewayError if there is no such table.
     """
     name = device.replace("'", "''")
@@ -145,7 +147,9 @@ def payload_conflicts(table: str, device: str, sequence: int) -> Iterator[Payloa
 
 
 def quarantined(table: str, gateway: str, epoch: str, batch: int) -> tuple[datetime, str] | None:
-    """Return since when a batch is in the table `…_quarantine`, and why; None if it is not."""
+    """Return the time at which a batch was put into the table `…_quarantine`, and the reason. None
+    if it is not in this table, or was released.
+    """
     statement = f"SELECT * FROM it WHERE batch = {int(batch)}"  # noqa: S608 - a number
     for row in query(f"{table.rstrip('/')}_quarantine", statement) or []:
         if (row["gateway"], row["epoch"], row["released"]) == (gateway, epoch, None):

@@ -25,9 +25,10 @@ _PIECE = 500
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The rows of a spool. rows, bytes: the broker's counts. in_batch: rows in a batch that was cut
-    and has not landed. oldest: arrival of the first one in µs UTC, None if there is none or its
-    time is unknown. last: the highest spool id, 0 if it is empty.
+    """Counts of the rows in a spool. rows, bytes: as the broker counts them. in_batch: number of
+    rows in a batch that was cut and has not landed. oldest: arrival of the first row in µs since
+    1970 (UTC); None if there is no row, or its time is unknown. last: the highest spool id; 0 for
+    an empty spool.
     """
 
     rows: int
@@ -38,14 +39,14 @@ class Waiting:
 
 
 def waiting(spool: Spool) -> Waiting:
-    """Return counts of the whole spool."""
+    """Return the counts of the whole spool."""
     volume, cut = spool.volume(0), spool.unlanded()
     oldest, last = spool.ends()
     return Waiting(volume.rows, volume.bytes, cut.rows if cut else 0, oldest, last)
 
 
 def discard(spool: Spool, data: Path, last: int) -> None:
-    """Delete the rows up to the spool id `last`. The caller holds the uplink's lock."""
+    """Delete the rows up to the spool id `last`. The caller must hold the uplink's lock."""
     identities = [entry for entry in spool.identities() if entry[0] <= last]
     cut = spool.unlanded()
     begin = cut.last if cut else 0

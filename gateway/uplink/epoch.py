@@ -54,7 +54,7 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
 
 def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
     """Begin an epoch after the gateway was renamed, and all batches of the old name have landed.
-    epoch: number to use in place of a random one.
+    epoch: eight hexadecimal digits to use in place of random ones.
     """
     obsolete = (owner.OWNER, owner.SUCCESSOR, owner.SINCE, owner.FIRST_MARK, RIVAL)
     spool.renumber(epoch or draw(), dict.fromkeys(obsolete))
@@ -62,8 +62,8 @@ def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
 
 def claim(spool: Spool, landing: Landing) -> None:
     """Make this store the owner of its name at the landing place, in place of any other owner. If
-    the last landed batch is missing in it, the place was moved or emptied, and numbers begin at 1
-    again. Keys stay as they are, because both places may feed one table.
+    the last landed batch is missing there, the place was moved or emptied, and batch numbers begin
+    at 1 again. Keys stay as they are, because both places may feed one table.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
@@ -75,8 +75,8 @@ def claim(spool: Spool, landing: Landing) -> None:
 
 
 def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
-    """Return the first spool id of rows that have landed in no generation of this store. number:
-    the first batch number of this epoch that another store used.
+    """Return the first spool id from which on no row has landed in any generation of this store.
+    number: first batch number of this epoch that another store used.
     """
     after = spool.oldest() - 1
     origin = spool.origin()
@@ -95,8 +95,8 @@ def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
 
 
 def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
-    """Return the last of this store's rows above `after` such that `landed` contains all rows up to
-    it; `after` if the first row is missing.
+    """Return the spool id of this store's last row such that `landed` contains all rows above
+    `after` up to it. The result is `after` if the first row is missing.
     """
     for theirs in landed:
         if theirs[-1] <= after:
@@ -109,8 +109,8 @@ def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
 
 
 def _identity(row: Row) -> tuple[object, ...]:
-    """Return the part of a row that is the same in all generations: not the time of receipt,
-    because the clock may have been set since; and not the key, if there is no device.
+    """Return the part of a row that is the same in all generations. It lacks the time of receipt,
+    because the clock may have been set in between. Without a device it lacks the key, too.
     """
     device, incarnation, sequence, client, topic, payload, _, boot, monotonic, spool_id = row
     key = None if device.startswith("@") else (device, incarnation, sequence)
@@ -118,7 +118,7 @@ def _identity(row: Row) -> tuple[object, ...]:
 
 
 class Feed:
-    """The published batches of one epoch at a landing place. Spool ids grow with the numbers."""
+    """The landed batches of one epoch at a landing place. Spool ids grow with the batch numbers."""
 
     def __init__(self, landing: Landing, origin: Origin) -> None:
         self._landing = landing
@@ -133,8 +133,8 @@ class Feed:
             number += 1
 
     def batch_before(self, spool_id: int) -> int:
-        """Return the number of the last batch that begins at or before a spool id, or 1. Found by
-        galloping and bisection.
+        """Return the number of the last batch whose first row is at or before a spool id; 1 if
+        there is none. Found by galloping and bisection.
         """
         low, high = 1, 2
         while self._begins_by(high, spool_id):

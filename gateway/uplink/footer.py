@@ -1,6 +1,8 @@
-"""A smaller Parquet file. In: the output of arro3. Out: a file with the same rows that is a
-kilobyte smaller: statistics and page indexes are left out. The same rows give the same bytes,
-because labels are sorted.
+"""A smaller form of a Parquet file.
+
+In: the output of arro3. Out: a file with the same rows that is a kilobyte smaller, because
+statistics and page indexes are left out. The same rows give the same bytes, because labels are
+sorted.
 
 The footer is one Thrift structure in the compact protocol (Apache Thrift, "Thrift compact protocol
 encoding"; its fields are in Apache Parquet's `parquet.thrift`).
@@ -18,20 +20,20 @@ _COLUMNS = 1
 _META, _INDEXES = 3, {4, 5, 6, 7}
 _COMPRESSED, _DATA_AT, _DICTIONARY_AT = 7, 9, 11
 _STATISTICS = {12, 13, 16}
-"""Fields of statistics: of values, of encodings, and of sizes."""
+"""Numbers of the fields with statistics: of values, of encodings, and of sizes."""
 
 # types of the protocol
 _TRUE, _FALSE, _BYTE, _BINARY, _LIST, _STRUCT = 1, 2, 3, 8, 9, 12
 _INTEGERS = {4, 5, 6}
 _LONG = 15
-"""The half-byte value which means that the number follows separately."""
+"""Value of a half-byte which means that the number itself follows."""
 
 Struct = dict[int, tuple[int, Any]]
-"""Type and value by field number."""
+"""A Thrift structure: type and value of each field, by field number."""
 
 
 def slim(data: bytes) -> bytes:
-    """Return a file of arro3, with one row group or more, in its smaller form."""
+    """Return the smaller form of a file that arro3 has written with at least one row group."""
     (length,) = struct.unpack("<I", data[-8:-4])
     footer = _read(BytesIO(data[-8 - length : -8]))
     end = 0

@@ -16,8 +16,9 @@ from gateway.uplink.spool import Spool
 def reasons(
     spool: Spool, settings: UplinkSection | None, running: bool, outage: bool, now: float
 ) -> list[str]:
-    """Return the reasons why the rows of a spool that is not empty wait. settings: None if they
-    are not known. now: seconds since 1970.
+    """Return a sentence for each reason why the rows of the spool wait. The spool must not be
+    empty. settings: None if they are not known. running: whether the uplink runs. outage: whether
+    the landing place cannot be reached. now: seconds since 1970.
     """
     found = []
     if not running:
@@ -37,7 +38,9 @@ def _window(settings: UplinkSection, now: float) -> list[str]:
 
 
 def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
-    """Yield the running uplink's pause after its newest batch, as a reason."""
+    """Return the sentence that the rate limit delays the next batch, in a list; empty if it does
+    not.
+    """
     newest, _ = next(spool.landed_batches(), (None, None))
     if settings.bytes_per_s is None or newest is None:
         return []
@@ -49,7 +52,9 @@ def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
 
 
 def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
-    """Yield the reason that the next batch is neither full nor old enough."""
+    """Return the sentence that the next batch is neither full nor old enough, in a list; empty if
+    it is.
+    """
     if spool.unlanded() is not None:
         return []
     count, size = spool.waiting(settings.batch_count)

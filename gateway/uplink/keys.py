@@ -36,8 +36,8 @@ def _ranges(sequences: list[int]) -> list[int]:
 
 
 def unpack(blob: object) -> list[tuple[str, int, list[int]]] | None:
-    """Return device, incarnation and ranges of sequences in a batch; None for a blob that is
-    missing or damaged.
+    """Return device, incarnation and ranges of sequences in a batch; None if the blob is missing or
+    damaged.
     """
     try:
         found = json.loads(zlib.decompress(blob))  # type: ignore[arg-type]
@@ -50,7 +50,9 @@ def unpack(blob: object) -> list[tuple[str, int, list[int]]] | None:
 
 
 def incarnations(blob: object, device: str, sequence: int) -> Iterator[int]:
-    """Yield the incarnations of `device` that have `sequence` in this batch."""
+    """Yield the incarnations of `device` that have `sequence` in a batch. blob: the batch's packed
+    keys.
+    """
     for name, incarnation, bounds in unpack(blob) or ():
         if name == device and any(
             first <= sequence <= last

@@ -1,8 +1,9 @@
-"""Landing of one batch: put, verify, publish, verify, and only then remove from the spool.
+"""Landing of one batch: write its file, verify it, write its manifest, verify it, and only then
+remove its rows from the spool.
 
 In: a cut batch. Out: its Parquet file and manifest at the landing place, verified, and its rows
-removed from the spool. A power cut is safe at each step; the next start repeats all of them and
-finds the finished ones.
+removed from the spool. A power cut is safe at each step. The next start repeats all steps; those
+that were finished change nothing.
 """
 
 from gateway.errors import OncewayError
@@ -31,8 +32,8 @@ def land(
     signer: Signer,
     read_back: bool = False,
 ) -> None:
-    """Land a batch. Raises Unreachable (try again) and NumberLost. read_back: fetch the whole file
-    again even if the landing place has a cheaper proof of its contents.
+    """Land a batch. Raises Unreachable (try again) and NumberLost. read_back: whether to fetch the
+    whole file again, even if the landing place can prove its contents at less cost.
     """
     manifest = Manifest(spool.origin(), cut.number, cut.rows, cut.size, cut.sha256)
     data = cutter.load(cut)
@@ -46,7 +47,9 @@ def land(
 
 
 def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
-    """Write a file and verify it. An existing file must have the same bytes."""
+    """Write a file and verify it. If the name exists already, its file must have the same bytes.
+    Raises NumberTaken if it has other bytes.
+    """
     try:
         fresh = landing.create(name, data)
     except Claimed as error:

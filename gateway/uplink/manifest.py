@@ -15,7 +15,7 @@ HOST_LIMIT = 253
 """Longest host name in characters (RFC 1035, section 2.3.4)."""
 
 LAST_NUMBER = 10**12 - 1
-"""The last number of a batch: twelve digits (`file_stem`)."""
+"""Largest number of a batch: twelve digits (`file_stem`)."""
 
 SIGNED_BY = ("key", "signature")
 """Fields that a signature adds to a manifest."""
@@ -34,7 +34,9 @@ ASIDE = ".old"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The source of batches. gateway: its name; epoch: eight hex digits, one numbering."""
+    """The source of batches. gateway: name of the gateway. epoch: eight hex digits, which identify
+    one series of batch numbers.
+    """
 
     gateway: str
     epoch: str
@@ -95,8 +97,8 @@ class Manifest:
 
 
 def without_signature(text: bytes) -> bytes:
-    """Return a landed manifest as `to_json` writes it unsigned. Other text is returned
-    unchanged.
+    """Return a landed manifest as `to_json` writes it without a signature. Text that is not JSON is
+    returned unchanged.
     """
     try:
         fields = json.loads(text)
@@ -121,18 +123,20 @@ def marker_name(origin: Origin, number: int) -> str:
 
 
 def parse_marker(name: str) -> tuple[Origin, int] | None:
-    """Return origin and batch for the last part of a marker's name, or None for another name."""
+    """Return the origin and the batch number in the last part of a marker's name; None for any
+    other name.
+    """
     found = _MARKER.fullmatch(name)
     return None if found is None else (Origin(found[1], found[2]), int(found[3]))
 
 
 def cleaned_name(gateway: str) -> str:
-    """Return the name of the file with the batches of a gateway that were deleted on purpose."""
+    """Return the name of the file that says which batches of a gateway were deleted on purpose."""
     return f"{gateway}/cleaned.json"
 
 
 def set_aside_name(name: str) -> str:
-    """Return the name of a file while it is replaced, at a place whose rename refuses an
+    """Return the hidden name of a file while it is replaced, at a place whose rename refuses an
     existing name.
     """
     folder, _, stem = name.rpartition("/")
@@ -140,7 +144,7 @@ def set_aside_name(name: str) -> str:
 
 
 def refused_name(gateway: str) -> str:
-    """Return the name of the note of a gateway whose name has another owner."""
+    """Return the name of the note that a gateway leaves if another gateway owns its name."""
     return f"{gateway}/refused.json"
 
 
@@ -157,14 +161,16 @@ def parse_refused(text: bytes) -> tuple[str, str, str] | None:
 
 
 def cleaned_json(gateway: str, cleaned: dict[str, int]) -> bytes:
-    """Return the file of deleted batches. cleaned: the last batch deleted, by epoch."""
+    """Return the contents of the file of deleted batches. cleaned: number of the last deleted
+    batch, by epoch.
+    """
     fields = {"schema": SCHEMA_VERSION, "gateway": gateway, "cleaned": cleaned}
     return json.dumps(fields, ensure_ascii=False).encode()
 
 
 def parse_cleaned(text: bytes) -> dict[str, int] | None:
-    """Return the last batch deleted, by epoch, without invalid entries. None if the file is
-    damaged.
+    """Return the number of the last deleted batch, by epoch, without invalid entries. None if the
+    file is damaged.
     """
     try:
         cleaned = json.loads(text)["cleaned"]
@@ -178,8 +184,8 @@ def parse_cleaned(text: bytes) -> dict[str, int] | None:
 
 
 def file_stem(number: int) -> str:
-    """Return the file name of batch `number` without its ending: twelve digits, so that names sort
-    by number.
+    """Return the file name of batch `number` without its ending. It has twelve digits, so that
+    names sort by number.
     """
     return f"{number:012d}"
 

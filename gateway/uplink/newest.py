@@ -1,8 +1,8 @@
 """Marker of the newest batch for readers, at places where each listing is a request.
 
-In: the landed batches. Out: a marker (`manifest.marker_name`) in place of the previous one. It is
-only a hint: a batch is published by its manifest, and a reader with a missing or old marker finds
-the batch by listing, only later. So errors here are ignored.
+In: the landed batches. Out: a marker (`manifest.marker_name`) in place of the previous one. The
+marker is only a hint: a batch is published by its manifest, and a reader with a missing or old
+marker finds the batch later, by listing. So errors here are ignored.
 """
 
 import logging
@@ -13,15 +13,15 @@ from gateway.uplink.manifest import Origin, marker_name
 from gateway.uplink.spool import Spool
 
 TELL_EVERY_S = 30.0
-"""Shortest time, in seconds, between markers while batches land one after the other. The last batch
-is marked at once.
+"""Shortest time, in seconds, between two markers while batches land one after the other. After the
+last of these batches, the marker is written at once.
 """
 
 log = logging.getLogger(__name__)
 
 
 class Newest:
-    """The marker of one gateway. For one thread."""
+    """The marker of one gateway. Use an instance in one thread only."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -31,7 +31,9 @@ class Newest:
         self._complained = False
 
     def tell(self, landing: Landing, more_comes: bool = False) -> None:
-        """Update the marker. more_comes: whether the next batch is about to land."""
+        """Write a marker for the newest landed batch, unless there is one. more_comes: whether the
+        next batch is about to land.
+        """
         if more_comes and time.monotonic() - self._published_at < TELL_EVERY_S:
             return
         origin, (number, _) = self._spool.origin(), self._spool.last_landed()

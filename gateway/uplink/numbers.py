@@ -23,19 +23,21 @@ _COPIES = {
     f" WHERE twin.key IS NOT NULL OR {key} IS NOT NULL"
     for table, key in (("meta", "meta.key"), ("batch", "batch.number"))
 }
-"""SQL by table: whether a row and its copy differ (`gateway/store/twins.py`); no result if both are
-missing.
+"""SQL queries by table: whether a row differs from its copy (`gateway/store/twins.py`). There is no
+result if both are missing.
 """
 
 
 class Numbers:
-    """A reader of numbers, over a connection to the gateway's database."""
+    """Reads the keys of rows without identity, and single values, from the gateway's database."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._db = database
 
     def get(self, key: str) -> str | None:
-        """Return a value of the table `meta`. Raises StoreError if it is invalid."""
+        """Return a value of the table `meta`; None if it is missing. Raises StoreError if it is
+        invalid, or has changed since it was stored.
+        """
         query = "SELECT CAST(value AS BLOB) FROM meta WHERE key = ?"
         row = self._db.execute(query, (key,)).fetchone()
         if row is not None and not meta.fits(key, row[0]):
@@ -55,7 +57,9 @@ class Numbers:
             raise _damaged(f"row {key!r} of {table}: it has changed since it was stored")
 
     def origin(self) -> Origin:
-        """Return the name and epoch of the current numbering."""
+        """Return the gateway's name and the epoch of its current batch numbers. Raises StoreError
+        if the database lacks them.
+        """
         gateway, epoch = self.get(NAME) or self.get("gateway"), self.get("epoch")
         if not gateway or not epoch:
             raise StoreError(
@@ -64,9 +68,9 @@ class Numbers:
         return Origin(gateway, epoch)
 
     def counted_before(self, spool_id: int) -> int:
-        """Return how many rows were numbered before this row, which is the first of a batch.
-        Numbers continue from batch to batch. A batch that is cut again begins at the same number,
-        so its rows keep their numbers.
+        """Return how many rows without identity were numbered before the row `spool_id`, which is
+        the first of a batch. Numbers continue from batch to batch. A batch that is cut again begins
+        at the same number, so its rows keep their numbers.
         """
         kept = self.get(COUNTED)
         if kept is None:  # older versions used the spool ids
@@ -75,8 +79,8 @@ class Numbers:
         return int(counted["before" if spool_id <= counted["first"] else "after"])
 
     def identities(self) -> list[tuple[int, str]]:
-        """Return (first spool id, epoch in the key of rows without identity from that id on),
-        ascending.
+        """Return (first spool id, epoch) for each epoch in the keys of rows without identity,
+        ascending. An epoch applies from its first spool id on.
         """
         kept = self.get(IDENTITIES)
         return (
@@ -86,7 +90,7 @@ class Numbers:
         )
 
     def nameless(self) -> str:
-        """Return the device part of keys without identity."""
+        """Return the device in the keys of rows without identity."""
         return nameless(self.origin().gateway)
 
 
@@ -97,5 +101,7 @@ def _damaged(problem: str) -> StoreError:
 
 
 def nameless(gateway: str) -> str:
-    """Return the device part of keys without identity. No device's name begins in this way."""
+    """Return the device in the keys of rows without identity: @GATEWAY. No other device's name
+    begins with @.
+    """
     return f"@{gateway}"

@@ -1,11 +1,12 @@
-"""The owner mark: LANDING/GATEWAY/owner.json names the store that may write below LANDING/GATEWAY,
-and its progress.
+"""The owner mark: the file LANDING/GATEWAY/owner.json, which names the store that may write below
+LANDING/GATEWAY, and that store's progress.
 
-In: the store's owner number (drawn once, kept in `meta`) and the mark at the landing place. Out:
-permission, or an error that names the owner. A copy of a store (backup, cloned card) has the same
-owner number. The copy is detected if its progress is behind the mark, or if its next batch number
-exists. Then `gateway.uplink.epoch` draws a new owner number, which excludes the other store. A
-refused gateway leaves a note, LANDING/GATEWAY/refused.json, so that the owner learns of it too.
+In: the store's owner number (random, generated once, stored in `meta`) and the mark at the landing
+place. Out: permission, or an error that names the owner. A copy of a store (backup, cloned card)
+has the same owner number. The copy is detected if its progress is behind the mark, or if its next
+batch number exists. Then `gateway.uplink.epoch` generates a new owner number, which excludes the
+other store. A refused gateway leaves a note, LANDING/GATEWAY/refused.json, from which the owner
+learns of it.
 """
 
 import json
@@ -40,8 +41,9 @@ class OwnedByAnother(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The content of owner.json. landed: number of the newest batch of `epoch` at that time. host,
-    since: shown to users.
+    """The content of owner.json. owner: owner number of the store. landed: number of the newest
+    batch of `epoch` when the mark was written. host, since: host name of the owner, and time of the
+    mark, for users.
     """
 
     owner: str
@@ -62,7 +64,7 @@ class Mark:
 
 
 DAMAGED = Mark("", "", 0, "unknown", "unknown")
-"""Placeholder for an unreadable mark."""
+"""Placeholder for a mark that cannot be read."""
 
 
 def mark_name(gateway: str) -> str:
@@ -74,10 +76,12 @@ def new_number() -> str:
 
 
 def check(spool: Spool, landing: Landing) -> None:
-    """Check that this store owns the name, and update the mark. A name without owner becomes this
-    store's if none of its batches has landed. Raises OwnedByAnother, NumberTaken if this store is
-    older than the mark, and Unreachable. Unreachable is also raised if batches of ours have landed
-    and there is no mark, as in an unmounted folder.
+    """Check that this store owns the gateway's name, and update the mark. If the name has no owner,
+    and no batch of this store has landed, this store becomes its owner.
+
+    Raises OwnedByAnother, NumberTaken if this store is older than the mark, and Unreachable.
+    Unreachable is also raised if batches of this store have landed and there is no mark, as in an
+    unmounted folder.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
@@ -123,7 +127,9 @@ def check(spool: Spool, landing: Landing) -> None:
 
 
 def must_be_the_place(landing: Landing, gateway: str, landed: int) -> None:
-    """Raise Unreachable if there is no owner mark although batches have landed."""
+    """Raise Unreachable if the landing place has no owner mark although batches have landed.
+    landed: number of landed batches.
+    """
     if landed and read(landing, gateway) is None:
         raise Unreachable(
             f"the owner mark {mark_name(gateway)} is gone, although batches of {gateway} have"
@@ -135,7 +141,7 @@ def must_be_the_place(landing: Landing, gateway: str, landed: int) -> None:
 
 
 def take(spool: Spool, landing: Landing, owner: str) -> None:
-    """Write this store's mark over any existing mark."""
+    """Write this store's mark over any existing mark. owner: owner number that this store takes."""
     gateway = spool.origin().gateway
     landing.replace(mark_name(gateway), _ours(spool, owner).to_json(gateway))
     spool.put({OWNER: owner, SUCCESSOR: None, FIRST_MARK: None})
@@ -160,8 +166,9 @@ def read(landing: Landing, gateway: str) -> Mark | None:
 
 
 def rival(landing: Landing, spool: Spool) -> tuple[str, str] | None:
-    """Return the note of another gateway that was refused at the landing place: its text, and its
-    time by that gateway's clock. None if there is no note, or the note is this gateway's own.
+    """Return a sentence about another gateway that was refused at the landing place, and the time
+    of its note by that gateway's clock. None if there is no note, or the note is this gateway's
+    own.
     """
     gateway = spool.origin().gateway
     note = parse_refused(landing.read(refused_name(gateway)) or b"")
@@ -194,8 +201,8 @@ def _ours(spool: Spool, owner: str, since: str | None = None) -> Mark:
 
 
 def _first_mark(spool: Spool, owner: str) -> bytes:
-    """Return the mark with which this store claims its name. The mark is the same at each attempt,
-    even if the host was renamed.
+    """Return the mark with which this store claims its name. The bytes are the same at each
+    attempt, even if the host was renamed.
     """
     gateway = spool.origin().gateway
     kept = spool.get(FIRST_MARK)

@@ -28,7 +28,7 @@ class Pace:
         )
 
     def opens(self, now: datetime) -> datetime:
-        """Return when a closed window opens next."""
+        """Return the time at which a closed window opens next."""
         begins = [datetime.combine(now.date(), begin, now.tzinfo) for begin, _ in self._windows]
         return min(at if at > now else at + timedelta(days=1) for at in begins)
 

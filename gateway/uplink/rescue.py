@@ -62,9 +62,9 @@ _USUAL = "var/lib/onceway"
 
 @dataclass(frozen=True, slots=True)
 class Rescued:
-    """The result of a rescue. readings, batches: numbers landed by this run. there: number of
-    readings that had landed before. copies: how many of all these readings are replicas of other
-    gateways' rows.
+    """The result of a rescue. readings, batches: how many this run has landed. there: number of
+    readings that had landed before. copies: number of readings, of this run and before, that are
+    replicas of other gateways' rows.
     """
 
     gateway: str
@@ -82,9 +82,9 @@ def rescue(
     progress: Callable[[int, int], None],
     new_place: bool = True,
 ) -> Rescued:
-    """Land the store in a directory. progress: callback with the number of readings done, and of
-    all readings. new_place: whether the landing place may be one that has never seen the gateway.
-    Raises OncewayError. After that, the rescue can be repeated.
+    """Land the rows of the store in a directory. progress: called with the number of readings done,
+    and the number of all readings. new_place: whether the landing place may be one that has never
+    seen the gateway. Raises OncewayError. The rescue can then be repeated.
     """
     with (
         _copy(directory) as copy,
@@ -98,7 +98,7 @@ def rescue(
 
 
 def _must_know(landing: Landing, gateway: str) -> None:
-    """Raise OncewayError if the landing place has nothing of this gateway: its URL may be mistyped,
+    """Raise OncewayError if the landing place has nothing of this gateway. Its URL may be mistyped,
     and the readings would wrongly count as landed.
     """
     if owner.read(landing, gateway) is None and not landing.epochs(gateway):
@@ -111,7 +111,9 @@ def _must_know(landing: Landing, gateway: str) -> None:
 
 @contextmanager
 def _naming(directory: Path, copy: Path) -> Iterator[None]:
-    """Let errors name the directory, not the copy. Raises StoreError if the store is damaged."""
+    """Let errors within the context name the directory, not its copy. Raises StoreError if the
+    store is damaged.
+    """
     try:
         yield
     except (OncewayError, sqlite3.Error) as error:
@@ -193,8 +195,8 @@ class _Work:
         return Rescued(origin.gateway, origin.epoch, readings, batches, already_landed, copies)
 
     def _bring_copies(self, origin: Origin) -> int:
-        """Land copies of other gateways' rows under their own numbers, after its own rows have
-        landed.
+        """Put the copies of other gateways' rows into the spool, under a new epoch, after the
+        gateway's own rows have landed. Return how many there are.
         """
         with closing(connect(self._folder / FILE)) as database:
             copies = bring_all(self._folder, database)
@@ -208,8 +210,8 @@ class _Work:
         return self._spool.waiting(EVER)[0] + (cut.rows if cut else 0)
 
     def _must_be_the_place(self, origin: Origin) -> None:
-        """Raise OncewayError if this is not the gateway's landing place: the batch numbers would
-        not begin at 1 in it, and the ingest would wait for the missing batches forever.
+        """Raise OncewayError if this is not the gateway's landing place. Batch numbers would not
+        begin at 1 there, and the ingest would wait for the missing batches forever.
         """
         landed, _ = self._spool.last_landed()
         if landed and owner.read(self._landing, origin.gateway) is None:
@@ -222,7 +224,7 @@ class _Work:
 
 
 def _next_epoch(origin: Origin, suffix: str = "") -> str:
-    """Return the next epoch, the same on each machine."""
+    """Return the epoch to use next. It is the same on each machine."""
     return hashlib.sha256(f"onceway spool land {origin.folder}{suffix}".encode()).hexdigest()[:8]
 
 
@@ -296,8 +298,8 @@ def _lock(directory: Path, stack: ExitStack) -> None:
 
 
 def _make_ready(copy: Path, directory: Path) -> None:
-    """Check a copy and apply its log. Raises StoreError if commits of the log are lost, and if the
-    store is damaged or too new.
+    """Check a copy of a store, and apply its write-ahead log. Raises StoreError if commits of the
+    log are lost, or if the store is damaged or too new. directory: named in errors.
     """
     try:
         # keep this connection until the log is read: the last connection to close deletes the log

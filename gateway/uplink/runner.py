@@ -44,8 +44,8 @@ Trouble = (Unreachable, sqlite3.OperationalError, OSError)
 
 @dataclass(slots=True)
 class Backoff:
-    """Waiting times between attempts: twice as long each time, from `first_s` to `longest_s`, ± a
-    quarter of jitter so that gateways do not run in step.
+    """Waiting times between attempts: twice as long each time, from `first_s` to `longest_s`. A
+    random part of ± a quarter keeps gateways from trying at the same time.
     """
 
     longest_s: float
@@ -59,8 +59,8 @@ class Backoff:
 
 
 def _words(error: Exception) -> str:
-    """Return an error in words. An error of this machine's disk is not blamed on the landing
-    place.
+    """Return the text of an error. If this gateway is the cause, for example its disk, the text
+    says so.
     """
     found = cause(error)
     return str(error) if found is UNKNOWN else f"on this gateway, {found.reason} ({error})"
@@ -68,8 +68,8 @@ def _words(error: Exception) -> str:
 
 class Uplink:
     """One gateway's uplink. `run` returns when `stop` is set, or with once=True when the spool is
-    empty. connect: opens the landing place. signer: signs the manifests. first_retry_s: the wait
-    after the first failure.
+    empty. connect: opens the landing place. signer: signs the manifests. first_retry_s: seconds to
+    wait after the first failure.
     """
 
     def __init__(
@@ -102,8 +102,9 @@ class Uplink:
         self._outage_since: float | None = None
 
     def run(self, stop: threading.Event, once: bool = False) -> None:
-        """Run the loop. once: do not wait for age or window. Raises OwnedByAnother, and
-        OncewayError if the database was replaced; with once=True also all other errors.
+        """Run the loop. once: whether to land all rows now, whatever their age and the window, and
+        return. Raises OwnedByAnother, and OncewayError if the database was replaced; with once=True
+        also all other errors.
         """
         try:
             while not stop.is_set():
@@ -133,7 +134,7 @@ class Uplink:
             self._disconnect()
 
     def _step(self, once: bool) -> bool:
-        """Land one batch. Return False if there is nothing to do now."""
+        """Land one batch, if one is due. Return False if there is nothing to do now."""
         self._spool.check_not_replaced()
         if not (once or self._pace.open()):
             self._disconnect()
@@ -198,8 +199,8 @@ class Uplink:
             )
 
     def _tidy(self, landing: Landing) -> None:
-        """Tidy this gateway's folders. Leftovers are logged once, and again only after all of them
-        could be removed.
+        """Remove leftovers from this gateway's folders. Leftovers that cannot be removed are logged
+        once, and again only after all leftovers could be removed.
         """
         origin = self._spool.origin()
         stays = [why for at in (origin.gateway, origin.folder) if (why := landing.tidy(at))]
@@ -244,8 +245,8 @@ class Uplink:
         self._owner_checked = None
 
     def _let_it_finish(self, landing: Landing, number: int) -> None:
-        """Wait a moment for the manifest of another gateway that has this number: rows that both
-        gateways hold are recognised in published batches.
+        """Wait for at most SETTLE_S until another gateway that uses this number has published its
+        manifest. Only in published batches are the rows recognised that both gateways have.
         """
         name = Manifest(self._spool.origin(), number, 0, 0, "").name
         until = time.monotonic() + SETTLE_S
@@ -253,7 +254,9 @@ class Uplink:
             time.sleep(0.1)
 
     def _rename(self) -> None:
-        """Number from 1 under the new name, after all batches of the old one have landed."""
+        """Begin batch numbers at 1 under the gateway's new name. All batches of the old name must
+        have landed.
+        """
         log.warning(
             "the gateway %s is now called %s", self._spool.origin().gateway, self._spool.new_name()
         )
@@ -278,16 +281,16 @@ class Uplink:
             stop.wait(self._backoff.next())
 
     def _as_outage(self, error: Exception) -> str:
-        """Return an error in the format of OUTAGE. The beginning of an outage is kept over
-        restarts.
+        """Return an error as the JSON text that is stored under OUTAGE. If an outage is recorded
+        already, its beginning stays, even over restarts.
         """
         known = self._spool.get(OUTAGE)
         since = json.loads(known)["since"] if known else time.time_ns() // 1000
         return json.dumps({"since": since, "error": _words(error)})
 
     def _count_failure(self, outage: str | None) -> None:
-        """Record a failure for `onceway uplink status` and the gateway's metrics, unless the disk
-        is full.
+        """Record a failure for `onceway uplink status` and the gateway's metrics. Nothing is
+        recorded if the disk is full. outage: new value of OUTAGE; None leaves it unchanged.
         """
         with suppress(sqlite3.OperationalError):
             self._spool.failed(outage)

@@ -28,12 +28,13 @@ from gateway.system.sync import sync
 from gateway.uplink.manifest import Manifest, Signature, key_id
 
 FILE = "uplink.key"
-"""Name in the data directory of the private key: PKCS #8 in PEM, readable by the uplink's account.
+"""Name of the private key's file in the data directory: PKCS #8 in PEM, readable by the uplink's
+account.
 """
 
 
 class Signer:
-    """The signing of manifests. public: the public key, 32 bytes in Base64."""
+    """Signs manifests. public: the public key, 32 bytes in Base64."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -79,8 +80,8 @@ def _damaged(path: Path) -> OncewayError:
 
 
 def _make(path: Path) -> None:
-    """Create the key atomically, on disk. Of two concurrent calls one succeeds. The file belongs to
-    the uplink's account, even if root has created it.
+    """Create the key's file atomically, and sync it to the disk. If the file exists by then, it
+    stays. The file belongs to the uplink's account, even if root has created it.
     """
     made = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()

@@ -41,8 +41,8 @@ from gateway.uplink.numbers import COUNTED, IDENTITIES, NAME, Numbers
 KEEP = 50_000  # landed batches that are remembered
 EVER = (1 << 63) - 1  # above every spool id
 RECENT, RECENT_BATCHES = 100_000, 10_000
-"""Largest numbers of rows and of batches that are read to estimate the rate: a day at one reading a
-second.
+"""Largest numbers of newest rows and newest batches from which the rate is estimated: a day at one
+reading a second.
 """
 
 OUTAGE = "uplink.outage"  # in `meta`: JSON with since (µs UTC) and error, while there is one
@@ -66,8 +66,9 @@ _SELECT = f"""
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A row of the table `batch`: spool ids first…last are batch `number`. cut, landed: µs UTC;
-    landed is None until it is verified.
+    """A row of the table `batch`: the rows with spool ids `first` to `last` are batch `number`.
+    size: size of the Parquet file in bytes. cut, landed: times in µs since 1970 (UTC). landed is
+    None until the batch is verified at the landing place.
     """
 
     number: int
@@ -82,9 +83,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """The size of a spool. rows, bytes: the broker's counts. waiting: rows in no batch yet.
-    recent_bytes: bytes of the last span_us; rows with a time in the future, from a wrong clock, do
-    not count.
+    """The size of a spool. rows, bytes: as the broker counts them. waiting: number of rows in no
+    batch yet. recent_bytes: bytes that arrived in the last `span_us`. Rows with a time in the
+    future, from a wrong clock, are not in recent_bytes.
     """
 
     rows: int
@@ -96,9 +97,10 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Totals since the database was created. batches, messages, bytes: of landed Parquet files.
-    messages: each publication once, whether a reading, a status of a board or another message.
-    failures: failed attempts. held: rows that were set aside because they were damaged.
+    """Totals since the database was created. batches, messages, bytes: number of landed batches,
+    number of messages in them, and size of their Parquet files. A message is a publication: a
+    reading, a status of a board or another one. failures: failed attempts. held: rows that were set
+    aside because they were damaged.
     """
 
     batches: int
@@ -109,13 +111,15 @@ class Totals:
 
 
 class NoSpool(StoreError):
-    """The gateway has not been started yet in this data directory."""
+    """The data directory has no spool, because the gateway has not been started there yet."""
 
 
 class Spool(DamagedRows):
-    """A connection to the gateway's database, for one thread. Raises NoSpool, or StoreError if it
-    cannot be opened. to_read: read only, all of it in one snapshot. `with` closes it, adds advice
-    to an error of SQLite, and names the damaged row that caused it.
+    """A connection to the gateway's database, for use in one thread. Raises NoSpool, or StoreError
+    if it cannot be opened. to_read: whether it is read-only, with all reads in one snapshot.
+
+    A `with` block closes the connection, adds advice to an error of SQLite, and names the damaged
+    row that caused an error.
     """
 
     def __init__(self, data: Path, to_read: bool = False) -> None:
@@ -170,8 +174,8 @@ class Spool(DamagedRows):
             raise StoreError(text, str(self._path), "See: onceway store check") from error
 
     def check_not_replaced(self) -> None:
-        """Raise OncewayError if the database file was replaced: after a restore, rows arrive in the
-        new file.
+        """Raise OncewayError if the database file was removed or replaced: after a restore, new
+        rows are in another file.
         """
         if not self._path.is_file() or self._path.stat().st_ino != self._inode:
             raise OncewayError(
@@ -202,12 +206,14 @@ class Spool(DamagedRows):
     # Values by name
 
     def put(self, values: dict[str, str | None]) -> None:
-        """Set values of the table `meta`, all or none; None removes one."""
+        """Set values of the table `meta`, all or none. A value None removes its key."""
         with self._transaction() as db:
             _put(db, values)
 
     def new_name(self) -> str | None:
-        """Return the gateway's name, if its numbering still has an older one."""
+        """Return the gateway's new name if the current batch numbers belong to an older name; else
+        None.
+        """
         name = self.get("gateway")
         return name if name != self.origin().gateway else None
 
@@ -225,8 +231,8 @@ class Spool(DamagedRows):
         return row[0], row[1]
 
     def lacks_time(self, count: int) -> bool:
-        """Whether one of the oldest `count` waiting rows has no UTC yet and may still get it,
-        because the gateway was not restarted after it.
+        """Whether one of the oldest `count` waiting rows has no time of receipt yet and may still
+        get it, because the gateway was not restarted after it.
         """
         found = self._db.execute(
             "SELECT max(received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"
@@ -237,8 +243,8 @@ class Spool(DamagedRows):
         return bool(found[0])
 
     def waits_for_clock(self) -> bool:
-        """Whether the newest waiting row has no UTC yet and may still get it. If the time is not
-        known, no row of this start has one.
+        """Whether the newest waiting row has no time of receipt yet and may still get it. Then the
+        gateway's clock is not synchronised.
         """
         found = self._db.execute(
             "SELECT received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"
@@ -249,9 +255,11 @@ class Spool(DamagedRows):
 
     def rows(self, after: int, count: int, max_bytes: int = EVER, before: int = EVER) -> list[Row]:
         """Return the oldest rows with after < id < before: at most `count`, with topics and
-        payloads of at most `max_bytes` (but at least one row). A row of a client without identity
-        gets @GATEWAY, the epoch of its store and its spool id as its key; `with_numbers` gives it
-        its number. All returned rows are of the same epoch.
+        payloads of at most `max_bytes` (but at least one row). All returned rows have keys of the
+        same epoch.
+
+        The key of a row without identity is @GATEWAY, the epoch and the spool id; `with_numbers`
+        replaces the spool id by the row's number.
         """
         oldest = self._db.execute("SELECT min(id) FROM spool WHERE id > ?", (after,)).fetchone()[0]
         if oldest is None:
@@ -276,8 +284,8 @@ class Spool(DamagedRows):
         return rows
 
     def holes(self, after: int, ids: list[int]) -> list[tuple[int, int]]:
-        """Return ranges of ids without a row, between `after` and the last of `ids`. ids: those of
-        the next rows.
+        """Return the ranges of spool ids without a row, between `after` and the last of `ids`. ids:
+        the ids of the next rows.
         """
         begin = after if after else ids[0] - 1
         if ids[-1] - begin == len(ids):
@@ -285,14 +293,16 @@ class Spool(DamagedRows):
         return [hole for hole in spool_holes(self._db, after) if hole[1] < ids[-1]]
 
     def oldest(self) -> int:
-        """Return the smallest existing spool id, or the next one."""
+        """Return the smallest spool id of a row. For an empty spool, return the id after the newest
+        batch.
+        """
         row = self._db.execute("SELECT min(id) FROM spool").fetchone()
         return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
 
     def volume(self, since: int, known: tuple[int, int] | None = None) -> Volume:
-        """Return the size of the spool, and the bytes that arrived since a time (µs UTC), counted
-        in the newest rows and batches. known: the running gateway's counts of rows and bytes;
-        without them, the whole spool is read.
+        """Return the size of the spool, and the bytes that arrived after the time `since` (µs UTC),
+        counted in the newest rows and batches. known: the running gateway's counts of rows and
+        bytes; without them, the whole spool is read.
         """
         now = time.time_ns() // 1000
         rows, size = (
@@ -322,8 +332,8 @@ class Spool(DamagedRows):
         return Volume(rows, size, waiting, recent + cut, max(0, now - max(since, begun)))
 
     def find(self, device: str, sequence: int) -> list[tuple[int, int]]:
-        """Return (incarnation, spool id) of the rows of the spool with this key. Reads the whole
-        spool.
+        """Return (incarnation, spool id) of the rows of the spool with this device and sequence.
+        The whole spool is read.
         """
         if device == self.nameless():
             return self._find_anonymous(sequence)
@@ -345,16 +355,16 @@ class Spool(DamagedRows):
         return [(row[1], row[-1]) for row in self.rows(found[0] - 1, 1, before=found[0] + 1)]
 
     def ends(self) -> tuple[int | None, int]:
-        """Return the arrival of the oldest row (µs UTC; None if there is none, or its time is
-        unknown), and the highest existing spool id, 0 if there is none.
+        """Return the arrival of the oldest row (µs UTC; None if there is no row, or its time is
+        unknown), and the highest spool id of a row (0 if there is no row).
         """
         first = self._db.execute("SELECT received FROM spool ORDER BY id LIMIT 1").fetchone()
         (last,) = self._db.execute("SELECT coalesce(max(id), 0) FROM spool").fetchone()
         return (first[0] if first else None), int(last)
 
     def delete(self, after: int, last: int, count: int) -> int:
-        """Delete the oldest `count` rows with after < id <= last, which have not landed. Return the
-        number deleted.
+        """Delete the oldest `count` rows with after < id <= last, although they have not landed.
+        Return how many were deleted.
         """
         with self._transaction() as db:
             _keep_last(db)
@@ -390,7 +400,9 @@ class Spool(DamagedRows):
         return None if row is None else Cut(*row)
 
     def batch_of(self, spool_id: int) -> int | None:
-        """Return the batch of a spool id, or None. Ids grow with batch numbers: bisection."""
+        """Return the number of the batch with a spool id, or None. Found by bisection, because ids
+        grow with batch numbers.
+        """
         low, high = self.oldest_known_batch() or 1, self.last_cut()[0]
         while low <= high:
             middle = (low + high) // 2
@@ -407,8 +419,8 @@ class Spool(DamagedRows):
         return None
 
     def landed_batches(self) -> Iterator[tuple[Cut, bytes | None]]:
-        """Yield the landed batches that are remembered, newest first, with their packed keys; None
-        if these are gone.
+        """Yield the landed batches that are remembered, newest first, each with its packed keys
+        (`keys.py`), or None if these are gone.
         """
         for row in self._db.execute(
             "SELECT number, first, last, rows, bytes, sha256, cut, landed, keys FROM batch LEFT"
@@ -422,8 +434,8 @@ class Spool(DamagedRows):
 
     def record(self, cut: Cut, spool_bytes: int, keys: bytes, anonymous: int = 0) -> None:
         """Record a batch, so that its number, rows and bytes never change. Its file must be on
-        disk. spool_bytes, keys: those of its rows (keys.py). anonymous: number of rows without
-        identity.
+        disk. spool_bytes: size of its rows in the spool. keys: their packed keys (`keys.py`).
+        anonymous: number of rows without identity.
         """
         before = self.counted_before(cut.first)
         counted = {"first": cut.first, "before": before, "after": before + anonymous}
@@ -480,11 +492,13 @@ class Spool(DamagedRows):
     def renumber(
         self, epoch: str, meta: dict[str, str | None], landed_before: int = 0, new_key: bool = False
     ) -> None:
-        """Begin a new numbering: batches of the old one are forgotten, and their rows are cut again
-        from number 1. landed_before: rows with a smaller spool id have landed and leave the spool.
-        new_key: rows without identity from that id on get the new epoch in their key, because
-        another generation of this store used their spool ids under the old epoch. meta: set in the
-        same transaction.
+        """Begin new batch numbers under `epoch`: the recorded batches are deleted, and their rows
+        are cut again from number 1.
+
+        landed_before: rows with a smaller spool id have landed and leave the spool. new_key:
+        whether rows without identity from that id on get the new epoch in their key, because
+        another generation of this store used their spool ids under the old epoch. meta: values set
+        in the same transaction.
         """
         identities = self.identities()
         if new_key:
@@ -501,8 +515,8 @@ class Spool(DamagedRows):
 
 
 def _note_closed(path: Path) -> None:
-    """Note that this program, the last to close the database, has copied the whole log into it: so
-    the gateway, if it was killed, has lost nothing.
+    """Record in the database that its whole log was copied into it, because this program was the
+    last to close it. If the gateway was killed, it has lost nothing.
     """
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         if path.stat().st_size:
@@ -510,8 +524,8 @@ def _note_closed(path: Path) -> None:
 
 
 def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
-    """Return the rows of one batch in order. A row without identity gets its number
-    (`gateway/uplink/numbers.py`) in place of the spool id.
+    """Return the rows of one batch, in order. The sequence of a row without identity, which was its
+    spool id, is replaced by its number (`gateway/uplink/numbers.py`).
     """
     nameless = spool.nameless()
     if not any(row[0] == nameless for row in rows):
@@ -521,7 +535,7 @@ def with_numbers(rows: list[Row], spool: Numbers) -> list[Row]:
 
 
 def _keep_last(db: sqlite3.Connection) -> None:
-    """Note the highest spool id ever given, before rows without a batch are deleted."""
+    """Store the highest spool id ever given, before rows without a batch are deleted."""
     db.execute("INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last")
 
 

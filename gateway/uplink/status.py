@@ -21,23 +21,24 @@ from gateway.uplink.spool import OUTAGE, RIVAL, WAY, Spool, Totals
 DAY_US = 86_400 * 1_000_000
 MINUTE_US = 60 * 1_000_000
 RIVAL_US = 7 * DAY_US
-"""Time for which a status shows another gateway of the same name, in µs."""
+"""Time, in µs, for which a status shows another gateway with the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
     """The state of an uplink: waiting rows, landed batches, remaining room.
 
-    running: the process, None if there is none. rows, bytes: the spool's, counted by the broker.
-    waiting: number of rows in no batch yet. clockless: whether some of them have no UTC, because
-    this machine's clock is not synchronised yet; the uplink waits up to two minutes for it.
-    landed_at: time of the newest landed batch, µs UTC. sent: totals of landed batches and messages,
-    and of failed attempts. outage: None, or since (µs UTC) and error. way: how the landing place
-    refuses a name in use (`Way`), as last proven. rival: a gateway with the same name: when it was
-    seen (µs UTC), and a text. bytes_per_day: bytes that entered the spool in the last day.
-    max_bytes: size limit of the spool, None if unknown. room_bytes: remaining bytes until the limit
-    is reached or the disk is full. lasts_s: seconds until then at the present rate; None for never.
-    held_by: reasons why readings have not landed yet.
+    running: description of the uplink's process; None if it does not run. rows, bytes: all rows of
+    the spool, as the broker counts them. waiting: number of rows in no batch yet. clockless:
+    whether some of these have no time, because this machine's clock is not synchronised yet; the
+    uplink waits up to two minutes for it. cut, landed: numbers of the newest batch and of the
+    newest landed batch. landed_at: when the latter landed, µs UTC. sent: totals of landed batches
+    and messages, and of failed attempts. outage: its beginning (µs UTC) and error, or None. way:
+    how the landing place refuses a name in use (`Way`), as last proven. rival: a gateway with the
+    same name: when it was seen (µs UTC), and a text. bytes_per_day: bytes that entered the spool in
+    the last day. max_bytes: size limit of the spool, None if unknown. room_bytes: remaining bytes
+    until the limit is reached or the disk is full. lasts_s: seconds until then at the present rate;
+    None if it is never reached. held_by: reasons why readings have not landed yet.
     """
 
     gateway: str
@@ -61,8 +62,8 @@ class Status:
     held_by: list[str]
 
     def outage_s(self, now: float) -> float:
-        """Return the seconds since the landing place was last reachable; 0 if it is reachable. now:
-        seconds since 1970.
+        """Return the seconds since the beginning of the outage; 0 if the landing place is
+        reachable. now: seconds since 1970.
         """
         return 0.0 if self.outage is None else max(0.0, now - self.outage["since"] / 1e6)
 
@@ -156,8 +157,8 @@ def look(
 
 
 def _counted(data: Path) -> tuple[int, int] | None:
-    """Return rows and bytes of the spool as the running gateway counts them; None if none runs, or
-    this account may not ask.
+    """Return rows and bytes of the spool, as the running gateway counts them. None if no gateway
+    runs, or this account may not ask it.
     """
     try:
         (row,) = ask(data, do="status")
@@ -167,7 +168,9 @@ def _counted(data: Path) -> tuple[int, int] | None:
 
 
 def _way(way: str | None) -> str:
-    """Return the end of the line about batches; empty before the first proof."""
+    """Return the end of the status line about batches: how the landing place refuses a name in use.
+    Empty before the first proof.
+    """
     return f"; there, {Way(way).text}" if way in list(Way) else ""
 
 

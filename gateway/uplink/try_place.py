@@ -1,7 +1,7 @@
-"""A try of the landing place for `onceway doctor` and `onceway gateway check-config --connect`.
+"""A test of the landing place for `onceway doctor` and `onceway gateway check-config --connect`.
 
 In: the settings of the uplink. Out: the way in which the place refuses a name in use, or an error.
-The try writes its own files below the gateway's folder, and removes them.
+The test writes its own files below the gateway's folder, and removes them.
 """
 
 from contextlib import closing
@@ -12,9 +12,9 @@ from gateway.uplink.landing import Way, open_landing
 
 
 def try_place(settings: UplinkSection, gateway: str, landed: int = 0) -> Way:
-    """Reach the place, and prove that it refuses an existing name. landed: number of landed
-    batches of this gateway, so that an empty folder is not mistaken for the place. Raises
-    OncewayError.
+    """Connect to the landing place, and return the way in which it refuses an existing name.
+    landed: number of landed batches of this gateway, so that an empty folder is not mistaken for
+    the place. Raises OncewayError.
     """
     with closing(open_landing(settings.landing, settings.options, settings.shared)) as place:
         place.epochs(gateway)

@@ -32,11 +32,11 @@ from gateway.uplink.spool import Spool
 app = typer.Typer()
 
 _DOUBTS = 8
-"""Largest number of suspect answers shown."""
+"""Largest number of answers with a suspect session that are shown."""
 
 
 _LOST = 8
-"""Largest number of batches with unknown content that are named."""
+"""Largest number of batches that are named because the store has lost their lists of readings."""
 
 
 class NotFound(OncewayError):
@@ -51,10 +51,11 @@ class Place:
 
     place: `spool` (in no batch yet), `batch` (cut, not landed yet), `landed`, or `table`. Also
     `quarantine` (landed in a damaged batch), or `conflicts` (set aside, because its key is in the
-    table with another payload). gateway, epoch: those of its batch. since: µs UTC, when it landed
-    or was set aside; for the table, the latest time at which it can have entered. landing: URL of
-    the landing place, if the configuration was given; file: the landed file below that. payload:
-    the payload that was set aside, in hex. reason: why the batch is in quarantine.
+    table with another payload). gateway, epoch, batch: the batch with the reading. since: when the
+    reading landed or was set aside, µs UTC; for the table, the latest time at which it can have
+    entered. landing: URL of the landing place, if the configuration was given. file: path of the
+    landed file below this URL. payload: the payload that was set aside, in hex. reason: why the
+    batch is in quarantine.
     """
 
     place: Literal["spool", "batch", "landed", "table", "quarantine", "conflicts"]
@@ -152,12 +153,16 @@ def where(
 
 
 def doubts_of(folder: Path, device: str) -> list[Doubt]:
-    """Return the newest times at which the device got a suspect answer."""
+    """Return the newest records of answers with a suspect session that the device got, oldest
+    first.
+    """
     return [item for item in doubts.read(folder) if item.client == device][-_DOUBTS:]
 
 
 def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) -> Iterator[Place]:
-    """Yield one place per incarnation of the device that has this sequence."""
+    """Yield the places at this gateway that know this sequence of a device, one for each
+    incarnation. landing: URL of the landing place, for landed batches.
+    """
     origin = spool.origin()
     for incarnation, spool_id in spool.find(device, sequence):
         batch = spool.batch_of(spool_id)
@@ -207,7 +212,7 @@ def in_table(table: str, device: str, sequence: int) -> Iterator[Place]:
 
 
 def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
-    """Yield the places whose batch has landed and was found damaged."""
+    """Yield a place for each landed batch in `found` that is in quarantine."""
     from gateway.uplink.delta_reader import quarantined
 
     for place in found:

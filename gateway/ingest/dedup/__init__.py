@@ -1,5 +1,5 @@
-"""Deduplication: finds the publications that the table already has.
+"""Deduplication: finds publications that the table already has.
 
-In: ranges of sequences. Out: the new ones among them. A cache of the table's commit log, and its
-snapshots.
+In: ranges of sequences. Out: the sequences that the table does not have yet. The sequences of the
+table are cached in memory and saved in snapshots.
 """

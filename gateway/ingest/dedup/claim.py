@@ -1,8 +1,8 @@
-"""New rows of a micro-batch: arithmetic on ranges, on the driver.
+"""The new rows of a micro-batch, found on the driver by arithmetic on ranges of sequences.
 
-In: the chunk headers of a micro-batch and the ranges seen so far. Out: a claim: the ranges that a
-commit would add, and those that it must leave out. If two chunks hold the same key, the one with
-the lower number keeps it.
+In: the ranges in each chunk of a micro-batch, and the ranges in the table. Out: a claim, which has
+the ranges that a commit would add, and the duplicates that it must leave out. If two chunks contain
+the same key (device, incarnation, sequence), the chunk with the lower number keeps it.
 """
 
 from collections import defaultdict
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from gateway.ingest.dedup.ranges import Ranges, SeenRanges, Span
 
 ChunkRange = tuple[int, str, int, int, int]
-"""chunk, device, incarnation, first sequence, last sequence (inclusive)"""
+"""(chunk number, device, incarnation, first sequence, last sequence), both sequences inclusive"""
 
 
 @dataclass(slots=True)
 class Claim:
-    """The result for a micro-batch. rows: number of rows in the chunks; seen: number of duplicates
-    among them; drop: their positions.
+    """The result for a micro-batch. rows: number of rows in its chunks. seen: number of duplicates
+    among them. pending: ranges to add to the table. drop: ranges of the duplicates.
     """
 
     rows: int = 0
@@ -32,8 +32,8 @@ class Claim:
 
 
 def claim(chunks: Iterable[tuple[int, Ranges]], seen: SeenRanges) -> Claim:
-    """Return the claim for chunks. chunks: number and ranges of each, in order; the ranges of
-    one chunk do not overlap.
+    """Return the claim for chunks. chunks: number and ranges of each chunk, by ascending number;
+    the ranges of one chunk do not overlap. seen: ranges in the table.
     """
     result = Claim()
     for chunk, ranges in chunks:
@@ -51,7 +51,7 @@ def claim(chunks: Iterable[tuple[int, Ranges]], seen: SeenRanges) -> Claim:
 
 
 def _joined(parts: list[Span]) -> list[Span]:
-    """Return the same sequences, each once."""
+    """Return the union of ranges, sorted and without overlaps."""
     joined: list[Span] = []
     for first, last in sorted(parts):
         if joined and first <= joined[-1][1] + 1:

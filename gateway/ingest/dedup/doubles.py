@@ -1,7 +1,7 @@
-"""Number of duplicates of each device, stored in the commit that left them out.
+"""Counts of duplicates by device, stored in the commit that left the duplicates out.
 
-In: counts by device, of which the largest are kept. Out: a part of the commit's
-note, and the counts from the notes of commits. The counts feed the table `…_quality`
+In: the counts of a micro-batch. Out: a part of the commit's note, with the largest counts; and the
+counts from the notes of earlier commits. The table `…_quality` is made from them
 (`summary/quality.py`).
 """
 
@@ -14,12 +14,14 @@ from gateway.ingest.dedup.ranges import Key
 from gateway.ingest.delta.commits import Commit
 
 MOST = 10_000
-"""Largest number of devices that one commit names: those with the most duplicates. The bound exists
-because every reader of the log reads this note.
+"""Largest number of devices in one note. Devices with fewer duplicates are left out, because every
+reader of the log must read the note.
 """
 
 DOUBLES = "doubles"
-"""Key in the note: {"day": UTC, "of": [[device, incarnation, rows], …]}."""
+"""Key in a commit's note. Its value is {"day": date in UTC, "of": [[device, incarnation, rows],
+…]}.
+"""
 
 
 def note(counts: Counter[Key]) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def note(counts: Counter[Key]) -> dict[str, Any]:
 
 
 def counted(commits: Iterable[Commit]) -> Iterator[tuple[str, int, date, int]]:
-    """Yield (device, incarnation, day, rows) from the notes of commits."""
+    """Yield (device, incarnation, day, number of duplicates) from the notes of commits."""
     for commit in commits:
         doubles = commit.note.get(DOUBLES, {})
         for device, incarnation, rows in doubles.get("of", ()):

@@ -1,7 +1,8 @@
 """Ranges of sequences in rows.
 
-In: rows in any order, each with a device, an incarnation and a sequence. Out: their ranges, and the
-first row of each key. The code runs in Spark's tasks, so this module does not import Spark.
+In: rows in any order, each with a device, an incarnation and a sequence, which together are its
+key. Out: the ranges, and the first row of each key. The code runs in Spark's tasks, so this module
+does not import Spark.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,10 +14,14 @@ import pyarrow as pa
 from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
 
 GATHERED = 1_000_000
-"""Number of rows that a task turns into ranges at once: many rows together have fewer ranges."""
+"""Number of rows that a task turns into ranges at once. Many rows together have fewer ranges than
+the same rows in parts.
+"""
 
 AT_ONCE = 50_000
-"""Largest number of ranges in a batch for the driver: each takes some hundred bytes in memory."""
+"""Largest number of ranges in one record batch for the driver. There, each range takes a few
+hundred bytes of memory.
+"""
 
 
 def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -61,8 +66,8 @@ def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
 
 
 def in_order(rows: pa.Table) -> tuple[Any, Any, Any]:
-    """Return positions sorted by key, then by arrival; and in this order, which rows are the first
-    of their key, and which the first of a range.
+    """Return three arrays: the positions of the rows, sorted by key, then by arrival; and in this
+    order, whether a row is the first of its key, and whether it is the first of a range.
     """
     devices = rows["device"].combine_chunks().dictionary_encode()
     code = devices.indices.to_numpy(zero_copy_only=False)

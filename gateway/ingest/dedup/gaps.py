@@ -9,8 +9,8 @@ from gateway.ingest.dedup.ranges import Key, SeenRanges
 
 @dataclass(frozen=True, slots=True)
 class DeviceGaps:
-    """Gaps of one device. gaps: (first, last) missing sequences between those in the table;
-    missing: their number.
+    """The missing sequences of one incarnation of a device. gaps: first and last missing sequence
+    of each gap. missing: number of missing sequences.
     """
 
     device: str
@@ -20,8 +20,8 @@ class DeviceGaps:
 
 
 def gaps(seen: SeenRanges) -> Iterator[DeviceGaps]:
-    """Yield the devices with gaps in their sequences, those with the most missing sequences
-    first.
+    """Yield the devices with missing sequences. A device with more missing sequences comes
+    earlier.
     """
     found: defaultdict[Key, list[tuple[int, int]]] = defaultdict(list)
     before: dict[Key, int] = {}

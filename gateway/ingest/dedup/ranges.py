@@ -1,12 +1,12 @@
-"""Seen sequences as ranges, per (device, incarnation). No I/O.
+"""Sets of sequences, stored as ranges for each (device, incarnation). No I/O.
 
-In: ranges of consecutive sequences, many at once, as columns. Out: the parts of them that were seen
-before.
+In: ranges of consecutive sequences, many at once, as columns. Out: the parts of these ranges that
+were seen before.
 
-Devices count upwards, so nearly every range begins after the last known one of its key. numpy
-handles all such ranges at once, because the last range of each key is stored as two numbers. Only
-the few keys with gaps have earlier ranges, as a flat, sorted list of boundaries [start, end, start,
-end, …], each end exclusive. A number is inside a range if its index in that list is odd.
+Devices count upwards, so nearly every new range begins after the last range of its key. The last
+range of each key is stored as two numbers, so numpy handles all such ranges at once. Only the few
+keys with gaps have earlier ranges, in a flat, sorted list of boundaries [start, end, start, end,
+…], each end exclusive. A number is inside a range if its insertion index in that list is odd.
 """
 
 import sys
@@ -23,7 +23,9 @@ Key = tuple[str, int]
 """(device, incarnation)"""
 
 Packed = bytes
-"""A key as eight bytes of incarnation and the device in UTF-8: a third of a tuple's memory."""
+"""A key in a third of a tuple's memory: the incarnation in eight bytes, then the device in
+UTF-8.
+"""
 
 Span = tuple[int, int]
 """First and last sequence, both inclusive."""
@@ -38,11 +40,11 @@ RANGES = pa.schema(
 )
 
 _NONE = np.iinfo(np.int64).min
-"""Value below every sequence, for a key without a sequence."""
+"""Value for a key without a sequence. It is below every sequence."""
 
 
 def pack(devices: Any, incarnations: Any) -> list[Packed]:
-    """Return keys for columns of text and of int64."""
+    """Return the packed keys for a column of device names and a column of incarnations (int64)."""
     numbers = np.ascontiguousarray(incarnations.to_numpy(), np.int64)
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(8), len(numbers), [None, pa.py_buffer(numbers)]
@@ -88,13 +90,15 @@ class Ranges:
 
     @property
     def sequences(self) -> int:
-        """Number of sequences, counted once for each range."""
+        """Number of sequences. A sequence in two ranges counts twice."""
         return int((self.last - self.first).sum()) + len(self.keys)
 
 
 class SeenRanges:
-    """Sets of sequences by key. A range that does not begin after all others of its key takes at
-    most O(n) time in the number of the key's ranges.
+    """A set of sequences for each key.
+
+    Adding a range takes constant time if it begins after all other ranges of its key. Otherwise it
+    takes O(n) time in the number of the key's ranges.
     """
 
     def __init__(self) -> None:
@@ -118,8 +122,8 @@ class SeenRanges:
             self._merge(int(places[index]), int(ranges.first[index]), int(ranges.last[index]) + 1)
 
     def overlaps(self, ranges: Ranges) -> Iterator[tuple[int, list[Span]]]:
-        """Yield, for each of `ranges` with an overlap, its index, and its parts in the set, in
-        order.
+        """Yield each range of `ranges` that overlaps the set, as its index in `ranges` and the list
+        of its parts that are in the set, in ascending order.
         """
         places = np.fromiter(
             (self._places.get(key, -1) for key in ranges.keys), np.int64, len(ranges.keys)
@@ -132,7 +136,7 @@ class SeenRanges:
                 yield index, parts
 
     def as_ranges(self) -> Ranges:
-        """Return all ranges; those of a key in order."""
+        """Return all ranges. The ranges of one key are in ascending order."""
         keys = list(self._places)
         low = [
             (keys[place], start, end - 1)
@@ -155,7 +159,7 @@ class SeenRanges:
         return len(self._places)
 
     def _places_of(self, keys: list[Packed]) -> Any:
-        """Return the index of each key's numbers. New keys get a new index."""
+        """Return the index of each key in `_first` and `_last`. A new key gets the next index."""
         places = self._places
         found = np.fromiter(
             (places.setdefault(key, len(places)) for key in keys), np.int64, len(keys)
@@ -166,7 +170,7 @@ class SeenRanges:
         return found
 
     def _merge(self, place: int, start: int, end: int) -> None:
-        """Add start … end - 1, at any position."""
+        """Add the sequences `start` to `end - 1` of the key with the index `place`."""
         bounds = self._below.pop(place, [])
         if self._last[place] != _NONE:
             bounds += (int(self._first[place]), int(self._last[place]) + 1)
@@ -177,7 +181,9 @@ class SeenRanges:
             self._below[place] = bounds
 
     def _inside(self, place: int, first: int, last: int) -> list[Span]:
-        """Return the parts of first … last that are in the set."""
+        """Return the parts of `first` to `last` (inclusive) that the key with the index `place`
+        has.
+        """
         bounds = self._below.get(place, [])
         lower, upper = bisect_right(bounds, first), bisect_left(bounds, last + 1)
         parts = _pairs([first] * (lower % 2) + bounds[lower:upper] + [last + 1] * (upper % 2))

@@ -1,7 +1,7 @@
-"""The cache of the commit log: the sequences in the table, as of a version.
+"""The sequences in the table, cached in memory.
 
-In: the table `publications` and its log. Out: `Seen`, brought up to the head of the log on each
-call.
+In: the table `publications` and its commit log. Out: `Seen`, with the sequences as of a version of
+the table. `Seen.catch_up` brings it to the newest version.
 """
 
 import logging
@@ -25,10 +25,10 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Seen:
-    """The sequences in the table. ranges: those at version `covers`.
+    """The sequences in the table. ranges: the sequences in version `covers` of the table.
 
-    Sequences of expired rows (`jobs/expire.py`) stay; those of rows that a user deleted stay as
-    long as the log or a snapshot contains them.
+    Sequences of expired rows (`jobs/expire.py`) stay in `ranges`. Sequences of rows that a user
+    deleted stay until `ranges` must be read from the whole table again.
     """
 
     def __init__(
@@ -47,15 +47,18 @@ class Seen:
         self.ranges = SeenRanges()
         self.covers = -1
         self._mark: str | None = None
-        """Mark of the log up to `covers` (`CommitLog.mark`)."""
+        """Identifies the log up to version `covers` (see `CommitLog.mark`). None before the first
+        `load`.
+        """
         self.unsaved = False
-        """Whether ranges of rows are in no snapshot, so that the next start would read those rows
-        again."""
+        """Whether `ranges` has sequences that are in no snapshot. The next start would read their
+        rows again.
+        """
 
     def load(self) -> None:
-        """Start from the newest snapshot, or without one from the table itself. If the log never
-        had the version of a snapshot, a copy has replaced the table since, and the snapshot is not
-        used.
+        """Read the newest snapshot and the commits after it. Without a snapshot, read the keys of
+        the whole table. A snapshot is ignored if the log never had its version: the table was then
+        replaced by a copy.
         """
         head = self._writer.version()
         found = snapshot.load(
@@ -83,7 +86,9 @@ class Seen:
             raise another_table(self._table.name)
 
     def catch_up(self) -> None:
-        """Add the keys of other writers' commits. Raises OncewayError for another table."""
+        """Add the keys that other writers have committed since version `covers`. Raises
+        OncewayError if the table was replaced by another one.
+        """
         self.refuse_another()
         try:
             commits = list(self._commits.after(self.covers))
@@ -108,8 +113,8 @@ class Seen:
                 self._mark = mark_of(commit) or self._mark
 
     def landed(self, added: SeenRanges, version: int) -> None:
-        """Note that our append of `added` is in the table, as version `version`. `catch_up` handles
-        other commits since `covers`.
+        """Add the ranges of this process's own commit, which is version `version` of the table. If
+        other writers have committed since version `covers`, `catch_up` reads their commits later.
         """
         self.ranges.add(added.as_ranges())
         self.unsaved = True
@@ -142,8 +147,8 @@ class Seen:
 
 
 def collect_ranges(rows: DataFrame, into: SeenRanges) -> None:
-    """Add the keys of `rows` to `into`. The tasks that read the rows make ranges of them, so Spark
-    neither sorts nor moves a row.
+    """Add the keys of `rows` to `into`. Spark's tasks turn the rows that they read into ranges, so
+    no row is sorted or sent to another task.
     """
     keys = rows.select("device", "incarnation", "sequence")
     found = keys.mapInArrow(ranges_of, from_arrow_schema(RANGES)).toArrow()

@@ -1,9 +1,10 @@
-"""A snapshot of the seen ranges, so that a start need not read the keys of the whole table; and the
-keys of expired rows.
+"""Snapshots of the seen ranges, with which a start need not read the keys of the whole table; and
+the keys of expired rows.
 
-In: ranges and the table version that they cover. Out: Parquet files in the table's folder
+In: ranges, and the table version that they cover. Out: Parquet files in the table's folder
 `_onceway`, named by that version: `seen-…` and `gone-…`. `seen-…` is a cache: if it is lost or
-cannot be written, the next start is only slower. `gone-…` is the only record of its contents.
+cannot be written, the next start is only slower. `gone-…` is the only record of the keys of expired
+rows.
 """
 
 import logging
@@ -22,16 +23,16 @@ FOLDER = "_onceway"
 KEPT = 2
 
 AT_ONCE = 50_000
-"""Number of ranges that are unpacked at once: each takes some hundred bytes in the meantime."""
+"""Number of ranges that are decoded at once. Each takes a few hundred bytes of memory meanwhile."""
 
 log = logging.getLogger("onceway.ingest")
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A saved set of ranges. covers: table version; table: the table's id, because a folder may get
-    another table; mark: mark of the table's log at that version (`CommitLog.mark`), because a
-    folder may get an older copy of it.
+    """A saved set of ranges. covers: table version. table: id of the table; another id shows that
+    another table has taken its folder. mark: mark of the table's log at version `covers`
+    (`CommitLog.mark`); another mark shows that an older copy of the table has taken its folder.
     """
 
     ranges: SeenRanges
@@ -49,8 +50,8 @@ def encode(snapshot: Snapshot) -> bytes:
 
 
 def decode(data: bytes) -> Snapshot:
-    """Return the snapshot in a file. Raises ValueError or KeyError (including pyarrow's errors) if
-    it is incomplete.
+    """Return the snapshot in a file's bytes. Raises ValueError or KeyError (including pyarrow's
+    errors) if the file is damaged or incomplete.
     """
     table = pq.read_table(pa.BufferReader(data))
     labels = {key.decode(): value.decode() for key, value in table.schema.metadata.items()}
@@ -63,8 +64,10 @@ def decode(data: bytes) -> Snapshot:
 
 
 def save(folder: Folder, snapshot: Snapshot) -> None:
-    """Save a snapshot, and delete old ones. A failure is logged and must not stop the stream.
-    Snapshots of later versions belong to a table that was restored to an older version.
+    """Save a snapshot, and delete old ones. A failure is only logged.
+
+    Snapshots of later versions are deleted, too: they describe the table before it was restored to
+    an older version.
     """
     newest = f"seen-{snapshot.covers:020d}.parquet"
     try:
@@ -84,7 +87,7 @@ def save(folder: Folder, snapshot: Snapshot) -> None:
 def load(
     folder: Readable, table: str, fits: Callable[[Snapshot], bool] = lambda _: True
 ) -> Snapshot | None:
-    """Return the newest complete snapshot of this table for which `fits` returns true."""
+    """Return the newest complete snapshot of this table for which `fits` returns true, or None."""
     for name in reversed(_names(folder)):
         try:
             found = decode(folder.read(name) or b"")
@@ -99,8 +102,8 @@ def load(
 
 
 def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> None:
-    """Add `ranges` to the keys of deleted rows. Raises the file system's errors. After an error, do
-    not delete the rows.
+    """Save `ranges` as keys of rows that are about to be deleted, with those saved earlier. covers:
+    table version. Raises the file system's errors. After an error, do not delete the rows.
     """
     before = _names(folder, "gone-")
     merged = deleted_keys(folder, table)
@@ -113,8 +116,8 @@ def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> No
 
 
 def deleted_keys(folder: Readable, table: str) -> SeenRanges:
-    """Return the keys of deleted rows of this table. Raises OncewayError if their file is
-    damaged.
+    """Return the saved keys of deleted rows of the table with this id; empty if there are none.
+    Raises OncewayError if their file is damaged.
     """
     ranges = SeenRanges()
     for name in _names(folder, "gone-"):

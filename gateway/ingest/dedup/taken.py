@@ -3,10 +3,10 @@
 In: the commit log of `publications`. Out: `{"GATEWAY/EPOCH": number of the last ingested batch}`,
 as of the head of the log.
 
-The note of a commit contains the progress of the feeds that it advanced (`feeds`). Some commits
-contain it for all feeds (`all`), so a start reads only a few commits back, and the progress
-survives the deletion of old commits. Any change of the table's version changes the progress too:
-after RESTORE the feeds are where they were in that version, and a recreated table has none.
+The note in a commit has the progress of the feeds that the commit advanced (`feeds`). In some
+commits it has the progress of all feeds (`all`). So a start reads only a few commits back, and the
+progress survives the deletion of old commits. The progress always fits the table's version: after
+RESTORE, each feed has its progress in the restored version. A recreated table has no progress.
 """
 
 from collections.abc import Callable
@@ -17,21 +17,24 @@ from gateway.ingest.delta.commits import APPENDED, BASED_ON, REWRITING, Commit, 
 Feeds = dict[str, int]
 
 MOVED, ALL = "feeds", "all"
-"""Keys of a commit's note: the feeds whose progress it changed; whether these are all feeds."""
+"""Keys of a commit's note. `MOVED` has the progress of feeds. `ALL` says whether these are all
+feeds.
+"""
 
 WHOLE_EVERY = 50
-"""Commits between two notes of all feeds. A start reads at most this many back, far fewer than a
-log keeps."""
+"""Number of commits between two notes with all feeds. A start reads at most this many commits back,
+far fewer than a log keeps.
+"""
 
 
 class Taken:
-    """The progress of feeds. feeds: the last ingested batch of each feed, as of the table's version
-    `covers`.
+    """The progress of feeds. feeds: number of the last ingested batch of each feed, in version
+    `covers` of the table.
     """
 
     def __init__(self, commits: CommitLog, from_rows: Callable[[int], Feeds]) -> None:
-        """Create the progress. from_rows: returns the same from the rows of a version, for a table
-        of an older version of Onceway, or one whose log was cleaned.
+        """Create empty progress. from_rows: a function that computes the progress from the rows of
+        a table version. It is called if a commit has no note, or was deleted from the log.
         """
         self._commits = commits
         self._from_rows = from_rows
@@ -40,7 +43,7 @@ class Taken:
         self._all_at = -1
 
     def load(self, head: int) -> None:
-        """Read the progress back from version `head`."""
+        """Read the progress from the notes of version `head` and of the versions before it."""
         self.feeds, self.covers, self._all_at = {}, head, -1
         version = head
         while version >= 0:
@@ -63,7 +66,7 @@ class Taken:
             version -= 1
 
     def catch_up(self, head: int) -> None:
-        """Add the commits of other writers up to version `head`."""
+        """Read the notes of other writers' commits up to version `head`."""
         for version in range(self.covers + 1, head + 1):
             commit = self._commits.read(version)
             if commit is None or commit.operation in REWRITING:
@@ -72,8 +75,8 @@ class Taken:
             self.landed(commit.note, version)
 
     def _is_overtaken(self, commit: Commit) -> bool:
-        """Whether the table was restored to an older version just before this commit and its writer
-        did not notice (`delta/public.py`). If so, its note describes the table before the restore.
+        """Whether the table was rewritten just before this commit, and the writer of the commit did
+        not notice (`delta/public.py`). The commit's note then describes the earlier table.
         """
         based_on = commit.note.get(BASED_ON)
         if based_on is None:
@@ -82,7 +85,7 @@ class Taken:
         return any(one is None or one.operation in REWRITING for one in between)
 
     def ahead(self, feeds: Feeds) -> Feeds:
-        """Return the feeds among `feeds` that are ahead of the table."""
+        """Return the feeds among `feeds` whose number is higher than in the table."""
         return {feed: number for feed, number in feeds.items() if number > self.feeds.get(feed, 0)}
 
     def note(self, feeds: Feeds) -> dict[str, Any]:
@@ -93,12 +96,12 @@ class Taken:
 
     @property
     def due(self) -> bool:
-        """Whether the last commit that lists all feeds is much older than the newest one."""
+        """Whether the next commit should list all feeds."""
         return bool(self.feeds) and ALL in self.note({})
 
     def landed(self, note: dict[str, Any], version: int) -> None:
-        """Note that a commit with this note is in the table, as `version`. `catch_up` handles other
-        commits since `covers`.
+        """Read the note of a commit that is in the table as version `version`. If there are other
+        commits since version `covers`, nothing changes: `catch_up` reads them all later.
         """
         if version != self.covers + 1:
             return
@@ -113,5 +116,5 @@ class Taken:
 
 
 def _lacks_note(commit: Commit) -> bool:
-    """Whether a commit is an append of an older version of Onceway."""
+    """Whether a commit is an append of an older version of Onceway, which stored no progress."""
     return APPENDED in commit.note and MOVED not in commit.note

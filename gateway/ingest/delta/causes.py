@@ -1,12 +1,12 @@
-"""The reason of an error of Spark: its innermost message, and advice.
+"""Explanations of Spark's errors: the innermost message, and advice.
 
-In: an exception of Spark, Java or a worker, whose text is a stack of messages. Out: one line with
-the error and its place, and a second sentence with advice.
+In: an exception of Spark, Java or a Python worker, whose text contains several nested messages.
+Out: one line with the innermost message and its file, and a second sentence with advice.
 
-Three kinds of stacks are nested in each other. Java lists its causes from the outermost to the
+Three kinds of messages are nested in each other. Java lists its causes from the outermost to the
 innermost ("Caused by: CLASS: MESSAGE"). Python prints the error after a traceback ("CLASS:
-MESSAGE"). Spark puts both kinds into its own messages. So the last message is the innermost one,
-unless the stack contains the sentence of an OncewayError.
+MESSAGE"). Spark puts both kinds into its own messages. So the last message is the innermost one. If
+the text contains an OncewayError, that error's sentence is used instead.
 """
 
 import os
@@ -25,7 +25,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.delta import local_disk
 
 LONGEST = 500
-"""Largest number of characters of a reason that are shown."""
+"""Largest number of characters of a reason."""
 
 DEEPEST = 20
 """Largest number of causes of a Java exception that are followed."""
@@ -34,14 +34,16 @@ ANSWER_S = 5.0
 """Longest time, in seconds, for Java to accept a local connection."""
 
 LITTLE_ROOM = 1_000_000
-"""A disk with less free space, in bytes, counts as full."""
+"""Free space of a disk, in bytes, below which the disk counts as full."""
 
 _OURS = "gateway."
 """Prefix of the names of Onceway's errors in a traceback."""
 
 _NAMED = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*\w*(?:[Ee]rror|Exception|Failure)): (.*)")
 _OTHERWISE_NAMED = re.compile(r"((?:[a-z_]\w*\.)+[A-Z]\w*): (.*)")
-"""A Python error whose class has another kind of name, as asyncssh.misc.PermissionDenied."""
+"""Matches a Python error whose class name does not end in Error, Exception or Failure, such as
+asyncssh.misc.PermissionDenied.
+"""
 _LOST_TASK = re.compile(r".*Lost task [^)]*\) \([^)]*\): ")
 _STATE = re.compile(r" *SQLSTATE: \w+$")
 _PLACE = re.compile(r"(?<![\w.])(?:[a-z][a-z0-9+.-]*:/|/)[^\s'\",;()]+")
@@ -54,7 +56,7 @@ _WRAPPERS = (
     "Task failed while writing rows",
     "Task not serializable",
 )
-"""Messages that only announce a cause."""
+"""Beginnings of messages that only announce another message."""
 
 _LOG_FILE = (
     "A file of the table's log (_delta_log) is missing or damaged. Restore it from a backup, with"
@@ -158,7 +160,9 @@ _ADVICE = [
     ),
     ("Python worker exited|Worker died|OOMKilled", _MEMORY),
 ]
-"""Advice, by words in one of the messages. The first match counts."""
+"""(regular expression, advice). The first expression that is found in one of the messages
+decides.
+"""
 
 _JAVA_GONE = (
     "Java, in which Spark runs, has ended",
@@ -168,8 +172,8 @@ _JAVA_GONE = (
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the innermost message of an error in one line, with its file or line if the message
-    names one.
+    """Return the innermost message of an error in one line. If it names no path or URL, the path or
+    URL of the next outer message is added in brackets.
     """
     if is_java_gone(error):
         return _JAVA_GONE[0]
@@ -188,8 +192,8 @@ def cause_of(error: BaseException) -> str:
 
 
 def explained(error: Exception, folders: Iterable[str] = ()) -> OncewayError:
-    """Return the error that ends a job as a sentence for users: reason, place, advice. folders:
-    URLs that the job writes to, for the name of a full disk.
+    """Return the error that ends a job as an OncewayError with reason, place and advice. folders:
+    URLs to which the job writes. If a disk is full, the place names those of them that are on it.
     """
     if isinstance(error, OncewayError):
         return error
@@ -203,14 +207,16 @@ def explained(error: Exception, folders: Iterable[str] = ()) -> OncewayError:
 
 
 def is_java_gone(error: BaseException) -> bool:
-    """Whether the Java process has ended: its port is closed."""
+    """Whether the Java process has ended, judged by the kind of error or by Java's closed port."""
     if isinstance(error, Py4JNetworkError):
         return True
     return isinstance(error, Py4JError | OSError) and not _java_listens()
 
 
 def _java_listens() -> bool:
-    """Whether Java was started and accepts connections."""
+    """Whether Java accepts connections. True if Java was not started yet, or does not answer in
+    time.
+    """
     gateway: Any = SparkContext._gateway
     if gateway is None:
         return True
@@ -225,7 +231,7 @@ def _java_listens() -> bool:
 
 
 def full_disks(folders: Iterable[str]) -> list[str]:
-    """Return those of `folders`, and of Spark's work folders, that are on a full disk."""
+    """Return the folders that are on a full disk, of `folders` and Spark's work folders."""
     temporary = os.environ.get("SPARK_LOCAL_DIRS", tempfile.gettempdir())
     context = SparkContext._active_spark_context
     with suppress(Py4JError, OSError):
@@ -244,7 +250,7 @@ def _is_full(folder: str) -> bool:
 
 
 def _text(error: BaseException) -> str:
-    """Return the whole text of an error, with causes that it leaves out."""
+    """Return the whole text of an error, including the Java causes that `str` leaves out."""
     try:
         text = str(error)
     except (Py4JError, OSError):  # str() asks Java, which may have ended
@@ -266,7 +272,9 @@ def _java_causes(origin: Any) -> Iterator[str]:
 
 
 def _messages(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the messages of a stack in order, as (class, text), without announcements."""
+    """Yield (class, text) of each message in a text with nested messages, in order. Messages that
+    only announce another message are left out.
+    """
     for line in text.splitlines():
         line = line.rpartition("terminated with exception: ")[2]
         line = _LOST_TASK.sub("", line)
@@ -287,5 +295,5 @@ def _place(text: str) -> str | None:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line that is not empty."""
+    """Return the first line that is not blank, or an empty text."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:LONGEST]

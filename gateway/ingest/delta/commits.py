@@ -15,7 +15,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.delta.storage import Readable
 
 APPLICATION = "onceway"
-"""Key of Onceway's part in a commit's user metadata."""
+"""Key of Onceway's note in a commit's user metadata."""
 
 REWRITING = frozenset(
     {
@@ -27,28 +27,31 @@ REWRITING = frozenset(
         "CLONE",
     }
 )
-"""Operations that replace the table's contents: rows that were in the table may have to be added
+"""Operations that replace the table's contents. After one of them, the ingest may have to add rows
 again.
 """
 
 APPENDED = "micro_batch"
-"""Key in our note for the micro-batch of the stream in a commit."""
+"""Key in our note: number of the stream's micro-batch that the commit appended."""
 
 BASED_ON = "based_on"
-"""Key in our note for the version on which the commit's rows are based, if other commits may come
-in between."""
+"""Key in our note: version of the table from which the commit's rows were computed. Other commits
+may lie between this version and the commit.
+"""
 
 NONCE = "nonce"
-"""Key in our note for a random number, unique per commit."""
+"""Key in our note: a random number, unique per commit."""
 
 GONE = "-"
-"""Part of a mark: the version no longer existed when the mark was read."""
+"""Second part of a mark (`CommitLog.mark`) if the version no longer existed when the mark
+was made.
+"""
 
 ACTIONS = "actions"
-"""Key in our note for the number of actions after the commit info."""
+"""Key in our note: number of actions after the commit info."""
 
 LOOK_BACK = 100
-"""Largest number of commits that are searched for our last one."""
+"""Largest number of commits that are searched for the newest commit of the ingest."""
 
 _METRICS = {
     "add": (
@@ -60,22 +63,23 @@ _METRICS = {
     "remove": ("numRemovedFiles", "numTargetFilesRemoved"),
     "cdc": ("numAddedChangeFiles", "numTargetChangeFilesAdded"),
 }
-"""Fields of the commit info in which Delta's commands give the numbers of actions of a kind, to be
-added up. A new deletion vector is an `add` of an existing file. `numFiles` of a `WRITE` may be
-larger."""
+"""Fields of the commit info in which Delta's commands give the number of actions of each kind. The
+fields of one kind are added up. A new deletion vector is an `add` of an existing file. `numFiles`
+of a `WRITE` is not used, because it may be larger than the number of actions.
+"""
 
 _REPLACES = frozenset({"DELETE", "UPDATE", "MERGE"})
-"""Operations that remove the files that they add with a deletion vector."""
+"""Operations that, for each `add` of a file with a deletion vector, also `remove` the same file."""
 
 
 class HistoryGone(OncewayError):
-    """The log does not reach back to the requested version."""
+    """Error for a version to which the log no longer reaches back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a table that follows another table. covers: the other table's version; mark:
-    mark of the other table's log at that version (`CommitLog.mark`).
+    """The progress of a table that is made from another table. covers: version of the other table.
+    mark: mark of that table's log at this version (`CommitLog.mark`).
     """
 
     covers: int
@@ -83,7 +87,9 @@ class Progress:
 
     @classmethod
     def of(cls, covers: int, mark: str | None) -> "Progress":
-        """Return a progress. mark: None if an older version of Onceway has not stored it."""
+        """Return a progress. mark: None if an older version of Onceway stored none; then any log
+        counts as the same.
+        """
         return cls(covers, mark or f"{covers} ")
 
 
@@ -91,10 +97,11 @@ class Progress:
 class Commit:
     """One version of the table.
 
-    operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: our user metadata, {} if
-    the commit is not ours. progress: versions by application id that the commit stores (`txn`
-    actions). changes_data: whether rows were added or removed. restored: the version that a RESTORE
-    brought back, if known. removes_rows: whether any rows were removed or changed.
+    operation: as Delta names it (`WRITE`, `OPTIMIZE`, `RESTORE`, …). note: Onceway's note in the
+    user metadata, {} if the commit is not from the ingest. progress: version stored under each
+    application id (`txn` actions). changes_data: whether rows were added or removed. restored: the
+    version that a RESTORE brought back, if known. removes_rows: whether any rows were removed or
+    changed.
     """
 
     version: int
@@ -112,20 +119,21 @@ class CommitLog:
         self.folder = folder
 
     def read(self, version: int) -> Commit | None:
-        """Return one commit; None if it does not exist, or no longer does."""
+        """Return one commit. None if it does not exist, or was deleted from the log."""
         text = self.folder.read(f"{version:020d}.json")
         return None if text is None else parse(text, version)
 
     def head(self) -> int | None:
-        """Return the newest version from a listing; None if there is none."""
+        """Return the newest version in the log's folder. None if there is no commit."""
         names = (name.removesuffix(".json") for name in self.folder.names())
         return max(
             (int(name) for name in names if len(name) == 20 and name.isdecimal()), default=None
         )
 
     def mark(self, version: int) -> str:
-        """Return the mark of the log at `version`: number and nonce of our newest commit up to it.
-        A copy of the table with another history has another mark.
+        """Return a mark, which identifies the log up to `version`: number and nonce of the ingest's
+        newest commit up to it. A copy of the table with another history has another mark. If there
+        is no such commit, the nonce is empty.
         """
         for number in range(version, max(-1, version - LOOK_BACK), -1):
             commit = self.read(number)
@@ -136,8 +144,8 @@ class CommitLog:
         return f"{version} "
 
     def holds(self, mark: str) -> bool:
-        """Whether the commit of a mark is in this log. If its file was deleted by a cleanup, this
-        is unknown and counts as true.
+        """Whether this log contains the commit of a mark. True if the commit's file was deleted by
+        a cleanup, or the mark has no nonce, because this log cannot be excluded then.
         """
         number, _, nonce = mark.partition(" ")
         commit = self.read(int(number))
@@ -147,8 +155,8 @@ class CommitLog:
         return nonce in ("", commit.note.get(NONCE))
 
     def after(self, version: int) -> Iterator[Commit]:
-        """Yield every commit above `version`, oldest first. Raises HistoryGone if the log was
-        cleaned beyond `version`.
+        """Yield every commit above `version`, oldest first. Raises HistoryGone if the next commit
+        was deleted from the log.
         """
         number = version + 1
         while (commit := self.read(number)) is not None:
@@ -163,15 +171,18 @@ class CommitLog:
 
 
 def mark_of(commit: Commit) -> str:
-    """Return the mark of a commit, "" if it is not ours."""
+    """Return the mark of a commit (`CommitLog.mark`); "" if the commit is not from the ingest."""
     nonce = commit.note.get(NONCE)
     return f"{commit.version} {nonce}" if nonce else ""
 
 
 def stored(log: CommitLog, application: str, head: int) -> Progress | None:
-    """Return the progress that the commits up to `head` store under an application id. None if
-    there is none, or if the table was replaced since: a restored table holds its old contents.
-    Raises HistoryGone if neither the log nor its last LOOK_BACK commits contain the answer.
+    """Return the newest progress that a commit up to `head` stores under an application id. After a
+    RESTORE, the commits of the restored version count. None if there is no such progress, or if the
+    table was replaced later.
+
+    Raises HistoryGone if the last LOOK_BACK commits do not contain the answer, or the log ends
+    earlier.
     """
     version, was_set_back = head, False
     for _ in range(LOOK_BACK):
@@ -195,7 +206,6 @@ def stored(log: CommitLog, application: str, head: int) -> Progress | None:
 
 
 def parse(text: bytes, version: int) -> Commit:
-    """Return the relevant parts of a commit file."""
     operation, changes_data, removes_rows, restored = "", False, False, None
     note: dict[str, Any] = {}
     progress: dict[str, int] = {}
@@ -216,15 +226,15 @@ def parse(text: bytes, version: int) -> Commit:
 
 
 def restored_version(info: dict[str, Any]) -> int | None:
-    """Return the version that a RESTORE brought back, from its commit info. Delta writes it as
-    text, and null if a time was given.
+    """Return the version that a RESTORE brought back, from its commit info. None for another
+    operation, or if the user gave a time instead of a version.
     """
     version = str((info.get("operationParameters") or {}).get("version"))
     return int(version) if info.get("operation") == "RESTORE" and version.isdecimal() else None
 
 
 def our_note(text: str | None) -> dict[str, Any]:
-    """Return our part of a commit's user metadata; {} if there is none."""
+    """Return Onceway's note in a commit's user metadata; {} if there is none."""
     try:
         note = json.loads(text or "{}")
         found = note.get(APPLICATION, {})
@@ -234,11 +244,13 @@ def our_note(text: str | None) -> dict[str, Any]:
 
 
 def is_whole(text: bytes, version: int) -> bool:
-    """Whether a commit was written completely. The commit info comes first and contains the number
-    of actions: in the note of our commits, in the metrics of Delta's commands. Without such a
-    number (`VACUUM`, `SET TBLPROPERTIES`, other programs), a commit is complete if each of its
-    lines is. Without its `remove` action, a file with a new deletion vector would be in the table
-    twice.
+    """Whether the file of a commit was written completely.
+
+    The commit info comes first and contains the number of actions: in the note of the ingest's
+    commits, in the metrics of Delta's commands. Some commits have no such number (`VACUUM`, `SET
+    TBLPROPERTIES`, other programs); they count as complete if each line is complete. If a commit
+    adds a file again with a new deletion vector, it must also remove the file without it; otherwise
+    the file would be in the table twice.
     """
     try:
         actions = [json.loads(line) for line in text.splitlines()]

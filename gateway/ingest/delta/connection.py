@@ -1,8 +1,9 @@
 """Access by fsspec to the tables and to the files beside them.
 
-In: the place of a table or file, as Spark names it. Out: its file system, and its path in it.
-fsspec keeps a connection for the life of a process, with the credentials that it was opened with.
-So a request that is refused is made once more on a new connection.
+In: the place of a table or file, as Spark names it, and a request. Out: the result of the request.
+
+fsspec keeps a connection for the life of a process, with the credentials with which it was opened.
+So a request that fails is repeated once on a new connection.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,9 @@ T = TypeVar("T")
 
 
 def ask(place: str, request: Callable[[Any, str], T]) -> T:
-    """Return the answer to a request, which gets the file system and the path. Raises its error."""
+    """Call `request` with the file system and the path of `place`, and return its result. Raises
+    the error of the request.
+    """
     fs, path = _opened(place)
     try:
         return request(fs, path)

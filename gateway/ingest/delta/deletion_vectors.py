@@ -1,8 +1,8 @@
 """Deletion vectors: the deleted rows of a data file, in a separate file (Delta protocol, "Deletion
 Vectors").
 
-In: the `deletionVector` of an action in a commit. Out: the vector's file, and whether the vector in
-it is complete. A `DELETE` names the same data file again, with another vector.
+In: the `deletionVector` of an action in a commit. Out: the vector's file, and whether the file
+contains the complete vector. A `DELETE` adds the same data file again, with another vector.
 """
 
 from pathlib import Path
@@ -17,11 +17,13 @@ commit itself, or in a file of another table, named by its absolute path.
 
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _ID = 20
-"""Characters of a file's identifier: a UUID in Z85."""
+"""Number of characters of the identifier of a vector's file: a UUID in Z85."""
 
 
 def file_of(vector: dict[str, Any] | None) -> str | None:
-    """Return the file in the table's folder that holds a vector; None if there is none."""
+    """Return the path of a vector's file, relative to the table's folder. None if there is no
+    vector, or if it is not in a file in this folder.
+    """
     if vector is None or vector["storageType"] != BESIDE:
         return None
     folder, name = vector["pathOrInlineDv"][:-_ID], vector["pathOrInlineDv"][-_ID:]
@@ -36,8 +38,8 @@ def file_of(vector: dict[str, Any] | None) -> str | None:
 
 
 def is_whole(table: Path, vector: dict[str, Any] | None) -> bool:
-    """Whether a vector is in its file as it was written: size, bytes and CRC-32. A vector without a
-    file in the table's folder counts as complete.
+    """Whether a vector is in its file as it was written: size, bytes and CRC-32. True if there is
+    no vector, or if it is not in a file in the table's folder.
     """
     name = file_of(vector)
     if vector is None or name is None:

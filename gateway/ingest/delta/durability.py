@@ -33,7 +33,9 @@ log = logging.getLogger("onceway.ingest")
 
 
 def settle(location: str, version: int) -> None:
-    """Write a commit, and the files that it names, to the disk. Raises OSError."""
+    """Sync the commit `version`, and the files that it names, to the disk. Does nothing for a table
+    on another file system. Raises OSError.
+    """
     table = local_path(location)
     if table is None:
         return
@@ -69,7 +71,9 @@ def settle(location: str, version: int) -> None:
 
 
 def settle_newest(location: str) -> None:
-    """Like `settle`, for the newest commit, which may have created the table."""
+    """Sync the newest commit to the disk, like `settle`, and the table's folder, which the commit
+    may have created.
+    """
     newest = _newest(location)
     if newest is not None:
         settle(location, int(newest.stem))
@@ -77,16 +81,16 @@ def settle_newest(location: str) -> None:
 
 
 def has_commits(location: str) -> bool:
-    """Whether a table exists that a power cut may have damaged."""
+    """Whether there is a table on a local disk. A power cut may have damaged only such a table."""
     return _newest(location) is not None
 
 
 def take_back_torn(location: str) -> None:
-    """Remove an incomplete newest commit from the log, and settle a complete one, before a table is
-    read at a start.
+    """Remove the newest commit from the log if it is incomplete; otherwise sync it to the disk.
+    Call this at a start, before the table is read, and while no other process writes.
 
-    The writer of an incomplete commit has not relied on it, so nothing is lost. No other process
-    may be writing. Raises OncewayError if the first version is incomplete: then there is no table.
+    The writer of an incomplete commit has not relied on it, so nothing is lost. Raises OncewayError
+    if the table's first commit is incomplete: then there is no table.
     """
     newest = _newest(location)
     if newest is None:
@@ -117,9 +121,9 @@ def take_back_torn(location: str) -> None:
 
 
 def _lacks_files(table: Path, text: bytes, version: int) -> bool:
-    """Whether a file or a deletion vector that one of our commands adds is incomplete, while all
-    files that it removes still exist: they stay for a week. If a commit names a file outside the
-    table's folder, as in a shallow clone, the commit is not one of ours and stays as it is.
+    """Whether a commit by one of the ingest's Delta commands adds a file or a deletion vector that
+    is incomplete, while all files that it removes still exist. False for other commits, and for a
+    commit that names a file outside the table's folder, as in a shallow clone.
     """
     commit = parse(text, version)
     overwritten = any(name.startswith("onceway/") for name in commit.progress)
@@ -140,13 +144,13 @@ def _lacks_files(table: Path, text: bytes, version: int) -> bool:
 
 
 def _has_vector(table: Path, named: dict[str, Any]) -> bool:
-    """Whether the deletion vector of an action, if any, is complete."""
+    """Whether the deletion vector of an action is complete. True if the action has none."""
     return deletion_vectors.is_whole(table, named.get("deletionVector"))
 
 
 def _is_parquet(path: Path, size: int) -> bool:
-    """Whether a file has this size, and Parquet's mark at its end. A file that was not synced may
-    be shorter, or end with zeros.
+    """Whether a file has this size and ends with Parquet's magic bytes. A file that was not synced
+    may be shorter, or end with zeros.
     """
     try:
         with path.open("rb") as file:
@@ -157,7 +161,9 @@ def _is_parquet(path: Path, size: int) -> bool:
 
 
 def _newest(location: str) -> Path | None:
-    """Return the file of the newest commit of a local table."""
+    """Return the file of the newest commit of a local table. None if there is no commit, or the
+    table is on another file system.
+    """
     table = local_path(location)
     if table is None:
         return None

@@ -1,8 +1,8 @@
 """The commits of a Delta table from its public API, `DESCRIBE HISTORY`, for a table whose log
 cannot be read.
 
-In: a table. Out: the same as `commits.CommitLog`, except the progress under an application id,
-which is in the note, too. Each query is a Spark job.
+In: a table. Out: the same as from `commits.CommitLog`. Only `Commit.progress` differs: it has the
+progress in the commit's note. Each query is a Spark job.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from gateway.ingest.delta.commits import Commit, CommitLog, HistoryGone, our_not
 from gateway.ingest.delta.tables import Table, another_table
 
 KEPT = 1000
-"""Number of commits that are cached. Commits never change."""
+"""Number of cached commits above which the cache is emptied."""
 
 NO_ROWS = frozenset(
     {
@@ -37,7 +37,7 @@ NO_ROWS = frozenset(
 """Delta's operations that leave the table's rows the same."""
 
 ADDING = frozenset({"COPY INTO", "CREATE TABLE AS SELECT", "STREAMING UPDATE", "WRITE"})
-"""Operations that only add rows, provided that their mode, if they have one, is append."""
+"""Operations that only add rows, unless their mode is `Overwrite`."""
 
 
 class HistoryLog(CommitLog):
@@ -71,8 +71,8 @@ class HistoryLog(CommitLog):
             yield commit
 
     def _load(self, count: int) -> int | None:
-        """Read the newest commits. Return the newest version. Raises OncewayError if one of them
-        has changed, or the table no longer exists.
+        """Read the newest `count` commits. Return the newest version; None if there is none. Raises
+        OncewayError if a commit differs from the cached one, or the table no longer exists.
         """
         try:
             rows = self._table.delta().history(count).collect()

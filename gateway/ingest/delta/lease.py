@@ -25,8 +25,8 @@ log = logging.getLogger("onceway.ingest")
 
 @contextmanager
 def lease(location: str) -> Iterator[None]:
-    """Hold the table at `location`. Waits while another process has it, and logs which one. The
-    lease of `publications` covers the tables beside it as well.
+    """Hold the lease of the table at `location` within the context. If another process has it,
+    wait, and log which process. The lease of `publications` is also for the tables beside it.
     """
     path = lock_file(location)
     if path is None:
@@ -41,7 +41,7 @@ def lease(location: str) -> Iterator[None]:
 
 
 def lock_file(location: str) -> Path | None:
-    """Return the lock file of a local table, e.g. `/lake/.publications.lease`; None for other file
+    """Return the lock file of a local table, e.g. `/lake/.publications.lease`. None for other file
     systems.
     """
     table = local_path(location)

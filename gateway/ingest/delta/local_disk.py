@@ -30,14 +30,14 @@ def write(path: Path, data: bytes) -> None:
 
 
 def settle_files(location: str, names: Iterable[str]) -> None:
-    """Write data files to the disk before a commit names them."""
+    """Sync data files of a local table to the disk, before a commit names them."""
     table = local_path(location)
     if table is not None:
         sync_all(table, names)
 
 
 def sync_all(folder: Path, names: Iterable[str]) -> None:
-    """Sync files of a folder, by their names, and the folders they are in."""
+    """Sync files, given by their names relative to `folder`, and the folders that contain them."""
     folders = {folder}
     for name in names:
         sync(folder / name)

@@ -1,13 +1,14 @@
-"""The compare-and-swap of `transaction.py` by Delta's public API only: for tables in a catalog, and
-where Delta's own classes are unavailable.
+"""A compare-and-swap on a Delta table, as in `transaction.py`, but by Delta's public API only. It
+is for tables in a catalog, and for installations where Delta's own classes are unavailable.
 
-In: rows, and the version that they are based on. Out: the version that holds them, or Conflict.
+In: rows, and the table version from which they were computed. Out: the version that contains them,
+or Conflict.
 
 Each append sets `txnAppId` and `txnVersion`, the version that it wants to create. Delta silently
 skips an append whose `txnVersion` is not above the last one, and refuses an append if another
-append with this id was committed in the meantime. So one of several jobs wins. A random number
-in the commit's user metadata shows which one won. One difference remains: if another program
-appends between the check and the commit, this is noticed only at the next check.
+append with this id was committed in the meantime. So one of several jobs wins. A random number in
+the commit's user metadata shows which one won. One difference from `transaction.py` remains: if
+another program appends between the check and the commit, this is noticed only at the next check.
 """
 
 import json
@@ -38,7 +39,7 @@ class PublicTable(Table):
     """
 
     _location: str | None = None
-    """Location, once known: a table does not move, and each query is a Spark job."""
+    """Cached location, because each query is a Spark job. None until the first query."""
 
     def place(self) -> Place:
         detail = self.delta().detail().select("location", "id", "properties").collect()[0]
@@ -55,7 +56,7 @@ class PublicTable(Table):
 
 
 class PublicWriter:
-    """The compare-and-swap on one table, by Delta's public API."""
+    """The writer of one table by Delta's public API."""
 
     def __init__(self, spark: SparkSession, table: Table, place: Place, log: HistoryLog) -> None:
         self._spark = spark
@@ -70,8 +71,8 @@ class PublicWriter:
         note: dict[str, Any],
         progress: tuple[str, int] | None = None,
     ) -> int:
-        """Append like `DeltaWriter.append`, without files. progress: the progress to store in the
-        note.
+        """Append `new.rows` like `DeltaWriter.append`. `new.actions` is not supported, and
+        `progress` is not used: `note` must contain it.
         """
         version = self.version()
         if version < based_on:
@@ -99,8 +100,9 @@ class PublicWriter:
         raise failure
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
-        """Return the progress like `DeltaWriter.progress`, from the notes. Progress that is no
-        longer in the history is unknown, and its rows are made again.
+        """Return the table's version and the progress like `DeltaWriter.progress`, from the notes
+        of commits. None if the commit with the progress is no longer in the history; the caller
+        then makes all rows again.
         """
         head = self.version()
         try:

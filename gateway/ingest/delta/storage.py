@@ -1,8 +1,8 @@
 """Small files in a folder of a table: on a local disk, or on any file system of Spark (through
 Hadoop, with Spark's own credentials).
 
-In: a folder as Spark names it. Out: bytes by name; None or nothing if a file is missing. Raises
-OSError, or Py4JJavaError from Hadoop.
+In: a folder as Spark names it. Out: the bytes of files, by name. For a missing file, `read` returns
+None, and `delete` does nothing. Raises OSError, or Hadoop's errors as Py4JJavaError.
 """
 
 import secrets
@@ -16,11 +16,11 @@ from gateway.ingest.delta import local_disk
 from gateway.system.sync import sync
 
 OBJECT_STORES = ("s3a", "gs")
-"""Schemes of Hadoop's file systems where a written file appears atomically."""
+"""Schemes of Hadoop's file systems in which a file appears only when it is complete."""
 
 
 class Readable(Protocol):
-    """The reading half of a folder's interface."""
+    """A folder whose files can be read."""
 
     def read(self, name: str) -> bytes | None: ...
 
@@ -34,11 +34,13 @@ class Folder(Readable, Protocol):
     def delete(self, name: str) -> None: ...
 
     def set_aside(self, ending: str) -> str:
-        """Rename the folder within its parent. Return its new name."""
+        """Rename the folder within its parent: append a dot and `ending`. Return its new path."""
 
 
 def open_folder(spark: SparkSession, location: str, name: str = "") -> Folder:
-    """Return the folder `name` of a table, or the table's own."""
+    """Return the folder `name` in the table at `location`, or the table's own folder without a
+    name.
+    """
     path = local_disk.local_path(location)
     return (
         HadoopFolder(spark, location, *([name] if name else []))
@@ -111,8 +113,9 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, under a unique hidden name first. An object store shows a file only when it
-        is complete, and has no rename.
+        """Write a file completely, in place of an existing one. It is written under a hidden name
+        first, and then renamed. An object store needs no rename, because it shows a file only when
+        it is complete.
         """
         if str(self._fs.getScheme()) in OBJECT_STORES:
             self._create(self._child(name), data)
@@ -142,8 +145,8 @@ class HadoopFolder:
         return sorted(name for name in names if not name.startswith("."))
 
     def entries(self) -> dict[str, bool]:
-        """Return each entry, hidden ones included, with whether it is a folder. Empty without such
-        a folder; for a file, the file itself.
+        """Return the name of each entry, hidden ones included, and whether it is a folder. Empty if
+        the folder does not exist. For a file, return the file itself.
         """
         if not self._fs.exists(self._path):
             return {}

@@ -1,7 +1,7 @@
 """The Delta tables: their columns, creation, and names.
 
-In: the user's --table: a path, a URL or a catalog name. Out: tables that exist. The other tables
-have the name of `publications` with a suffix: `_readings`, `_quarantine`.
+In: the user's --table: a path, a URL or a catalog name. Out: existing tables. The table of
+publications has this name. The other tables have this name with a suffix, such as `_readings`.
 """
 
 import json
@@ -31,11 +31,12 @@ SPARK_CATALOG = "spark_catalog"
 """Spark's own catalog, in which Delta's own classes find a table by its name."""
 
 SIGNED = "onceway.signatures"
-"""Property of tables that were created by a version that requires signed batches."""
+"""Property of tables that were created by a version of Onceway that requires signed batches."""
 
 FILLED_IN = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}
-"""Keys in the metadata of a column whose missing values Spark fills in: defaults, generated and
-identity columns (Delta protocol, "Default Columns" and others)."""
+"""Keys in the metadata of a column that Spark fills in if its values are missing: default,
+generated and identity columns (Delta protocol, "Default Columns" and others).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,9 @@ class Table:
         return f"delta.`{quoted}`" if self._is_path else self.name
 
     def create(self) -> None:
-        """Create the table if there is none, and add columns that an older version lacks. If two
-        jobs do this at once, the loser tries again. Raises OncewayError, and writes nothing, for a
-        table that the ingest has not created.
+        """Create the table if there is none, and add columns that a table of an older version
+        lacks. If another job does this at the same time, try again. Raises OncewayError for a table
+        that the ingest has not created; it stays unchanged.
         """
         for remaining in reversed(range(CREATE_TRIES)):
             try:
@@ -103,8 +104,8 @@ class Table:
                 time.sleep(0.5)
 
     def _make(self) -> None:
-        """Create the table by a statement: Delta's builder does not support names of three
-        parts.
+        """Create the table by an SQL statement, because Delta's builder does not support names such
+        as CATALOG.SCHEMA.TABLE.
         """
         layout = self._layout
         properties = ", ".join(f'"{key}" = "{value}"' for key, value in layout.properties)
@@ -162,9 +163,8 @@ class Table:
         )
 
     def place(self) -> Place:
-        """Return the table's place like DESCRIBE DETAIL, but without its Spark jobs. Raises
-        OncewayError for a table whose files cannot be those that reading tasks write
-        (`sink/data_files.py`).
+        """Return the table's place, without the Spark jobs of DESCRIBE DETAIL. Raises OncewayError
+        for a table whose files a task may not write directly (`refuse_unfit`).
         """
         log, metadata = self._newest()
         refuse_unfit(self._spark, metadata, self.name)
@@ -179,14 +179,16 @@ class Table:
         return log, log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
 
     def settle(self) -> None:
-        """Write the last commit of one of Delta's own commands to the disk."""
+        """Sync the newest commit of a local table to the disk. For commits of Delta's own
+        commands.
+        """
         location = self.location()
         if location is not None:
             durability.settle_newest(location)
 
     def location(self) -> str | None:
-        """Return the folder with its scheme, without reading the table; None if the catalog has no
-        such table.
+        """Return the URL of the table's folder, without reading the table. None if the catalog has
+        no such table.
         """
         session, jvm = self._spark._jsparkSession.sessionState(), cast(Any, self._spark._jvm)
         if self._is_path:
@@ -200,8 +202,8 @@ class Table:
         )
 
     def _identifier(self) -> Any:
-        """Return the identifier for Spark's own catalog, which does not accept its own name in
-        names.
+        """Return the table's identifier for Spark's own catalog, which does not accept the prefix
+        `spark_catalog.` in names.
         """
         parser = self._spark._jsparkSession.sessionState().sqlParser()
         return parser.parseTableIdentifier(self.name.removeprefix(f"{SPARK_CATALOG}."))
@@ -220,8 +222,8 @@ class Table:
     def overwrite(
         self, rows: DataFrame, application: str, progress: Progress, back: bool = False
     ) -> None:
-        """Replace all rows by `rows`, and store the progress with them. Without `back`, Delta
-        silently skips this if the table has reached that progress already.
+        """Replace all rows by `rows`, and store the progress in the same commit. Unless `back` is
+        set, Delta silently skips the commit if the table has this progress or a later one.
         """
         note = {"of": application, "publications": progress.covers, "mark": progress.mark}
         guard = {"txnAppId": application, "txnVersion": str(progress.covers)}
@@ -259,7 +261,6 @@ class Table:
 
 
 def _columns(columns: Iterable[tuple[str, str, str]]) -> str:
-    """Return columns as text for an SQL statement."""
     return ", ".join(f'`{name}` {kind} COMMENT "{comment}"' for name, kind, comment in columns)
 
 
@@ -288,7 +289,7 @@ def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
 
 @contextmanager
 def noted(spark: SparkSession, note: dict[str, Any]) -> Iterator[None]:
-    """Set a note for commits of Delta's own commands inside the block."""
+    """Put a note into the commits of Delta's own commands within the context."""
     key = "spark.databricks.delta.commitInfo.userMetadata"
     spark.conf.set(key, json.dumps({APPLICATION: note}))
     try:
@@ -298,7 +299,7 @@ def noted(spark: SparkSession, note: dict[str, Any]) -> Iterator[None]:
 
 
 def mend(publications: Table, *others: Table) -> None:
-    """Remove interrupted commits before the tables are read at a start."""
+    """Remove incomplete commits of the tables at a start, before the tables are read."""
     locations = [
         location for table in (publications, *others) if (location := table.location()) is not None
     ]
@@ -319,9 +320,10 @@ def another_table(name: str) -> OncewayError:
 
 
 def absolute(name: str) -> str:
-    """Return an absolute path for a relative one: Spark and Delta would start from different
-    folders. Catalog names and URLs stay as they are. Raises OncewayError for a single word that
-    versions up to 0.2.0 read as a catalog name, if the catalog in this folder has such a table.
+    """Return an absolute path for a relative one, because Spark and Delta would resolve it from
+    different folders. Catalog names and URLs stay as they are. Raises OncewayError for a single
+    word that versions up to 0.2.0 read as a catalog name, if the catalog in this folder has such a
+    table.
     """
     if is_named(name) or re.match(r"[a-zA-Z][\w+.-]*:", name):
         return name.rstrip("/")
@@ -335,7 +337,9 @@ def absolute(name: str) -> str:
 
 
 def absolute_folder(url: str) -> str:
-    """Like `absolute`, for other folders: a name with a dot is a path, too."""
+    """Return an absolute path or URL, like `absolute`. A name with a dot is a path, not a catalog
+    name.
+    """
     return absolute(url if "/" in url else f"./{url}")
 
 
@@ -351,5 +355,7 @@ def sibling_table(name: str, suffix: str) -> str:
 
 
 def is_file_gone(error: Py4JJavaError) -> bool:
-    """Whether Spark did not find a file of an old version: `VACUUM` deletes those after a week."""
+    """Whether an error says that a file of an old table version does not exist: `VACUUM` deletes
+    such files after a week.
+    """
     return "FILE_NOT_EXIST" in str(error)

@@ -1,14 +1,14 @@
 """A compare-and-swap on a Delta table: rows are added only if the table is still at the version
 that the writer knows.
 
-In: rows or files that hold them, and the version that they are based on. Out: the version that
-holds them, or Conflict.
+In: rows, or files with rows, and the table version from which they were computed. Out: the version
+that contains them, or Conflict.
 
 Only this module uses Delta's own transaction object instead of a DataFrame writer, for two reasons.
 The object can declare "the whole table was read", so that Delta's conflict check refuses the commit
-if another commit has added or removed a row in the meantime. And a writer's txnAppId and
-txnVersion, the closest alternative, make Delta compute the table's whole state before each append:
-3 to 5 times the time of the append.
+if another commit has added or removed a row in the meantime. The closest alternative is a DataFrame
+writer with txnAppId and txnVersion. With it, Delta computes the table's whole state before each
+append, which takes 3 to 5 times as long as the append.
 """
 
 import json
@@ -56,8 +56,8 @@ CONFLICTS = (
 """Delta's exceptions for a refused commit. They have no common class."""
 
 SWAP = "onceway/swap"
-"""Application id under which each append stores the version that it creates, so that a simultaneous
-append of the other writer (`public.py`) is refused.
+"""Application id under which each append stores the version that it creates. By this id, Delta
+refuses a simultaneous append of the writer in `public.py`.
 """
 
 CALLED = frozenset(
@@ -74,8 +74,8 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """The additions of a commit. actions: written files, one `add` action each, as JSON; rows:
-    still to be written.
+    """The additions of a commit. actions: one `add` action, as JSON, for each file that is already
+    written. rows: rows that the writer must still write.
     """
 
     actions: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Addition:
 
 @dataclass(frozen=True, slots=True)
 class _Measures:
-    """Figures of the files in a commit, named as in Delta's history."""
+    """Numbers of files, rows and bytes in a commit, named as in Delta's history."""
 
     numFiles: int = 0
     numOutputRows: int = 0
@@ -92,13 +92,15 @@ class _Measures:
 
     @classmethod
     def of(cls, actions: list[str]) -> "_Measures":
-        """Return the figures of `add` actions as JSON."""
+        """Return the sums over `add` actions, given as JSON."""
         files = [json.loads(action)["add"] for action in actions]
         rows = (json.loads(file["stats"])["numRecords"] for file in files)
         return cls(len(files), sum(rows), sum(file["size"] for file in files))
 
     def plus(self, files: list[Any]) -> "_Measures":
-        """Add Delta's own `AddFile`s."""
+        """Return these sums with those of `files`, which are Delta's own `AddFile` objects,
+        added.
+        """
         rows = (file.numLogicalRecords() for file in files)
         return _Measures(
             self.numFiles + len(files),
@@ -108,7 +110,7 @@ class _Measures:
 
 
 class Writer(Protocol):
-    """The interface of a compare-and-swap on a table."""
+    """The interface of a table's writer, which appends by compare-and-swap."""
 
     def append(
         self,
@@ -133,7 +135,7 @@ class DeltaWriter:
         self._table: str | None = None
         self._looked_at: object = None
         self._mark: str | None = None
-        """Mark of the log at the last check (`CommitLog.mark`)."""
+        """Identifies the log at the last check (see `CommitLog.mark`)."""
         self._session = spark._jsparkSession
         self._location = location
         self._commits = commits
@@ -150,12 +152,13 @@ class DeltaWriter:
         note: dict[str, Any],
         progress: tuple[str, int] | None = None,
     ) -> int:
-        """Add `new`, computed from the table's version `based_on`. Return the version that holds
-        it.
+        """Add `new`, which was computed from the table's version `based_on`. Return the version
+        that contains it.
 
-        note: for the commit's user metadata. progress: (application id, version) to store with the
-        commit, as one action of it. Raises Conflict, or Spark's error if the rows cannot be
-        computed or written, with nothing committed.
+        note: Onceway's note for the commit's user metadata. progress: (application id, version) to
+        store in the same commit. Raises Conflict if the table has a newer version, OncewayError if
+        it was replaced, or Spark's error if the rows cannot be computed or written. Nothing is
+        committed then.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version = transaction.readVersion()
@@ -194,8 +197,8 @@ class DeltaWriter:
         return actions.SetTransaction(application, version, self._none)
 
     def _check(self, metadata: Any) -> None:
-        """Raise OncewayError if this is not the table of the first commit, or if its files must
-        have another form by now, for example because of a new constraint.
+        """Raise OncewayError if the table was replaced since the first commit, or if a task may no
+        longer write its files directly, for example because of a new constraint.
         """
         table, shape = str(metadata.id()), (metadata.schemaString(), str(metadata.configuration()))
         if self._table not in (None, table):
@@ -222,8 +225,8 @@ class DeltaWriter:
         return int(self._delta_log().startTransaction(self._none, self._none).readVersion())
 
     def _commit_landed(self, nonce: str, based_on: int, error: Exception) -> int:
-        """Return the version of a commit that failed but is in the log. Otherwise raise its error,
-        as Conflict if it is one.
+        """Return the version of our commit if it is in the log although Delta raised `error`.
+        Otherwise raise the error, as Conflict if another commit caused it.
         """
         for commit in self._commits.after(based_on):
             if commit.note.get(NONCE) == nonce:
@@ -239,8 +242,8 @@ class DeltaWriter:
         return actions
 
     def _write(self, note: dict[str, Any]) -> Any:
-        """Return Delta's object for an append: mode, then seven optional values, of which only the
-        user metadata is used.
+        """Return Delta's description of an append: the mode, then seven optional values, of which
+        only the user metadata is set.
         """
         option = self._jvm.scala.Option.apply(json.dumps({APPLICATION: note}))
         write = getattr(self._jvm.org.apache.spark.sql.delta, "DeltaOperations$Write")
@@ -258,7 +261,9 @@ class DeltaWriter:
         )
 
     def _measure(self, transaction: Any, measures: "_Measures") -> None:
-        """Set the figures of this commit in the history, under the names of Delta's own writes."""
+        """Set the numbers of this commit in the table's history, under the names that Delta's own
+        writes use.
+        """
         context = self._spark.sparkContext._jsc.sc()
         metrics = self._jvm.scala.collection.immutable
         found = getattr(getattr(metrics, "Map$"), "MODULE$").empty()

@@ -24,7 +24,9 @@ log = logging.getLogger("onceway.ingest")
 
 
 def table_kind(spark: SparkSession, name: str, writer: WriterName) -> type[Table]:
-    """Return the class that reads and writes the table `name`."""
+    """Return the class of the table `name`. `Table` uses Delta's own classes, `PublicTable` only
+    its public API.
+    """
     if writer == "auto":
         why = _why_public(spark, name)
         if why:
@@ -34,7 +36,9 @@ def table_kind(spark: SparkSession, name: str, writer: WriterName) -> type[Table
 
 
 def _why_public(spark: SparkSession, name: str) -> str | None:
-    """Return why the fast writer cannot be used; None if it can be used."""
+    """Return the reason why the table needs the public API; None if Delta's own classes can be
+    used.
+    """
     if is_named(name):
         catalog = name.split(".")[0] if name.count(".") > 1 else spark.catalog.currentCatalog()
         if catalog != SPARK_CATALOG:
@@ -45,7 +49,7 @@ def _why_public(spark: SparkSession, name: str) -> str | None:
 
 
 def open_writer(spark: SparkSession, table: Table, place: Place) -> tuple[CommitLog, Writer]:
-    """Return log and writer of an existing table."""
+    """Return the commit log and the writer of an existing table."""
     if isinstance(table, PublicTable):
         history = HistoryLog(table)
         return history, PublicWriter(spark, table, place, history)

@@ -1,7 +1,7 @@
-"""Assembly of all parts of an ingest into one table.
+"""Assembly of the ingest's parts for one table.
 
-In: a Spark session, the landing URL and the table's name. Out: tables that exist, and a sink that
-holds their state.
+In: a Spark session, the landing URL and the table's name. Out: the tables, created if they are
+missing, and a sink that writes to them.
 """
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +29,8 @@ from gateway.ingest.sink.row_batch import RowBatch
 def open_sink(
     spark: SparkSession, landing: str, name: str, writer_name: WriterName = "auto"
 ) -> Sink:
-    """Return the sink of the table `name`, which is created if there is none, with the seen ranges
-    loaded.
+    """Return the sink of the table `name`, with the seen ranges loaded. The tables are created if
+    they are missing.
     """
     kind = table_kind(spark, name, writer_name)
     publications = kind(spark, name, PUBLICATIONS)
@@ -84,8 +84,8 @@ def open_sink(
 
 
 def newest_batches(rows: DataFrame) -> Feeds:
-    """Return the newest batch of each feed in a table's rows. Batches are read in order, so all
-    earlier ones were read, too.
+    """Return the number of the newest batch of each feed in a table's rows. Batches are read in
+    order, so the table has all earlier batches, too.
     """
     found = rows.groupBy("gateway", "epoch").agg(F.max("batch").alias("batch")).collect()
     return {f"{one['gateway']}/{one['epoch']}": one["batch"] for one in found}

@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 
 
 def _start_java() -> None:
-    """Start Java, or wait until it is started. The error occurs again where the script needs Java,
-    which then tries once more.
+    """Start Java, or wait until it is started. Errors are ignored here: the script starts Java
+    again when it needs Java, and reports the error.
     """
     with suppress(PySparkException, OSError):
         SparkContext._ensure_initialized()

@@ -4,10 +4,11 @@ In: the checkpoint's folder, and the progress in the table. Out: a checkpoint th
 and is readable for Spark. A checkpoint that does not fit is renamed, and the stream begins at the
 table's progress.
 
-A checkpoint does not fit if the table was deleted, restored, taken from a backup, or replaced; or
-if a power cut left one of its files incomplete, because Spark does not sync it. So all files that
-Spark reads at a start are read here first, by the same file system, which checks sums (`.NAME.crc`)
-if there are any. The checkpoint of another stream is refused, and stays as it is.
+A checkpoint does not fit if the table was deleted, restored, taken from a backup, or replaced. It
+does not fit either if a power cut left one of its files incomplete, because Spark does not sync it.
+So all files that Spark reads at a start are read here first, through the same file system, which
+compares checksums (`.NAME.crc`) if there are any. The checkpoint of another stream is refused, and
+stays as it is.
 """
 
 import json
@@ -28,17 +29,22 @@ from gateway.ingest.delta.storage import HadoopFolder, open_folder
 from gateway.system.gateway_name import shown
 
 LINES = 3
-"""Lines of a file of the offset log: a version, metadata of the micro-batch, our offset."""
+"""Number of lines of a file in the offset log: a version, metadata of the micro-batch, and the
+offset.
+"""
 
 SHOWN = 5
 """Largest number of feeds that a message names."""
 
 OFFSETS, COMMITS, METADATA = "offsets", "commits", "metadata"
-"""Spark's logs of begun and ended micro-batches, and its file about the stream."""
+"""Names of Spark's log of begun micro-batches, of its log of finished ones, and of its file about
+the stream.
+"""
 
 FOLDERS = (OFFSETS, COMMITS, "sources", "state")
-"""Folders that Spark creates. The last two may be empty: Spark stores nothing for a source and a
-sink like ours."""
+"""Folders that Spark creates. The last two may be empty, because the ingest's source and sink store
+nothing there.
+"""
 
 OWN_FOLDER = "Give the ingest a folder of its own with --checkpoint"
 
@@ -49,7 +55,9 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Torn(Exception):
-    """A file of the checkpoint is incomplete."""
+    """Error for a file of the checkpoint that is damaged or missing, or that Spark could
+    not write.
+    """
 
 
 def refuse_foreign(spark: SparkSession, url: str) -> None:
@@ -69,8 +77,8 @@ def refuse_foreign(spark: SparkSession, url: str) -> None:
 
 
 def make_fit(spark: SparkSession, url: str, progress: Feeds) -> None:
-    """Make the checkpoint fit the table, or rename it. progress: the last batch of each feed in the
-    table.
+    """Rename the checkpoint if it is unreadable or ahead of the table, so that Spark creates a new
+    one. progress: number of the last batch of each feed in the table.
     """
     try:
         checkpointed = _checkpointed(spark, url)
@@ -89,7 +97,7 @@ def make_fit(spark: SparkSession, url: str, progress: Feeds) -> None:
 
 def set_aside(spark: SparkSession, url: str, why: str) -> None:
     """Rename the checkpoint, so that Spark creates a new one. why: the reason, for the log. Raises
-    OncewayError if that fails, and if it contains foreign folders.
+    OncewayError if the renaming fails, or if the folder contains folders of other programs.
     """
     with suppress(Py4JJavaError):
         inside = HadoopFolder(spark, url).entries()
@@ -121,7 +129,7 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
 
 def is_used(spark: SparkSession, url: str) -> bool:
     """Whether the checkpoint contains more than Spark leaves after a start without a micro-batch.
-    Only then can the checkpoint be the reason for a failed start if `make_fit` has found no fault.
+    If it contains no more, it cannot be the reason for a failed start. True if it is unreadable.
     """
     try:
         return _has_files(spark, url, *FOLDERS) or any(
@@ -132,7 +140,7 @@ def is_used(spark: SparkSession, url: str) -> bool:
 
 
 def _has_files(spark: SparkSession, folder: str, *names: str) -> bool:
-    """Whether a file is anywhere in the subfolders `names` of a folder."""
+    """Whether there is a file in one of the subfolders `names` of a folder, at any depth."""
     for name in names:
         inside = _entries(HadoopFolder(spark, folder, name))
         below = [one for one, is_folder in inside.items() if is_folder]
@@ -142,8 +150,8 @@ def _has_files(spark: SparkSession, folder: str, *names: str) -> bool:
 
 
 def _checkpointed(spark: SparkSession, url: str) -> Feeds:
-    """Return the offset at which Spark continues: the end of the newest micro-batch if it has
-    ended, else its start. Raises Torn if a file that Spark reads is incomplete.
+    """Return the progress of each feed at which Spark continues: the end of the newest micro-batch
+    if it is finished, else its start. Raises Torn if a file that Spark reads is damaged or missing.
     """
     whole = HadoopFolder(spark, url)
     _refuse_obstacles(whole, url)
@@ -178,14 +186,14 @@ def _entries(folder: HadoopFolder) -> dict[str, bool]:
 
 
 def _numbers(folder: HadoopFolder) -> list[int]:
-    """Return the micro-batches with a file in a folder, sorted."""
+    """Return the numbers of the micro-batches that have a file in a folder, sorted."""
     return sorted(int(name) for name in _names(folder) if name.isdecimal())
 
 
 def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
     """Raise Torn for anything that keeps Spark from writing a file: a file in place of a folder, a
-    folder in place of a file, a broken link, a checksum file without its file. Only a local disk
-    has the last two, and Hadoop does not list them.
+    folder in place of a file, a broken link, a checksum file without its file. Links and checksum
+    files are looked for only on a local disk, because Hadoop does not list them.
     """
     for name, is_folder in _entries(whole).items():
         if name in FOLDERS and not is_folder:
@@ -217,7 +225,7 @@ def _is_broken_link(path: Path) -> bool:
 
 
 def _is_sparks(name: str) -> bool:
-    """Whether an entry of a checkpoint is one that Spark or its Hadoop creates."""
+    """Whether the name of an entry in a checkpoint is one that Spark or Hadoop gives."""
     return name in (*FOLDERS, METADATA) or name.startswith((".", "_"))
 
 
@@ -235,7 +243,9 @@ def _commit(commits: HadoopFolder, number: int) -> None:
 
 
 def _offset(offsets: HadoopFolder, number: int) -> Feeds:
-    """Return the offset of the only source in Spark's offset log: the third line of a file."""
+    """Return the offset of the only source: the third line of a file in Spark's offset log. Raises
+    Torn for an incomplete file, OncewayError for the checkpoint of another stream.
+    """
     version, *lines = _lines(offsets, str(number))
     found = _parsed(offsets, str(number), lines)
     if len(found) < LINES - 1 or not _VERSION.fullmatch(version):
@@ -255,7 +265,9 @@ def _offset(offsets: HadoopFolder, number: int) -> Feeds:
 
 
 def _lines(folder: HadoopFolder, name: str) -> list[bytes]:
-    """Return the lines of a file, at least one."""
+    """Return the lines of a file; one empty line for an empty file. Raises Torn if it cannot be
+    read.
+    """
     try:
         data = folder.read(name)
     except Py4JJavaError as error:

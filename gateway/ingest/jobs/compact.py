@@ -14,12 +14,15 @@ from gateway.ingest.delta.tables import Table
 
 SMALL_FILE, LARGE_FILE = 32 * 1024 * 1024, 64 * 1024 * 1024
 """Sizes in bytes. In a table without clustering, files below the first size are joined into files
-of about the second one. A query for one device and one day reads two or three files, so these are
-not larger."""
+of about the second size. A query for one device and one day reads two or three files, so larger
+files would slow it down.
+"""
 
 FULL = 8
-"""Large files of a clustered table that are sorted together. A group of this size stays as it is,
-and the rows of later days go into other files. Otherwise each day would rewrite the whole table."""
+"""Number of large files of a clustered table that form one group, sorted together. A full group
+stays as it is, and the rows of later days form other groups. Otherwise each day would rewrite the
+whole table.
+"""
 
 _OPTIMIZE = "spark.databricks.delta.optimize"
 _FULL = f"{_OPTIMIZE}.clustering.mergeStrategy.minCubeSize.threshold"
@@ -33,7 +36,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 def compact(spark: SparkSession, publications: Table, *others: Table) -> None:
-    """Join small files, and delete those that no version of the last week needs."""
+    """Join small files of the tables, and delete files that no version of the last week needs."""
     settings = {
         f"{_OPTIMIZE}.minFileSize": SMALL_FILE,
         f"{_OPTIMIZE}.maxFileSize": LARGE_FILE,

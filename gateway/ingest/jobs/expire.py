@@ -1,7 +1,7 @@
-"""Expiry of old rows, so that they do not come back.
+"""Deletion of old rows, in a way that no batch adds them again.
 
-In: the tables, and a time. Out: fewer rows. Their keys are kept in the folder `_onceway`, so that
-an old batch that arrives again does not add them again.
+In: the tables, and a time. Out: fewer rows. The keys of the deleted rows are kept in the folder
+`_onceway`, so that an old batch that arrives again does not add them.
 """
 
 from datetime import datetime
@@ -19,11 +19,11 @@ from gateway.ingest.sink.readings import EXPIRED, SAME_PUBLICATION
 
 
 def expire(spark: SparkSession, publications: Table, readings: Table, before: datetime) -> int:
-    """Delete publications that gateways received before a time; return their number. If the
+    """Delete publications that gateways received before a time, and return their number. If the
     gateway's clock was unknown at receipt, the time of landing counts.
 
-    The readings are deleted first, and the keys are stored before the rows are deleted, so an
-    interruption can be followed by another run.
+    The readings are deleted first, and the keys are stored before the publications are deleted. So
+    the job can be run again after an interruption.
     """
     place = publications.place()
     folder = open_folder(spark, place.location, snapshot.FOLDER)

@@ -1,5 +1,7 @@
-"""Spark's interface, since 4.2, that tells a source how much to read at once. With Spark 4.1, the
-source decides. In: nothing. Out: Spark's own classes, or stand-ins.
+"""Spark's interface that tells a source how much to read at once. Spark has it from version 4.2 on;
+with Spark 4.1, the source decides.
+
+In: nothing. Out: Spark's own classes, or stand-ins with the same names.
 """
 
 try:

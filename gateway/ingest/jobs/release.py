@@ -1,8 +1,8 @@
 """Release of repaired batches from quarantine into the table.
 
-In: a sink, and its landing place. Out: the rows of every batch that is complete by now, each key
-once, and a note in the quarantine. The note comes last, so after a crash the batch is added again,
-and all its rows are left out as duplicates.
+In: a sink, and its landing place. Out: the rows of every batch in quarantine that is complete by
+now, each key once; then the time of release in the table of the quarantine. This time is written
+last: after a crash in between, the batch is added again, and its rows are left out as duplicates.
 """
 
 import logging
@@ -25,8 +25,9 @@ log = logging.getLogger("onceway.ingest")
 
 
 def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """Take batches that were unreadable earlier. May be called while the stream runs. Raises
-    OSError if the landing place as a whole cannot be read; the next call tries again.
+    """Add batches to the table that are in quarantine because they could not be read, if they can
+    be read now. May be called while the stream runs. Raises OSError if the landing place as a whole
+    cannot be read; the next call tries again.
     """
     if sink.quarantine.has_unreadable:
         with sink.lock:
@@ -39,8 +40,8 @@ def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -
 
 
 def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """Take batches whose copy was completed after they went into quarantine. Raises the same errors
-    as `try_again`.
+    """Add batches to the table whose copy at the landing place was completed after they went into
+    quarantine. Raises OSError like `try_again`.
     """
     trust.refresh()
     whole = [
@@ -54,7 +55,9 @@ def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) 
 
 
 def _is_whole(landing: Landing, announced: Announced) -> bool:
-    """Return False for an unreadable batch, too: it waits, and no other batch waits for it."""
+    """Whether a batch is complete. False for an unreadable batch. Raises OSError if the landing
+    place as a whole cannot be read.
+    """
     try:
         return batch.flaw(landing, announced) is None
     except OSError as error:
@@ -65,8 +68,8 @@ def _is_whole(landing: Landing, announced: Announced) -> bool:
 def release(
     spark: SparkSession, sink: Sink, landing: Landing, trust: Trust, reason: str = ""
 ) -> int:
-    """Take repaired batches. Return how many are still damaged, or not trusted. reason: prefix of
-    the reason of the wanted batches.
+    """Add repaired batches in quarantine to the table. Return how many are still damaged or not
+    trusted. reason: only batches whose reason begins with this text are tried.
     """
     trust.refresh()
     return _release(spark, sink, landing, trust, sink.quarantine.open(reason))
@@ -104,7 +107,9 @@ def _release(
 def _portions(
     landing: Landing, trust: Trust, batches: list[tuple[str, int]]
 ) -> Iterator[list[Announced]]:
-    """Yield the current manifests, in lists that have about as many rows as the driver may hold."""
+    """Yield the current manifests of `batches` in lists. Each list has about as many rows as the
+    driver may have in memory at once.
+    """
     portion: list[Announced] = []
     for feed, number in batches:
         portion.append(_announced(landing, trust, feed, number))

@@ -17,7 +17,9 @@ from gateway.ingest.log_lines import to_stderr
 log = logging.getLogger("onceway.ingest")
 
 STOPS = (OncewayError, StreamingQueryException, PySparkException, Py4JError, OSError, MemoryError)
-"""Exceptions that end a job with a line that says why."""
+"""Exceptions for which a job ends with one line about the reason. Any other exception is logged
+with its traceback, too.
+"""
 
 
 def run_script(job: Callable[[], int | None]) -> None:
@@ -40,14 +42,14 @@ def run_script(job: Callable[[], int | None]) -> None:
 
 
 def say_unexpected(error: Exception) -> None:
-    """Log the origin of an error for which neither the ingest, nor Spark, nor the disk has a
-    message.
-    """
+    """Log the traceback of an error that is not in `STOPS`."""
     if not isinstance(error, STOPS):
         log.error("an unexpected error", exc_info=error)
 
 
 def _is_not_py4j_noise(record: logging.LogRecord) -> bool:
-    """Whether to log a record. Those about a dead JVM are dropped: each thread would log one."""
+    """Whether to log a record. Records about a Java process that has ended are dropped, because
+    each thread would log one.
+    """
     error = record.exc_info[1] if record.exc_info else None
     return error is None or not is_java_gone(error)

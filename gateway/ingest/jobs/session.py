@@ -1,8 +1,8 @@
-"""The Spark session of the ingest: Delta Lake, and the settings that the product's measured figures
-assume.
+"""The Spark session of the ingest: Delta Lake, and the settings with which the product's figures
+were measured.
 
-In: settings that spark-submit was given; they override those below. Out: a session with the landing
-place as a data source.
+In: settings given to spark-submit, which override `SETTINGS`. Out: a session with the landing place
+as a data source.
 """
 
 import logging
@@ -37,8 +37,7 @@ OURS = {
     # The commits contain the progress of each gateway.
     "spark.databricks.delta.commitInfo.enabled": "true",
 }
-"""Settings of the ingest's own session only. Such a setting of spark-submit is ignored, with a line
-in the log."""
+"""Settings that spark-submit cannot override. Another value is ignored, and a line is logged."""
 
 TABLE_DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of settings that give properties to every new Delta table. The ingest's tables have only
@@ -67,21 +66,23 @@ LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": 
 
 
 LOG_SETTINGS = "log4j2.configurationFile"
-"""Java property for Spark's log. `onceway ingest` sets it; with another spark-submit, the ingest
-logs only errors from its session on."""
+"""Java property with the configuration of Spark's log, which `onceway ingest` sets. Without it,
+Spark logs only errors once the session is open.
+"""
 
 SAME_ZONE = ("etc/utc", "z", "+00:00", "gmt")
-"""Other names of UTC."""
+"""Other names of UTC, in lower case."""
 
 log = logging.getLogger("onceway.ingest")
 
 JAVA_ENDS_S = 20
-"""Seconds for Java to delete its files in /tmp."""
+"""Longest wait, in seconds, for Java to end. Java deletes its files in /tmp before."""
 
 
 def open_session(named_tables: bool = False) -> SparkSession:
-    """Return a session. named_tables: whether tables have catalog names, which Spark forgets at its
-    end unless it has a metastore. Raises OncewayError for Spark Connect.
+    """Return a session. named_tables: whether tables have catalog names; the session then uses a
+    Hive metastore, because Spark's own catalog forgets them at its end. Raises OncewayError for
+    Spark Connect.
     """
     if os.environ.get("SPARK_REMOTE"):
         raise OncewayError(
@@ -112,8 +113,8 @@ def open_session(named_tables: bool = False) -> SparkSession:
 
 
 def _skip_lookup(spark: SparkSession) -> None:
-    """Save a Python process in which Spark searches all installed packages for data sources: the
-    ingest registers its only one. A version of Spark without this method still searches.
+    """Tell Spark that no other data source is installed. This saves a Python process that searches
+    all installed packages. A version of Spark without this method still searches.
     """
     jvm = cast(Any, spark._jvm)
     with suppress(Py4JError, TypeError):
@@ -123,8 +124,8 @@ def _skip_lookup(spark: SparkSession) -> None:
 
 
 def settings(present: dict[str, str], named_tables: bool) -> dict[str, str]:
-    """Return the settings of a session besides the given ones. A line of the log names each given
-    one that is replaced.
+    """Return the settings to add to a session. present: settings given to spark-submit. A line is
+    logged for each of them that is replaced.
     """
     local = present.get("spark.master", "local").startswith("local")
     defaults = (
@@ -145,15 +146,15 @@ def settings(present: dict[str, str], named_tables: bool) -> dict[str, str]:
 
 
 def _no_warehouse() -> dict[str, str]:
-    """Return settings for a warehouse folder that is never created. Tables of the ingest have their
-    own paths; by default Spark creates a folder where it is started.
+    """Return settings for a warehouse folder that is never created. By default Spark creates one in
+    the folder where it is started, and the ingest's tables do not need it.
     """
     folder = Path(tempfile.gettempdir(), f"onceway-no-tables-{os.getuid()}")
     return {"spark.sql.warehouse.dir": folder.as_uri()}
 
 
 def close_session(spark: SparkSession) -> None:
-    """Stop a session. On return Java has ended too, if this process has started it."""
+    """Stop a session. If this process has started Java, wait until Java has ended."""
     with suppress(Py4JError, OSError):  # Java may have ended before
         spark.stop()
     gateway: Any = SparkContext._gateway
@@ -168,8 +169,8 @@ def close_session(spark: SparkSession) -> None:
 
 
 def _package() -> Path:
-    """Return a zip with the code that workers of a cluster run. The workers must have the other
-    imports (pyarrow, fsspec, cbor2, numpy) installed.
+    """Return the path of a zip with the code that workers of a cluster run. The workers must have
+    the other imports (pyarrow, fsspec, cbor2, numpy) installed.
     """
     root = Path(gateway.__file__).parent
     path = Path(tempfile.mkdtemp(prefix="onceway-")) / "onceway.zip"

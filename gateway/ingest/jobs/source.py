@@ -34,32 +34,37 @@ from gateway.ingest.sink.data_files import SPARK_WRITTEN, DataFiles
 from gateway.ingest.sink.merged_batches import SPARK_CHUNK
 
 CHUNK_ROWS = 125_000
-"""Number of rows that a reading task holds in memory at once and puts into one file, but at least
-one batch.
+"""Number of rows that a reading task gathers in memory and puts into one file. Batches are never
+split, so there may be more.
 """
 
 SECOND = 1 << 31
-"""Offset of the chunk number for conflicting rows, after all other chunks of a task."""
+"""Bit that is set in the number of a chunk with conflicting rows. Its number is then above those of
+all other chunks of a task.
+"""
 
 SMALL_PARTITION_ROWS = 20_000
 """A micro-batch with fewer rows than this gets only one task."""
 
 PATIENT = 5
-"""Number of unreadable batches per task that are read again after pauses while the landing place as
-a whole answers. A micro-batch does not wait for further ones.
+"""Number of unreadable batches per task that are read again after pauses. The task does not wait
+for further unreadable batches.
 """
 
 log = logging.getLogger("onceway.ingest")
 
 
 class LandingSource(DataSource):
-    """The data source. Options: landing (URL), taken (progress of each feed in the table, JSON),
-    rows (largest number of rows in a micro-batch), tasks (largest number of its partitions).
-    damaged (`skip` or `wait`), trusted (the file of keys), signed (`true` or `false`: whether the
-    table requires signatures). publications, readings (folders of the tables), files (`true`: tasks
-    write the tables' files; `false`: rows go through Spark). settle (seconds for which a damaged
-    batch may be an unfinished copy), available_now (`true`: take existing batches and stop). held
-    (file on the driver for the names of feeds that wait at the end of one pass, JSON; empty: none).
+    """The data source. Its options:
+
+    landing: URL. taken: progress of each feed in the table, JSON. rows: largest number of rows in a
+    micro-batch. tasks: largest number of partitions of a micro-batch. damaged: `skip` or `wait`.
+    trusted: URL of the file of keys. signed: whether the table requires signatures (`true` or
+    `false`). publications, readings: folders of the tables. files: whether tasks write the tables'
+    files (`true`), or rows go through Spark (`false`). settle: seconds for which a damaged batch
+    may be an unfinished copy. available_now: whether to read existing batches and stop (`true` or
+    `false`). held: path of a file on the driver, into which the source writes the names of held
+    feeds as JSON; empty for no file.
     """
 
     @classmethod
@@ -91,8 +96,8 @@ class LandingSource(DataSource):
 
 @dataclass
 class BatchList(InputPartition):
-    """The batches that one task reads. first_chunk: the number of its first chunk; numbers are
-    unique within a micro-batch.
+    """The batches that one task reads. first_chunk: number of the first chunk that the task makes
+    of them. Chunk numbers are unique within a micro-batch.
     """
 
     first_chunk: int
@@ -138,7 +143,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._feeds_opened
 
     def initialOffset(self) -> Offset:
-        """Return the start of a new checkpoint: the table's progress."""
+        """Return the table's progress, at which a new checkpoint begins."""
         return self._progress
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -148,9 +153,10 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._one_pass = True
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """Return the next offset. If the landing place cannot be reached, one pass
-        (`available_now`) fails, and a running stream logs that and tries again. Spark 4.1 passes
-        neither start nor limit, and calls once in one pass.
+        """Return the offset at which the next micro-batch ends. If the landing place cannot be
+        reached, log that and return `start`, so that Spark tries again; with `available_now`, raise
+        OSError. Spark 4.1 passes neither start nor limit, and with `available_now` calls this
+        method once.
         """
         if start is None:
             self._latest_offsets = self._latest(
@@ -188,7 +194,9 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def split(batches: list[Announced], tasks: int) -> list[BatchList]:
-    """Return batches in order, in at most `tasks` lists of about equal numbers of rows."""
+    """Divide batches among at most `tasks` lists with about equal numbers of rows. The
+    order stays.
+    """
     total = sum(announced.rows for announced in batches)
     share = max(SMALL_PARTITION_ROWS, -(-total // tasks))
     lists: list[list[Announced]] = []
@@ -203,8 +211,9 @@ def split(batches: list[Announced], tasks: int) -> list[BatchList]:
 
 
 def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
-    """Read and check batches. Yield chunks, and a row per damaged or unreadable batch. Raises
-    OSError if the landing place as a whole cannot be read.
+    """Read and check batches. Yield chunks of rows, and one row for each damaged or unreadable
+    batch and for each batch without rows. Raises OSError if the landing place as a whole cannot be
+    read.
     """
     number = part.first_chunk
     gathered: list[tuple[Announced, pa.Table]] = []
@@ -230,8 +239,8 @@ def read_batches(landing: Landing, part: BatchList) -> Iterator[pa.RecordBatch]:
 
 
 def _read(landing: Landing, announced: Announced, patient: bool) -> pa.Table:
-    """Return the rows of a batch. Raises the errors of `batch.read`. patient: retry after errors
-    that may pass (a status of 5xx, a timeout, a reset).
+    """Return the rows of a batch. Raises the errors of `batch.read`. patient: whether to try again
+    after an error that may pass (a status of 5xx, a timeout, a reset).
     """
     for pause in places.PAUSES if patient else (None,):
         try:

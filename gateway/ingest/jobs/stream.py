@@ -1,5 +1,6 @@
-"""The Structured Streaming job: batches of a landing place go into a Delta table, each publication
-once. Started with spark-submit, or directly with Spark's options in PYSPARK_SUBMIT_ARGS.
+"""The Structured Streaming job, which brings batches of a landing place into a Delta table, each
+publication once. It is started with spark-submit, or directly with Spark's options in
+PYSPARK_SUBMIT_ARGS.
 
 In: a landing URL, a table (path, URL or catalog name) and a checkpoint URL. Out: the table; one
 line per micro-batch on standard error. `onceway ingest command` prints the whole command for an
@@ -74,9 +75,11 @@ SHOWN = 5
 """Largest number of feeds that a message names."""
 
 STEADY_S = 60.0
-"""Running time after which an ingest counts as started, in seconds."""
+"""Running time, in seconds, after which the ingest counts as started even without a micro-batch.
+The recorded reason of the last stop is then deleted.
+"""
 TRY_AGAIN_S = 600.0
-"""Seconds between two attempts to read the unreadable batches in quarantine."""
+"""Seconds between two attempts to read the unreadable batches in quarantine again."""
 COPIED_S = 10.0
 """Shortest time, in seconds, between two attempts to read batches that are being copied to the
 landing place.
@@ -84,7 +87,7 @@ landing place.
 LOOK_S = 1
 """Seconds between two checks for a stop request, and between two checks of Spark's progress."""
 PATIENCE_S = 30.0
-"""Seconds for which a running micro-batch may continue after a stop request."""
+"""Longest time, in seconds, for which a running micro-batch may continue after a stop request."""
 ENDED_S = 0.02
 """Seconds between two checks whether the micro-batch has ended."""
 
@@ -149,7 +152,9 @@ def _time(text: str) -> float:
 
 
 def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQuery, Sink]:
-    """Prepare the tables and start the query."""
+    """Prepare the tables and start the query. If Spark does not start with the checkpoint, rename
+    it and start again without it.
+    """
     checkpoint = absolute_folder(options.checkpoint)
     refuse_foreign(spark, checkpoint)
     sink, source = prepare(spark, options)
@@ -181,8 +186,9 @@ def _begin(
 
 
 def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dict[str, str]]:
-    """Open the tables (missing ones are created), take in the commits of other writers, and try
-    unreadable batches again. Return the sink and the options of the source (`source.py`).
+    """Open the tables, read the commits of other writers, and read unreadable batches in quarantine
+    again. Missing tables are created. Return the sink and the options of the source (`source.py`).
+    Raises OncewayError if the table has batches, but the landing place is empty.
     """
     sink = open_sink(spark, options.landing, options.table, options.writer)
     refuse_emptied(Landing(options.landing), sink)
@@ -213,7 +219,7 @@ def _trusted(options: argparse.Namespace, sink: Sink) -> str:
 
 
 def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> None:
-    """Read batches again that were unreadable, or only half copied."""
+    """Read batches in quarantine again that were unreadable or only half copied."""
     trusted = trust.Trust(_trusted(options, sink), sink.signed)
     landing = Landing(options.landing)
     try:
@@ -241,13 +247,15 @@ def refuse_nested(options: argparse.Namespace) -> None:
 
 
 def folder(url: str) -> str:
-    """Return a local folder as a path, in whatever notation it is given; other URLs unchanged."""
+    """Return a local folder, given as a path or URL, as an absolute path. Other URLs are
+    unchanged.
+    """
     return absolute_folder(url).removeprefix("file://").removeprefix("file:")
 
 
 def refuse_emptied(landing: Landing, sink: Sink) -> None:
-    """Raise OncewayError if the table has batches of this landing place's gateways, and no gateway
-    is there any more.
+    """Raise OncewayError if the table has batches, but no gateway has ever landed one at this
+    landing place.
     """
     if sink.progress.feeds and not landing.any_feed():
         raise OncewayError(
@@ -259,7 +267,9 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the job and return the exit code. Raises the same errors as `_run`."""
+    """Run the job and return the exit code. Raises OncewayError, or Spark's error if no session can
+    be opened.
+    """
     with TemporaryDirectory(prefix="onceway-ingest-") as folder:
         options.held_file = f"{folder}/held.json"
         _run(options)
@@ -267,8 +277,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _say_held(file: Path) -> int:
-    """At the end of one pass, log which feeds wait. The source has logged the reasons. Return the
-    exit code.
+    """Log which feeds are held at the end of one pass. The source has logged the reasons. Return
+    the exit code: 0 if no feed is held. file: JSON list of the held feeds; it may be missing.
     """
     feeds = json.loads(file.read_text()) if file.exists() else []
     if not feeds:
@@ -283,8 +293,8 @@ def _say_held(file: Path) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Run until all batches are taken or a stop is requested. Raises OncewayError for refused
-    settings, else Spark's errors.
+    """Run until all batches are in the table, or a stop is requested. Raises OncewayError, or
+    Spark's error if no session can be opened.
     """
     options.landing = absolute_folder(options.landing)
     refuse_nested(options)
@@ -338,8 +348,8 @@ def _follow(
     sink: Sink,
     stopping: threading.Event,
 ) -> None:
-    """Wait until the query has ended, or end it at a stop request. An interrupted micro-batch is no
-    error: the next start repeats it.
+    """Wait until the query has ended. At a stop request, stop it after its running micro-batch. If
+    that is too long and is interrupted, this is no error: the next start repeats it.
     """
     begun = tried = time.monotonic()
     alive = -EVERY_S
@@ -402,8 +412,9 @@ def _blames_checkpoint(
 
 
 def _note_stop(spark: SparkSession, options: argparse.Namespace, why: str) -> None:
-    """Note for the report why the ingest ended, if there is a table. For a local folder this works
-    without Java, and even if the table itself is unreadable.
+    """Write the reason why the ingest ended into the table's folder, for the report. Nothing is
+    written if there is no table. For a local folder this works without Java, and even if the table
+    itself is unreadable.
     """
     path = None if is_named(options.table) else local_path(absolute(options.table))
     if path is not None:
@@ -423,22 +434,24 @@ def _note(files: Folder, why: str) -> None:
 
 
 def _let_end(query: StreamingQuery) -> None:
-    """Wait for a running micro-batch, because Spark would interrupt it at a stop."""
+    """Wait for a running micro-batch, for at most PATIENCE_S, because Spark would interrupt it at a
+    stop.
+    """
     until = time.monotonic() + PATIENCE_S
     while query.status["isTriggerActive"] and time.monotonic() < until:
         time.sleep(ENDED_S)
 
 
 def progress_text(feeds: Feeds) -> str:
-    """Return the progress of all feeds in words."""
+    """Return a sentence with the numbers of batches and gateways in the table."""
     gateways = {feed.partition("/")[0] for feed in feeds}
     batches = amount(sum(feeds.values()), "batch", "batches")
     return f"the table has {batches} of {amount(len(gateways), 'gateway')}"
 
 
 def finish(query: StreamingQuery, sink: Sink) -> None:
-    """Save data for the next start and the report. Not after a failure: the table may have been
-    replaced.
+    """Save a snapshot for the next start, and the figures for the report. Do not call this after a
+    failure, because the table may have been replaced.
     """
     note(sink.counters, query.recentProgress)
     sink.save()

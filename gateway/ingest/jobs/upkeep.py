@@ -84,8 +84,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run a job. Raises OncewayError if there is no such table, if the ingest has not created it,
-    if `release` finds an empty landing place, or if damaged batches remain.
+    """Run the job that `options.command` names. Raises OncewayError if there is no such table, if
+    the ingest has not created it, if `release` finds an empty landing place, or if damaged batches
+    remain.
     """
     if options.command == "release":
         with reached(options.landing):

@@ -1,5 +1,5 @@
 """The landing place, from the centre's side.
 
-In: a landing URL (`gateway/uplink/README.md`). Out: feeds, their readable range, and checked
-batches as Arrow tables. Read only; does not import Spark.
+In: a landing URL (`gateway/uplink/README.md`). Out: feeds, the numbers of their batches, and
+checked batches as Arrow tables. The package does not import Spark.
 """

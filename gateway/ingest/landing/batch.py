@@ -1,5 +1,7 @@
-"""The check of one batch. In: its manifest. Out: an Arrow table in the uplink's columns, or the
-reason why no row of the batch is used.
+"""The check of one batch.
+
+In: the batch's manifest. Out: an Arrow table with the columns that the uplink writes, or the reason
+why no row of the batch is used.
 """
 
 import hashlib
@@ -32,23 +34,23 @@ SCHEMA = pa.schema(
 """Columns that an uplink writes (`gateway/uplink/README.md`)."""
 
 UNPACKED_LIMIT = 1024 * 1024 * 1024
-"""Largest number of bytes that a batch may take in memory."""
+"""Largest size of an unpacked batch, in bytes."""
 
 LATEST_RECEIVED = (senml.LATEST - senml.RELATIVE) * 1_000_000
-"""Latest valid receipt in µs since 1970. If a receipt is not later, a relative time (RFC 8428,
-section 4.5.3) is in the years 1 to 9999.
+"""Latest valid time of receipt, in µs since 1970. A SenML time that is relative to it (RFC 8428,
+section 4.5.3) is then in the years 1 to 9999.
 """
 
 log = logging.getLogger("onceway.ingest")
 
 
 class Damaged(Exception):
-    """The contents of a batch do not match its manifest. The text is the reason."""
+    """Error for a batch whose contents do not match its manifest. Its text is the reason."""
 
 
 def read(landing: Landing, announced: Announced) -> pa.Table:
-    """Return the rows of a batch at the landing place. Raises Damaged, or the errors of an
-    unreachable landing place.
+    """Return the rows of a batch at the landing place. Raises Damaged, or OSError if the landing
+    place or the file cannot be read.
     """
     if announced.flaw is not None:
         raise Damaged(announced.flaw)
@@ -64,7 +66,7 @@ def read(landing: Landing, announced: Announced) -> pa.Table:
 
 
 def flaw(landing: Landing, announced: Announced) -> str | None:
-    """Return the fault of a batch; None if it is sound."""
+    """Return the reason why a batch is damaged; None if it is not. Raises OSError like `read`."""
     try:
         read(landing, announced)
     except Damaged as damage:
@@ -73,8 +75,9 @@ def flaw(landing: Landing, announced: Announced) -> str | None:
 
 
 def check(data: bytes, announced: Announced) -> pa.Table:
-    """Return the rows of a batch. Raises only Damaged: wrong size, checksum, row count, schema,
-    labels, or an invalid null. An exception of any other kind is caused by the bytes, too.
+    """Return the rows in the bytes of a batch. Raises Damaged if size, checksum, row count, schema
+    or labels are wrong, if a value is missing or invalid, or if any other error occurs: the bytes
+    are its cause, too.
     """
     try:
         return _checked(data, announced)
@@ -103,8 +106,8 @@ def _checked(data: bytes, announced: Announced) -> pa.Table:
 
 
 def _with_likely_times(table: pa.Table) -> pa.Table:
-    """Return the table with null for each time of receipt that pandas cannot read, which comes from
-    a wrong clock.
+    """Return the table with null for each time of receipt that is too late for pandas. Such a time
+    comes from a wrong clock.
     """
     index = SCHEMA.get_field_index("received")
     is_wrong = pc.greater_equal(table["received"], LATEST)

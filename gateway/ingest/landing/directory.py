@@ -1,12 +1,15 @@
-"""A directory of feeds that finds, with few requests, the feeds that may have new batches.
+"""The directory of feeds at a landing place. It finds the feeds that may have new batches, with few
+requests.
 
-In: a landing place, at each pass. Out: feeds, and for each one the last batch to look for. Uplinks
-leave a marker for their newest batch (`gateway/uplink/newest.py`), so one listing shows the news of
-all gateways. A marker is a hint, and may be missing or old after a crash. So each gateway is
-checked completely once an hour; those without markers are checked at each pass.
+In: a landing place, at each pass. Out: feeds, and for each feed the number of the last batch to
+look for.
 
-A folder that cannot be listed, or whose name the table cannot hold, is closed: it is reported, and
-does not affect others.
+Uplinks write a marker that names their newest batch (`gateway/uplink/newest.py`), so one listing
+shows the new batches of all gateways. After a crash, a marker may be missing or old. So each
+gateway is checked completely once an hour, and a gateway without markers is checked at each pass.
+
+A folder is closed if it cannot be listed, or if the table cannot store its name. It is reported,
+and other gateways are not affected.
 """
 
 import logging
@@ -20,19 +23,19 @@ from gateway.system import gateway_name
 from gateway.uplink.manifest import MARKERS
 
 ROUND_S = 3600
-"""Seconds in which every gateway is checked completely once. A gateway's turn is one second of this
-time, given by its name.
+"""Seconds in which every gateway is checked completely once. The gateway's name determines the
+second of its check.
 """
 
 AS_FAR_AS_IT_GOES = 10**12
-"""An upper bound that excludes nothing: a number above every batch."""
+"""Number above every batch: a limit that excludes no batch."""
 
 
 log = logging.getLogger("onceway.ingest")
 
 
 class Directory:
-    """The directory. map_many: `map`, or a concurrent version."""
+    """The feeds at a landing place. map_many: the function `map`, or a concurrent version of it."""
 
     def __init__(
         self,
@@ -44,15 +47,15 @@ class Directory:
         self._feeds: dict[str, list[str]] = {}  # by gateway
         self._complaint: str | None = None  # why there are no markers
         self.closed: dict[str, str] = {}
-        """Reasons why a gateway cannot be listed, by gateway."""
+        """Reason why a gateway's folder cannot be used, by gateway."""
         self._looked_at: float | None = None
         self._followed: float | None = None  # time of the last complete look
         self.with_markers: set[str] = set()  # feeds whose gateway leaves markers
         self.by_marker: dict[str, int] = {}  # newest batch by marker
 
     def look(self) -> dict[str, int]:
-        """Return feeds, each with the last batch to search for. Until `looked` is called, the same
-        gateways are checked again.
+        """Return the feeds, each with the number of the last batch to look for. If `looked` is not
+        called afterwards, the next call checks the same gateways again.
         """
         self._looked_at = self._followed
         gateways, markers = self._landing.gateways(), self._markers()
@@ -83,12 +86,12 @@ class Directory:
         return limits
 
     def looked(self) -> None:
-        """Note that the last result was followed: each feed was read as far as possible."""
+        """Record that the feeds in the last result of `look` were read as far as possible."""
         self._followed = self._looked_at
 
     def feeds(self, gateways: list[str]) -> dict[str, list[str]]:
-        """Return the feeds of each gateway; for a gateway that cannot be listed, its known
-        feeds.
+        """Return the feeds of each gateway. For a gateway that cannot be listed, return its feeds
+        known before.
         """
         return dict(zip(gateways, self._map(self._feeds_of, gateways), strict=True))
 
@@ -112,8 +115,8 @@ class Directory:
         return feeds
 
     def _markers(self) -> dict[str, int]:
-        """Return the newest batches from the markers; none if they are unreadable, because they are
-        hints.
+        """Return the number of each feed's newest batch, as given by its marker. If the markers
+        cannot be read, log that and return nothing.
         """
         complaint, found = None, {}
         try:
@@ -130,15 +133,17 @@ class Directory:
         return found
 
     def _tells_nothing(self, gateway: str, with_markers: set[str]) -> bool:
-        """Whether a gateway leaves no marker, so that only a listing shows new batches. A folder
-        with an impossible gateway name is probably no gateway.
+        """Whether only a listing shows new batches of a gateway, because it writes no marker. False
+        for a folder without feeds whose name cannot be that of a gateway.
         """
         return gateway not in with_markers and (
             bool(self._feeds.get(gateway)) or gateway_name.problem(gateway) is None
         )
 
     def _turn(self, gateways: Iterable[str]) -> set[str]:
-        """Return the gateways that are due for a complete check: at first, all gateways."""
+        """Return the gateways that are due for a complete check. In the first call, these are all
+        gateways.
+        """
         now = time.monotonic()
         before, self._looked_at = self._looked_at, now
         if before is None or now - before >= ROUND_S:

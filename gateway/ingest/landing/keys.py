@@ -6,8 +6,9 @@ the landing place, because write access there must not give trust.
   {"schema": 1, "unsigned": false, "until": {"GATEWAY/EPOCH": 4711}, "keys": {"GATEWAY": ["…"]}}
 
 unsigned: whether gateways without a key in this file are accepted; by default, only if the table is
-older than signatures. until: last batches from before the gateway signed. keys: public keys in
-Base64; a gateway with a key must sign.
+older than signatures. until: number of the last batch of a feed that is accepted without a
+signature, because the gateway did not sign yet. keys: public keys in Base64; a gateway with a key
+must sign.
 """
 
 import json
@@ -32,7 +33,7 @@ _UNTIL = re.compile(r"(.+/[0-9a-f]{8}):([0-9]{1,12})")
 
 @dataclass(slots=True)
 class Keys:
-    """The contents of the file."""
+    """The contents of the file, with its fields as in the module's description."""
 
     keys: dict[str, list[str]] = field(default_factory=dict)
     until: dict[str, int] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class Keys:
             known.append(key)
 
     def text(self) -> str:
-        """Return the keys in words."""
+        """Return the contents as text for users."""
         how = {
             None: "refused, except by a table that is older than signatures",
             True: "taken",
@@ -76,7 +77,9 @@ class Keys:
 
 
 def _check_name(gateway: str, old_names: bool) -> None:
-    """Raise ValueError for an impossible gateway name."""
+    """Raise ValueError for an invalid gateway name. old_names: whether any name that is not empty
+    is valid.
+    """
     problem = gateway_name.problem(gateway)
     if problem and not (old_names and gateway):
         raise ValueError(
@@ -115,13 +118,15 @@ def public_key(text: str) -> bytes:
 
 
 def keys_url(table: str) -> str:
-    """Return the place of a table's keys. table: its folder or URL."""
+    """Return the path or URL of a table's file of keys. table: path or URL of the table's
+    folder.
+    """
     return f"{table.rstrip('/')}_trusted.json"
 
 
 def load(url: str) -> Keys:
-    """Return the keys in a file; none if there is no file. Raises OncewayError for invalid
-    contents, OSError if it cannot be reached.
+    """Return the keys in a file; no keys if there is no file. Raises OncewayError for invalid
+    contents, OSError if the file cannot be read.
     """
     try:
         text = connection.ask(url, lambda fs, path: bytes(fs.cat_file(path)))
@@ -159,9 +164,11 @@ def change(
     unsigned: bool | None = None,
     old_names: bool = False,
 ) -> bool:
-    """Apply the options of `onceway ingest trust`. Return whether there were any. lines: output of
-    `onceway uplink key`. old_names: whether to accept names that only gateways up to version 0.2.0
-    could have. Raises OncewayError, with nothing stored.
+    """Apply the options of `onceway ingest trust` to `keys`. Return whether there were any.
+
+    lines: output of `onceway uplink key`. distrust: gateways whose keys are removed. until: texts
+    GATEWAY/EPOCH:NUMBER. old_names: whether to accept names that only gateways up to version 0.2.0
+    could have. Raises OncewayError for an invalid option; do not save `keys` then.
     """
     asked = False
     for gateway in distrust:

@@ -1,7 +1,7 @@
 """Reading a local file without blocking on special files.
 
-Out: its first bytes, or OSError. To open a FIFO blocks until another program writes to it, and a
-device may do anything, so only a regular file is opened.
+In: a path. Out: the first bytes of the file, or OSError. Opening a FIFO blocks until another
+program writes to it, and opening a device may do anything. So only a regular file is opened.
 """
 
 import errno
@@ -9,7 +9,9 @@ import os
 import stat
 
 NO_REGULAR_FILE = errno.ENXIO
-"""Error number for a special file: the same as for opening a socket, but with a text of Onceway."""
+"""Error number for a special file. The operating system uses it for opening a socket; the error's
+text is Onceway's own.
+"""
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -20,7 +22,7 @@ _KINDS = {
 
 
 def first_bytes(path: str, limit: int) -> bytes:
-    """Return the first `limit` bytes of a file. Raises OSError."""
+    """Return the first `limit` bytes of a regular file. Raises OSError for any other file."""
     _refuse(path, os.stat(path))
     # not even a file that replaces this one right now can block
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

@@ -1,13 +1,15 @@
-"""Progress of feeds at the landing place: the state from which the source makes its offset.
+"""Progress of feeds at the landing place, from which the source makes its offset.
 
 In: a landing place and an offset {"GATEWAY/EPOCH": number}. Out: the next offset, the manifests
-between two offsets, and the reasons why feeds are held. An offset advances one manifest at a time,
-so a missing number holds only its own feed, until it arrives. On request a damaged batch also holds
-its feed until it is repaired, or while it may be an unfinished copy. An unreadable file or folder
-holds the feed, or the gateway, that it belongs to.
+between two offsets, and the reasons why feeds are held.
 
-A pass makes one look-up for each new batch, and one for each feed whose gateway leaves no marker,
-however long the feed's history is.
+An offset advances one manifest at a time, so a missing number holds only its own feed, until it
+arrives. If `wait` is set, a damaged batch holds its feed until it is repaired. If `settle` is set,
+it holds its feed while it may be an unfinished copy. An unreadable file holds its feed, and an
+unreadable folder holds its feed or gateway.
+
+A pass makes one look-up for each new batch, and one for each feed whose gateway writes no marker,
+however many batches the feed has.
 """
 
 import logging
@@ -30,16 +32,16 @@ R = TypeVar("R")
 
 LOOK_UPS_AT_ONCE = 32
 AHEAD = 4096
-"""Largest number of manifests looked up in one round."""
+"""Largest number of manifests that are looked up at once."""
 
 HOLE_CHECK_SECONDS = 60.0
 HOLE_REPORT_SECONDS = 3600.0
 HOLE_PROBES = 8
 HOLE_LIST_SECONDS = 3600.0
 HOLE_LISTS = 8
-"""Number of feeds that are listed at each check. Look-ups find a gap only once as many batches
-follow it as are missing; a listing finds every gap. Feeds take turns, and are listed more often if
-their last batch is missing, too.
+"""Number of waiting feeds that are listed at each check for missing batches. Without a listing, a
+gap is found only if at least as many batches follow it as are missing. Feeds take turns. A feed is
+also listed once an hour if its last read batch has been deleted.
 """
 
 SHOWN = 20
@@ -50,7 +52,9 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(slots=True)
 class Unreadable:
-    """A feed or gateway with an unreadable file or folder. since: seconds since 1970."""
+    """A feed or gateway that is held because of an unreadable file or folder. since: time of the
+    first failure. reported: time of the last log line. Both in seconds since 1970.
+    """
 
     name: str
     why: str
@@ -59,7 +63,7 @@ class Unreadable:
 
     @property
     def age(self) -> float:
-        """Age in seconds."""
+        """Seconds since the first failure."""
         return max(0.0, time.time() - self.since)
 
     def __str__(self) -> str:
@@ -68,8 +72,9 @@ class Unreadable:
 
 @dataclass(slots=True)
 class Hole:
-    """A feed that waits for batch `number`. why: the reason in words, with the batch that follows;
-    arrived: number of that batch; since: its arrival (seconds since 1970).
+    """A feed that waits for batch `number`. why: the reason, for people. arrived: number of the
+    batch that has arrived: a later one, or `number` itself if it is damaged. since: time of that
+    arrival. reported: time of the last log line. Both in seconds since 1970.
     """
 
     feed: str
@@ -81,7 +86,7 @@ class Hole:
 
     @property
     def age(self) -> float:
-        """Age in seconds."""
+        """Seconds since batch `arrived` has arrived."""
         return max(0.0, time.time() - self.since)
 
     def __str__(self) -> str:
@@ -89,11 +94,12 @@ class Hole:
 
 
 class Feeds:
-    """The feeds of a landing place. For one thread. wait: whether a damaged batch holds its feed;
-    if so, its bytes are checked before the offset advances. ingested: progress of the table;
-    batches up to it are not read again, whatever offset is requested. trust: trusted gateways; if
-    None, all gateways are trusted. settle: seconds after its file time for which a damaged batch
-    counts as an unfinished copy, and holds its feed.
+    """The feeds of a landing place. Use an instance in one thread only.
+
+    wait: whether a damaged batch holds its feed; if so, each batch is checked before the offset
+    advances. ingested: progress of the table; batches up to it are not read again, whatever offset
+    is requested. trust: trusted gateways; if None, all gateways are trusted. settle: seconds after
+    its file time for which a damaged batch counts as an unfinished copy, and holds its feed.
     """
 
     def __init__(
@@ -123,8 +129,8 @@ class Feeds:
         self._unknown: dict[str, str] = {}  # why it is not known what a feed waits for
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
-        """Return the offset after the next `rows` rows or somewhat more, or after all batches;
-        never above `ceiling`, if given.
+        """Return the offset after at least `rows` further rows, or after all batches if they have
+        fewer rows. It is never above `ceiling`, if given.
 
         Feeds take turns, so a feed with a long backlog does not delay others. Raises OSError if the
         landing place as a whole cannot be read.
@@ -173,27 +179,29 @@ class Feeds:
         return _started(offset)
 
     def _limits(self, ceiling: Offset | None) -> Offset:
-        """Return the last batch to search for in this pass, for each feed."""
+        """Return the number of the last batch to look for in this pass, by feed."""
         if ceiling is not None:
             return ceiling
         limits = self._directory.look()
         return limits | dict.fromkeys({*self.holes, *self._failed}, AS_FAR_AS_IT_GOES)
 
     def names(self) -> list[str]:
-        """Return all feeds at the landing place, sorted. `closed` has the gateways that cannot be
-        listed.
+        """Return all feeds at the landing place, sorted. Gateways that cannot be listed are in
+        `closed`.
         """
         found = self._directory.feeds(self._landing.gateways())
         return [feed for feeds in found.values() for feed in feeds]
 
     @property
     def held_feeds(self) -> list[str]:
-        """Return waiting feeds and gateways, sorted, as of the last `advance`."""
+        """Names of the feeds and gateways that the last `advance` could not read further,
+        sorted.
+        """
         return sorted({*self.holes, *self.unreadable, *self.senders.untrusted})
 
     @property
     def closed(self) -> dict[str, Unreadable]:
-        """Return gateways whose feeds are unknown."""
+        """Gateways whose feeds are unknown, by name."""
         now = time.time()
         return {
             name: self.unreadable.get(name) or Unreadable(name, why, now)
@@ -201,7 +209,7 @@ class Feeds:
         }
 
     def newest(self, start: Offset) -> Offset:
-        """Return the newest number of each feed: an upper bound for `advance`."""
+        """Return the number of the newest batch of each feed, as an upper bound for `advance`."""
         offset = self._from(start, self._directory.look())
         return dict(zip(offset, self._map(self._newest, offset.items()), strict=True))
 
@@ -214,15 +222,15 @@ class Feeds:
             return known
 
     def _own(self, error: OSError) -> str:
-        """Return why the data of one feed cannot be read. Raises the error if the whole landing
-        place cannot be read.
+        """Return the reason why one feed cannot be read. Raises the error if the landing place as a
+        whole cannot be read.
         """
         self._landing.refuse_outage(error)
         return error_text(error)
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
-        """Return the manifests after `start` up to `end`. A manifest that is gone or unreadable by
-        now gets this as its flaw, unless the batch was deleted on purpose.
+        """Return the manifests after `start` up to `end`. A manifest that is missing or unreadable
+        now is returned with that flaw. It is left out if its batch was deleted on purpose.
         """
         self.senders.refresh()
         wanted = [
@@ -249,7 +257,9 @@ class Feeds:
         ]
 
     def _cleaned(self, feed: str) -> int:
-        """Return the last batch that was deleted on purpose, if the note about it is readable."""
+        """Return the number of the last batch that was deleted on purpose. 0 if there is none, or
+        if the file about it cannot be read.
+        """
         try:
             return self._landing.cleaned(feed)
         except OSError as error:
@@ -257,8 +267,8 @@ class Feeds:
             return 0
 
     def _from(self, start: Offset, names: Iterable[str]) -> Offset:
-        """Return where each feed continues. The first call skips batches that were deleted on
-        purpose.
+        """Return the number after which each feed continues. The first call skips batches that were
+        deleted on purpose.
         """
         offset = dict.fromkeys(names, 0) | start
         if not self._looked_for_cleaned:
@@ -284,8 +294,8 @@ class Feeds:
             return number
 
     def _behind_cleaned(self, feed: str, number: int) -> int:
-        """Return `number`, or the last batch that was deleted on purpose, if the feed can continue
-        only after that batch.
+        """Return the number after which a feed continues. This is `number`, or that of the last
+        batch that was deleted on purpose, if the feed can continue only there.
         """
         if self._landing.has(feed, number + 1):
             return number
@@ -303,7 +313,9 @@ class Feeds:
         return cleaned
 
     def _goes_on(self, hole: Hole, offset: Offset) -> bool:
-        """Whether the missing batches were deleted on purpose, according to a newer note."""
+        """Whether the missing batches were deleted on purpose after the last check. If so, `offset`
+        is moved behind them.
+        """
         if hole.arrived == hole.number:
             return False
         number = self._behind_cleaned(hole.feed, offset[hole.feed])
@@ -313,7 +325,7 @@ class Feeds:
         return True
 
     def forget(self, end: Offset) -> None:
-        """Drop manifests up to `end`, which are not needed again."""
+        """Drop the manifests up to `end` from memory."""
         self._manifests = {
             (feed, number): found
             for (feed, number), found in self._manifests.items()
@@ -321,8 +333,8 @@ class Feeds:
         }
 
     def _look_up(self, items: Iterable[tuple[str, int]], new: bool = False) -> None:
-        """Look manifests up. new: whether a damaged batch counts as missing if its feed is to wait
-        for it.
+        """Read manifests into memory. new: whether a damaged batch counts as missing if its feed
+        has to wait for it.
         """
         unknown = [item for item in items if item not in self._manifests]
         answers = list(self._map(lambda item: self._manifest(item, new), unknown))
@@ -335,8 +347,8 @@ class Feeds:
                 self._manifests[item] = answer
 
     def _manifest(self, item: tuple[str, int], new: bool) -> Announced | OSError | None:
-        """Return a manifest after the check of its signature, None while it is missing, or the
-        error that makes it unreadable.
+        """Return a manifest whose signature was checked. None if it is missing, or if its feed has
+        to wait for the batch. If it cannot be read, the error is returned.
         """
         try:
             manifest = self._landing.manifest(*item)
@@ -350,7 +362,7 @@ class Feeds:
             return error
 
     def _is_fresh(self, manifest: Announced) -> bool:
-        """Whether a copy of this batch may be unfinished."""
+        """Whether a batch is so new that its copy may be unfinished."""
         if not self._settle:
             return False
         times = (
@@ -423,7 +435,9 @@ class Feeds:
         self.unreadable = found
 
     def _quiet(self, feed: str, offset: Offset) -> bool:
-        """Whether the feed's gateway would show further batches by a marker."""
+        """Whether no further batch is expected: the feed's gateway writes markers, and they show
+        none.
+        """
         return (
             feed not in self.holes
             and feed in self._directory.with_markers
@@ -431,7 +445,9 @@ class Feeds:
         )
 
     def _to_list(self, now: float, waiting: list[str], offset: Offset) -> set[str]:
-        """Return the feeds to list at this check: a listing may be long."""
+        """Return the feeds to list at this check. Only some are listed, because a listing may be
+        long.
+        """
         feeds = sorted(waiting)
         first = self._next_listed % max(1, len(feeds))
         self._next_listed = first + HOLE_LISTS
@@ -452,9 +468,10 @@ class Feeds:
             return False
 
     def hole(self, feed: str, ingested: int, surely: bool = True) -> Hole | None:
-        """Return why a feed, ingested up to `ingested`, cannot continue; None if it can. surely:
-        whether to use a listing. Without it, a few look-ups are made, which miss a gap that is
-        longer than the rest after it.
+        """Return the reason why a feed whose last read batch is `ingested` cannot continue. None if
+        it can, or if no later batch exists. surely: whether to use a listing. Without it, a few
+        look-ups are made. They find a gap only if at least as many batches follow it as are
+        missing.
         """
         number = ingested + 1
         manifest = self._landing.manifest(feed, number)
@@ -479,8 +496,9 @@ class Feeds:
         )
 
     def _behind_hole(self, feed: str, missing: int) -> int | None:
-        """Return a batch after the missing one, or None. Numbers after a hole are contiguous again,
-        so looking at distances 1, 2, 4, … finds one.
+        """Return the number of a batch after the missing one, or None. Numbers after a gap are
+        contiguous again, so one of the distances 1, 2, 4, … finds a batch if enough batches follow
+        the gap.
         """
         return next(
             (
@@ -493,5 +511,5 @@ class Feeds:
 
 
 def _started(offset: Offset) -> Offset:
-    """Return the offset without feeds that have no batch yet: an empty folder is not a change."""
+    """Return the offset without the feeds that have no batch yet."""
     return {feed: number for feed, number in offset.items() if number}

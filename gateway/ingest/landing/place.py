@@ -1,9 +1,9 @@
-"""The landing place as the ingest sees it: feeds of numbered manifests. Any fsspec URL; only
-`delete` changes it.
+"""The landing place as the ingest reads it: feeds of numbered manifests, at any fsspec URL.
 
 In: a landing URL. Out: feeds ("GATEWAY/EPOCH"), manifests by number, the newest number of a feed,
-and the bytes of batches. Numbers of a feed are contiguous, so its newest one is found by galloping
-and bisecting, without listing old batches.
+and the bytes of batches. Only `delete` and `tidy_markers` change the landing place. Numbers of a
+feed are contiguous, so its newest one is found by galloping and bisecting, without listing old
+batches.
 
 Credentials and other options come from the environment, as fsspec reads it:
 FSSPEC_SFTP_CLIENT_KEYS=/etc/onceway/id, AWS_PROFILE=...
@@ -52,10 +52,11 @@ smaller.
 """
 
 ROWS_LIMIT = 2**31 - 1
-"""The most rows that a manifest may announce."""
+"""Largest number of rows that a manifest may announce."""
 
 CLEANED_LIMIT = 1024 * 1024
-"""Largest number of bytes of a note of deleted batches that are read: 40,000 epochs of one gateway.
+"""Largest number of bytes that are read of the file that names deleted batches: enough for 40,000
+epochs of one gateway.
 """
 
 NO_FILE = (errno.EISDIR, errno.ELOOP, NO_REGULAR_FILE)
@@ -66,7 +67,7 @@ FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryErr
 """Errors that an immediate retry does not change."""
 
 FORBIDDEN = 403
-"""HTTP's status code, as clients of object stores keep it in their errors."""
+"""HTTP's status code for denied access."""
 
 UNREADABLE = "cannot be read now"
 """Prefix of the quarantine reason of a batch that cannot be read now. The batch needs no repair:
@@ -74,16 +75,16 @@ the stream reads it again by itself.
 """
 
 S3_PAGE = 100
-"""Largest number of names per listing on S3: a batch has two."""
+"""Largest number of names in one page of a listing on S3. A batch has two names."""
 
 NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
 PAUSES = (1.0, 5.0, None)
-"""Seconds before the next attempt on a new connection; None: no further one."""
+"""Seconds before the next attempt on a new connection. None: no further attempt."""
 
 IN_A_HURRY = (0.0, None)
-"""Replaces PAUSES for failures of single objects while the place as a whole answers: there may be
-many failures.
+"""Used instead of PAUSES while the place as a whole answers, because there may be failures of many
+single objects.
 """
 
 ANSWERED_S = 30.0
@@ -107,8 +108,9 @@ _NUMBER = re.compile(r"[0-9]{12}")
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """The manifest of batch `number` of `feed`. flaw: why it is unusable, else None. landed: time
-    of its writing, if read and known. signature: the file's, unchecked.
+    """The manifest of batch `number` of `feed`. flaw: reason why the batch cannot be used, or None.
+    landed: when the manifest was written, if known. signature: the manifest's signature, not yet
+    checked.
     """
 
     feed: str
@@ -122,7 +124,7 @@ class Announced:
 
     @property
     def name(self) -> str:
-        """The Parquet file, relative to the landing URL."""
+        """Path of the Parquet file, relative to the landing URL."""
         return f"{self.feed}/{file_stem(self.number)}.parquet"
 
     @property
@@ -132,7 +134,9 @@ class Announced:
 
 @contextmanager
 def reached(url: str) -> Iterator[None]:
-    """Turn OSErrors into OncewayErrors. Meant for a first access, which is not retried."""
+    """Turn an OSError within the context into an OncewayError. For a first access, which is not
+    retried.
+    """
     try:
         yield
     except OSError as error:
@@ -140,9 +144,10 @@ def reached(url: str) -> Iterator[None]:
 
 
 class Landing:
-    """A landing URL. Every method raises OSError if the place cannot be reached, after some
-    attempts on new connections, or if an object cannot be read. `refuse_outage` distinguishes the
-    two. May be shared between threads.
+    """A landing URL. May be shared between threads.
+
+    Every method raises OSError if an object cannot be read, or if the place as a whole cannot be
+    reached after some attempts on new connections. `refuse_outage` distinguishes these cases.
     """
 
     def __init__(self, url: str) -> None:
@@ -176,8 +181,8 @@ class Landing:
         return fs, str(root)
 
     def _ask(self, question: Callable[[Any], T]) -> T:
-        """Return the file system's answer. A missing or forbidden file is an answer; after any
-        other error the request is repeated on a new connection.
+        """Call `question` with the file system and return its result. After an error the call is
+        repeated on a new connection, but not for a missing or forbidden file.
         """
         for pause in IN_A_HURRY if self._is_up() else PAUSES:
             asked = self._fs
@@ -196,8 +201,8 @@ class Landing:
         raise AssertionError("the last pause is None")
 
     def _may_have_new_keys(self, failure: OSError) -> bool:
-        """Whether a new connection may be allowed to do more: credentials are read when it is
-        opened, and may have been replaced. Returns true at most once in a while (`RENEWED_S`).
+        """Whether a new connection may succeed after access was denied: credentials are read when
+        it is opened, and may have been replaced. True at most once in RENEWED_S.
         """
         now = time.monotonic()
         if not isinstance(failure, PermissionError) or now - self._renewed < RENEWED_S:
@@ -209,8 +214,8 @@ class Landing:
         return time.monotonic() - self._answered < ANSWERED_S
 
     def refuse_outage(self, error: OSError) -> None:
-        """Raise `error` if the place as a whole does not answer. Otherwise the error concerns a
-        single object, and all other work continues.
+        """Raise `error` if the place as a whole does not answer. If it answers, the error concerns
+        only a single object, and the caller can continue with others.
         """
         if self._is_up():
             return
@@ -227,13 +232,15 @@ class Landing:
 
     @property
     def local(self) -> bool:
-        """Whether a look-up is a local system call, so that concurrency gains nothing."""
+        """Whether the landing place is a folder of this machine. Concurrent look-ups are not faster
+        there.
+        """
         return "file" in self._fs.protocol
 
     def gateways(self) -> list[str]:
-        """Return the folders that may belong to a gateway, sorted. Raises FileNotFoundError if the
-        place does not exist. Versions up to 0.2.0 allowed any gateway name, so only `feeds` shows
-        which folders belong to none.
+        """Return the names of folders that may belong to a gateway, sorted. Versions up to 0.2.0
+        allowed any gateway name, so only `feeds` shows which folders do. Raises FileNotFoundError
+        if the place does not exist.
         """
         return [
             name
@@ -242,8 +249,8 @@ class Landing:
         ]
 
     def markers(self) -> dict[str, int]:
-        """Return the newest batch of each feed with a marker (`gateway.uplink.newest`). Empty for a
-        local folder, where look-ups are free.
+        """Return the number of each feed's newest batch, as given by its marker
+        (`gateway.uplink.newest`). Empty for a local folder, where look-ups need no markers.
         """
         if self.local:
             return {}
@@ -299,7 +306,7 @@ class Landing:
             )
 
     def feeds(self, gateway: str) -> list[str]:
-        """Return the feeds of a gateway, sorted. Folders with other names than an epoch's are
+        """Return the feeds of a gateway, sorted. Folders whose name is not that of an epoch are
         ignored.
         """
         try:
@@ -339,8 +346,8 @@ class Landing:
         return found["type"] != "directory" or self.manifest(feed, number) is not None
 
     def modified(self, feed: str, number: int, ending: str = "json") -> float | None:
-        """Return when a manifest (`parquet`: the data) was written, in seconds since 1970, if the
-        file system knows.
+        """Return when a file of a batch was written, in seconds since 1970. None if the file system
+        does not know. ending: `json` for the manifest, `parquet` for the data.
         """
         path = f"{self._root}/{feed}/{file_stem(number)}.{ending}"
         try:
@@ -349,7 +356,9 @@ class Landing:
             return None
 
     def with_time(self, announced: Announced) -> Announced:
-        """Return the manifest with the time at which it landed."""
+        """Return the manifest with the time at which it landed, unless that time is unknown or
+        comes from a wrong clock.
+        """
         written = self.modified(announced.feed, announced.number)
         if written is None or not 0 <= written < LATEST_S:  # as from a wrong clock
             return announced
@@ -375,12 +384,16 @@ class Landing:
         return min((found for found in numbers if found > number), default=None)
 
     def cleaned(self, feed: str) -> int:
-        """Return the last batch of a feed that was deleted on purpose; 0 if none was."""
+        """Return the number of the last batch of a feed that was deleted on purpose; 0 if
+        none was.
+        """
         gateway, epoch = feed.split("/")
         return self.cleaned_epochs(gateway).get(epoch, 0)
 
     def cleaned_epochs(self, gateway: str) -> dict[str, int]:
-        """Return the last deleted batch for each epoch of a gateway with deleted batches."""
+        """Return the number of the last batch that was deleted on purpose, for each epoch of a
+        gateway. Epochs without deleted batches are left out.
+        """
         name, text = cleaned_name(gateway), None
         # a place without atomic replacement may have been interrupted during it
         at_once = self.local or "s3" in self._fs.protocol
@@ -401,8 +414,8 @@ class Landing:
         return cleaned or {}
 
     def refused(self, gateway: str) -> tuple[str, str] | None:
-        """Return host and time (ISO 8601) of another gateway that was refused this name; None
-        without such a note.
+        """Return host and time (ISO 8601) of another gateway that tried to use this gateway's name
+        and was refused. None if there is no readable note about one.
         """
         path = f"{self._root}/{refused_name(gateway)}"
         try:
@@ -413,9 +426,9 @@ class Landing:
         return None if note is None else note[1:]
 
     def old_until(self, feed: str, known: int, before: float, keep: Collection[int] = ()) -> int:
-        """Return the last number up to `known` such that its manifest and all earlier ones were
-        written before a time (seconds since 1970); 0 if there is none. Numbers in `keep` do not
-        count.
+        """Return the number up to which all manifests of a feed were written before the time
+        `before` (seconds since 1970). The result is at most `known`, and 0 if there is no such
+        manifest. Numbers in `keep` are ignored.
         """
         until = 0
         for number in self._stems(feed, ".json"):
@@ -428,8 +441,9 @@ class Landing:
         return until
 
     def delete(self, feed: str, until: int, keep: Collection[int] = ()) -> int:
-        """Delete the batches of a feed up to a number, except those in `keep`. Return how many. A
-        manifest is deleted before its data, so a reader never finds half a batch.
+        """Delete the batches of a feed up to the number `until`, except those in `keep`. Return how
+        many were deleted. A manifest is deleted before its data, so a reader never finds half a
+        batch.
         """
         for ending in (".json", ".parquet"):
             stems = self._stems(feed, ending)
@@ -439,8 +453,8 @@ class Landing:
         return len(numbers)
 
     def tidy_markers(self) -> int:
-        """Delete markers of a feed that has a newer one, as after a crash of its uplink. Return how
-        many.
+        """Delete each marker whose feed has a newer marker, as after a crash of an uplink. Return
+        how many were deleted.
         """
         newest = {
             marker_name(Origin(*feed.split("/")), number) for feed, number in self.markers().items()
@@ -469,7 +483,7 @@ class Landing:
         )
 
     def manifest(self, feed: str, number: int) -> Announced | None:
-        """Return the manifest of a batch; None while it is missing."""
+        """Return the manifest of a batch; None if it is missing."""
         try:
             text = self._read(f"{feed}/{file_stem(number)}.json", MANIFEST_LIMIT)
         except FileNotFoundError:
@@ -481,8 +495,8 @@ class Landing:
         return parse_manifest(text, feed, number)
 
     def batch(self, announced: Announced) -> bytes:
-        """Return the bytes of a batch, at most one more than announced. Raises FileNotFoundError if
-        only the manifest exists.
+        """Return the bytes of a batch's Parquet file, at most one byte more than announced. Raises
+        FileNotFoundError if this file is missing.
         """
         return self._read(announced.name, announced.bytes + 1)
 
@@ -499,8 +513,8 @@ def _delete(path: str, fs: Any) -> None:
 
 
 def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
-    """Return the names in a folder; if a listing can begin in the middle, only the first names
-    after `stem`.
+    """Return the names of the files in a folder. On S3, where a listing can begin in the middle,
+    return only the first names after `stem`.
     """
     if "s3" not in fs.protocol:
         return [str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False)]
@@ -517,8 +531,8 @@ def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
 
 
 def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
-    """Return the first bytes of a file. A server that supports byte ranges may refuse a range of an
-    empty file (HTTP's 416).
+    """Return the first `limit` bytes of a file. A server that supports byte ranges may refuse a
+    range of an empty file (HTTP's 416); the result is then empty, too.
     """
     if "file" in fs.protocol:
         return first_bytes(path, limit)
@@ -535,8 +549,8 @@ def _first_bytes(fs: Any, path: str, limit: int) -> bytes:
 
 
 def _refuse_no_file(fs: Any, path: str) -> None:
-    """Raise for special files: a server that opens a FIFO waits for its writer, and answers nothing
-    more.
+    """Raise OSError for a folder or a special file. A server that opens a FIFO waits for the FIFO's
+    writer, and answers no further request.
     """
     kind = fs.info(path)["type"]
     if kind == "directory":
@@ -554,7 +568,7 @@ def _is_empty(fs: Any, path: str) -> bool:
 
 
 def _as_os_error(error: Exception) -> OSError:
-    """Return an error as OSError. Each file system has its own kinds of errors."""
+    """Return any error of a file system as OSError; PermissionError for denied access."""
     if isinstance(error, OSError):
         return error
     text = f"{type(error).__name__}: {error}"
@@ -564,15 +578,17 @@ def _as_os_error(error: Exception) -> OSError:
 
 
 def error_text(error: OSError) -> str:
-    """Return an error in words, in one line."""
+    """Return the text of an error in one line, with a question about permissions if access was
+    denied.
+    """
     text = gateway_name.shown(" ".join(str(error).split())) or type(error).__name__
     may = ". May this account read it?" if isinstance(error, PermissionError) else ""
     return f"{text[:300]}{may}"
 
 
 def boundary(holds: Callable[[int], bool], known: int) -> int:
-    """Return the last number from `known` on for which `holds` is true. `holds` must be true up to
-    some number and false after it. Gallops, then bisects.
+    """Return the last number from `known` on for which `holds` is true. `holds` must be true for
+    all numbers up to the result, and false for all later ones. Gallop first, then bisect.
     """
     step = 1
     while holds(known + step):
@@ -586,8 +602,8 @@ def boundary(holds: Callable[[int], bool], known: int) -> int:
 
 
 def parse_manifest(text: bytes, feed: str, number: int) -> Announced:
-    """Return the manifest in a file. If the contents are invalid or an exception is raised, that
-    becomes the manifest's flaw.
+    """Return the manifest in a file's bytes. If they are invalid, the manifest has the reason as
+    its flaw.
     """
     try:
         return _parsed(text, feed, number)

@@ -1,7 +1,7 @@
-"""The gateways that write the feeds of a landing place, and whose batches are accepted.
+"""The gateways whose batches at a landing place are accepted.
 
-In: feeds, and the trusted gateways (`trust.py`). Out: the feeds that are read, why the others wait,
-and manifests whose signature was checked.
+In: feeds, and the trusted gateways (`trust.py`). Out: the feeds of accepted gateways, the reason
+why each other feed is held, and manifests whose signature was checked.
 """
 
 import logging
@@ -20,7 +20,7 @@ class Senders:
         self._trust = trust
         self._odd_names: set[str] = set()
         self.untrusted: dict[str, str] = {}
-        """Reason for which no batch of a feed is accepted, as of the last `trusted`."""
+        """Reason why no batch of a feed is accepted, by feed. Set by `trusted`."""
 
     def refresh(self) -> None:
         """Read the list of trusted gateways again."""
@@ -28,11 +28,13 @@ class Senders:
             self._trust.refresh()
 
     def check(self, manifest: Announced) -> Announced:
-        """Return a manifest after the check of its signature."""
+        """Return a manifest, with a flaw if its signature does not prove its gateway."""
         return manifest if self._trust is None else self._trust.check(manifest)
 
     def trusted(self, feeds: list[str]) -> list[str]:
-        """Return the feeds of trusted gateways. Log which gateways wait, if that is new."""
+        """Return the feeds of trusted gateways. Log the gateways that are held, unless all were
+        logged before.
+        """
         gateways = {feed.partition("/")[0] for feed in feeds}
         odd = {gateway for gateway in gateways if self._odd(gateway)}
         for gateway in sorted(odd - self._odd_names):
@@ -44,14 +46,15 @@ class Senders:
         return [feed for feed in feeds if feed not in self.untrusted]
 
     def not_trusted(self, feed: str) -> str | None:
-        """Return why no batch of a feed is accepted; None if its gateway is trusted."""
+        """Return the reason why no batch of a feed is accepted; None if its gateway is trusted."""
         gateway = feed.partition("/")[0]
         odd = self._odd(gateway)
         return odd or (self._trust.waits(gateway) if self._trust is not None else None)
 
     def _odd(self, gateway: str) -> str | None:
-        """Return why a gateway with an invalid name waits; None if it does not. Versions up to
-        0.2.0 allowed such names, so their batches are accepted once a key is given for the name.
+        """Return the reason why a gateway with an invalid name is held; None for any other gateway.
+        Versions up to 0.2.0 allowed such names, so the gateway is accepted once a key is trusted
+        for its name.
         """
         problem = gateway_name.problem(gateway)
         if problem is None or (self._trust is not None and self._trust.has_key(gateway)):

@@ -1,8 +1,8 @@
 """Trust in batches: whether a manifest is signed with a key that the centre was given, or may be
 unsigned.
 
-In: the file of keys (`keys.py`), and manifests. Out: why a gateway has to wait, why a batch is
-refused, or nothing.
+In: the file of keys (`keys.py`), and manifests. Out: the reason why a gateway is held or a batch is
+refused, or None.
 """
 
 import logging
@@ -27,7 +27,10 @@ log = logging.getLogger("onceway.ingest")
 
 
 def say_how(url: str, demanded: bool) -> None:
-    """At a start, log a line if some batches need not be signed. Raises the errors of `load`."""
+    """At a start, log a line if gateways may land batches without a signature. url: URL of the file
+    of keys. demanded: whether the table requires signatures by default. Raises the errors of
+    `keys.load`.
+    """
     keys = load(url)
     if keys.unsigned or (keys.unsigned is None and not demanded):
         log.warning(
@@ -80,7 +83,7 @@ class Trust:
 
     @property
     def strict(self) -> bool:
-        """Whether a gateway without a known key has to wait."""
+        """Whether a gateway without a trusted key is held."""
         return self._demanded if self._keys.unsigned is None else not self._keys.unsigned
 
     def has_key(self, gateway: str) -> bool:
@@ -88,7 +91,9 @@ class Trust:
         return bool(self._keys.keys.get(gateway))
 
     def waits(self, gateway: str) -> str | None:
-        """Return why no batch of a gateway is accepted; None if its batches are accepted."""
+        """Return the reason why no batch of a gateway is accepted; None if its batches are
+        accepted.
+        """
         if self.has_key(gateway) or not self.strict:
             return None
         if self._complaint and not self._read:
@@ -99,7 +104,7 @@ class Trust:
         )
 
     def say(self, gateways: Iterable[str]) -> None:
-        """Log the waiting gateways, if new ones are among them."""
+        """Log the gateways that are held, unless all were logged before."""
         waiting = {gateway for gateway in gateways if self.waits(gateway)}
         if waiting - self._waiting:
             shown = sorted(waiting)[:SHOWN]
@@ -128,7 +133,7 @@ class Trust:
         return announced if why is None else replace(announced, flaw=f"not to be trusted: {why}")
 
     def _wrong(self, announced: Announced) -> str | None:
-        """Return the fault of a signature; None if it is valid."""
+        """Return the fault of a manifest's signature; None if it is valid."""
         assert announced.signature is not None  # noqa: S101 - the caller has looked
         name = announced.signature.key[:16]
         owners = self._owners.get(name)
@@ -146,7 +151,7 @@ class Trust:
 
 
 def _signed(announced: Announced) -> bytes:
-    """Return the signed bytes of this manifest."""
+    """Return the bytes of a manifest that its gateway has signed."""
     origin = Origin(*announced.feed.split("/"))
     manifest = Manifest(origin, announced.number, announced.rows, announced.bytes, announced.sha256)
     return manifest.signed_bytes()

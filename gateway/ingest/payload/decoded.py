@@ -3,8 +3,9 @@
 In: Arrow columns of devices, payloads and times of receipt. Out: per payload a list of readings and
 a reason; exactly one of the two is null.
 
-Importing this module makes no Arrow array: the first one of a process imports pandas, in half a
-second, and a start of the ingest has five processes, of which only one decodes.
+The import of this module makes no Arrow array, because the first Arrow array of a process imports
+pandas, which takes half a second. A start of the ingest has five processes, and only one of them
+decodes.
 """
 
 from collections.abc import Iterator
@@ -38,24 +39,28 @@ READING = pa.struct(
 )
 
 SYNCHRONISED, RECKONED, UNKNOWN = "synchronised", "reckoned", "unknown"
-"""Certainty of a time: the payload has UTC; it has an age, counted from the receipt; or it has no
-time (RFC 8428, section 4.5.3: unknown to the sensor), or an age from an unknown receipt."""
+"""Certainty of a reading's time. SYNCHRONISED: the payload has the time in UTC. RECKONED: the
+payload has the reading's age at the receipt, and the time of receipt is known. UNKNOWN: the payload
+has no time (RFC 8428, section 4.5.3), or only an age and the time of receipt is unknown.
+"""
 _CERTAINTIES = (SYNCHRONISED, RECKONED, UNKNOWN)
 
 _MICRO = 1_000_000
 
 EARLIEST, LATEST = 946_684_800 * _MICRO, 4_102_444_800 * _MICRO
-"""The years 2000 to 2099, in µs since 1970: from the first up to the second. A time outside is a
-fault of a clock. It is in `time_stated` as text, and `time` is null. A single such time would make
-pandas refuse a whole table, and would make a file's statistics useless for queries by day.
+"""The years 2000 to 2099, in µs since 1970: LATEST is the first time after them. A time outside
+comes from a wrong clock. It is stored as text in `time_stated`, and `time` is null. A single such
+time would make pandas refuse a whole table, and would make a file's statistics useless for queries
+by day.
 """
 
 _BEGIN = datetime(1970, 1, 1)
 
 
 def columns(device: Any, payload: Any, received: Any) -> tuple[pa.Array, pa.Array]:
-    """Return (readings: list of READING, undecodable: string). device: string; payload: binary;
-    received: timestamps in µs, nulls where unknown.
+    """Return two columns: the readings of each payload (list of READING), and the reason why a
+    payload is undecodable (string). device: strings. payload: binary. received: timestamps in µs,
+    null where unknown.
     """
     payload, received = _whole(payload), _whole(received).cast(pa.int64())
     # for each payload: the number of its readings, and their start in `parts`
@@ -85,7 +90,7 @@ def columns(device: Any, payload: Any, received: Any) -> tuple[pa.Array, pa.Arra
 
 
 def _one_by_one(payloads: pa.Array) -> tuple[list[list[Record]], list[str | None]]:
-    """Return the records of each payload, and the reason if there are none."""
+    """Return the records of each payload, and the reason why it is undecodable, or None."""
     packs: list[list[Record]] = []
     reasons: list[str | None] = []
     for one in payloads.to_pylist():
@@ -107,7 +112,9 @@ def _named(readings: pa.StructArray, device: pa.Array) -> pa.StructArray:
 
 
 def _quality(name: pa.Array, value: pa.Array) -> pa.Array:
-    """Return `good`, or, for a numeric record `NAME.fault`, the fault with that number."""
+    """Return the quality of each reading: `good`, or, for a record `NAME.fault` with a number, the
+    fault with this number.
+    """
     qualities, numbers = pa.array(QUALITIES), pa.array(range(len(QUALITIES)), pa.float64())
     faults = pc.fill_null(qualities.take(pc.index_in(value, numbers)), OTHER_FAULT)
     is_fault = pc.and_(pc.fill_null(pc.ends_with(name, FAULT), False), value.is_valid())
@@ -159,8 +166,8 @@ def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArra
 
 
 def _bounded(times: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return times in µs since 1970 without impossible ones, and the impossible ones as text (RFC
-    3339).
+    """Return times in µs since 1970 with null in place of invalid ones, and the invalid ones as
+    text (RFC 3339).
     """
     possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
     if pc.all(possible, skip_nulls=True).as_py() is not False:
@@ -176,7 +183,7 @@ def in_words(at: int) -> str:
 
 
 def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the columns of publications without the payload, and with `readings`. For
+    """Yield the columns of publications with `readings` in place of `payload`. For Spark's
     mapInArrow.
     """
     for batch in batches:
@@ -185,7 +192,9 @@ def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _absolute(record: Record, received: int | None) -> int | None:
-    """Return µs since 1970; None for a time relative to an unknown receipt."""
+    """Return the time of a record in µs since 1970; None if it is relative to an unknown time of
+    receipt.
+    """
     if not record.relative:
         return round(record.time * _MICRO)
     return None if received is None else received + round(record.time * _MICRO)

@@ -1,13 +1,13 @@
 """Bulk decoding of payloads that differ only in their texts and numbers.
 
-In: a column of payloads. Out: the records of those that are SenML in CBOR with one plain record, as
-columns.
+In: a column of payloads. Out: the records, as columns, of all payloads that are SenML in CBOR with
+one plain record.
 
 A kind of sensor sends the same fields in the same order, so thousands of payloads have one
-skeleton: the same bytes except for the contents of some fields at fixed places. numpy reads such a
-field of all payloads as one column, in a twentieth of the time that `gateway/payload/senml.py`
-takes one by one. All other payloads, and unclear ones, are left to `gateway/payload/senml.py`,
-which implements the whole standard and gives reasons.
+skeleton: the same bytes except for the contents of some fields at fixed positions. numpy reads such
+a field of all payloads as one column, in a twentieth of the time that `gateway/payload/senml.py`
+takes one by one. Any other payload is left to `gateway/payload/senml.py`, which implements the
+whole standard and gives reasons.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ SKELETONS = 8
 _TEXTS = (BASE_NAME, NAME, UNIT)
 _NUMBERS = (BASE_TIME, TIME, VALUE)
 _LABELS = {label if label >= 0 else 0x1F - label: label for label in (*_TEXTS, *_NUMBERS)}
-"""Labels by their byte."""
+"""SenML labels, by the byte that encodes them in CBOR."""
 
 _NUMBER_TYPES = {
     0x18: "u1",
@@ -48,18 +48,18 @@ _NUMBER_TYPES = {
     0xFA: ">f4",
     0xFB: ">f8",
 }
-"""Types by the first byte of a number (RFC 8949, section 3)."""
+"""numpy types of numbers, by the first byte of a number in CBOR (RFC 8949, section 3)."""
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _STARTS_NAME = np.isin(np.arange(256), np.frombuffer(_LETTERS.encode(), np.uint8))
 _IN_NAME = np.isin(np.arange(256), np.frombuffer(f"{_LETTERS}-:./_".encode(), np.uint8))
-"""Bytes allowed in a name: RFC 8428, section 4.5.1."""
+"""For each byte, whether a name may contain it: RFC 8428, section 4.5.1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Records as columns. positions: of their payloads. unit: None without units. time: see
-    `senml.Record.time`.
+    """Records as columns, one record per payload. positions: indices of the payloads. unit: None if
+    the payloads have no unit. time: see `senml.Record.time`.
     """
 
     positions: Any
@@ -71,8 +71,9 @@ class Plain:
 
 @dataclass(slots=True)
 class Skeleton:
-    """A skeleton. fixed: mask of bytes that are the same in all payloads. texts, numbers: places of
-    the fields, by label; numbers with their numpy type.
+    """The form that many payloads share. fixed: mask of the bytes that are the same in all of them.
+    texts: position of each text, by label. numbers: position and numpy type of each number, by
+    label.
     """
 
     fixed: Any
@@ -81,7 +82,9 @@ class Skeleton:
 
 
 def find(payloads: pa.Array) -> Iterator[Plain]:
-    """Yield records in bulk. payloads: binary, without nulls. No payload is yielded twice."""
+    """Yield the records of payloads that can be decoded in bulk. payloads: binary, without nulls.
+    Each payload is in at most one result.
+    """
     if not len(payloads):
         return
     lengths = np.diff(
@@ -141,8 +144,9 @@ def scan(payload: bytes) -> Skeleton | None:
 
 
 def _skipped_number(payload: bytes, position: int) -> slice | None:
-    """Return the place of the number of a non-standard label, such as a board's "tu", which is
-    skipped. None if there is no such label, or one that must be understood.
+    """Return the position of the number after a non-standard label, such as a board's "tu", which
+    is skipped. None if there is no such label at `position`, if a reader must understand it, or if
+    no number follows.
     """
     if not 0x61 <= payload[position] <= 0x77:
         return None
@@ -158,8 +162,8 @@ def _skipped_number(payload: bytes, position: int) -> slice | None:
 
 
 def _read(table: Any, skeleton: Skeleton, positions: Any) -> Plain:
-    """Return records. table: a row of bytes per payload. Rows that `gateway/payload/senml.py` might
-    refuse are left out.
+    """Return the records in payloads of one skeleton. table: one row of bytes per payload. Payloads
+    that `gateway/payload/senml.py` might refuse are left out.
     """
     nothing = slice(0, 0)
     name = np.concatenate(
@@ -190,7 +194,7 @@ def _numbers(table: Any, skeleton: Skeleton, label: int) -> Any:
 
 
 def _strings(table: Any) -> pa.Array:
-    """Return texts from rows of ASCII bytes."""
+    """Return the rows of a table of ASCII bytes as texts."""
     count, width = table.shape
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
     return pa.StringArray.from_buffers(

@@ -26,8 +26,8 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(slots=True)
 class FeedTotal:
-    """Totals of a feed. number: newest batch taken; taken: rows read from batches; new: rows
-    without duplicates; at: time of the last rows (UTC).
+    """Totals of a feed. number: number of the newest batch. taken: rows in its batches. new: rows
+    in its batches without duplicates. at: time of the last rows (UTC).
     """
 
     number: int = 0
@@ -42,8 +42,9 @@ class FeedTotal:
 
 @dataclass(slots=True)
 class Counters:
-    """The counters. table: the table's id, because a folder may get another table. spark: the last
-    progress that Spark reported.
+    """The counters. table: id of the table, because another table may take over the folder. saved:
+    time of the last `save` (UTC). feeds: totals by feed. spark: the last progress that Spark
+    reported.
     """
 
     table: str
@@ -59,7 +60,7 @@ class Counters:
         total.at = now()
 
     def save(self, files: Folder) -> None:
-        """Save the counts. A failure is logged and must not stop the stream."""
+        """Save the counters. A failure is only logged, so that the stream continues."""
         self.saved = now()
         try:
             files.write(FILE, json.dumps(asdict(self), separators=(",", ":")).encode())
@@ -68,7 +69,9 @@ class Counters:
 
 
 def load(files: Readable, table: str | None = None) -> Counters | None:
-    """Return the saved counts; None if there are none, or they are another table's."""
+    """Return the saved counters. None if there are none, if they are damaged, or if they belong to
+    another table. table: id of the table; if None, any table fits.
+    """
     try:
         kept = json.loads(files.read(FILE) or b"null")
         if kept is None:

@@ -1,8 +1,9 @@
 """Health of each table that users query, from its log and its folder, without Spark.
 
-In: the path or URL of `publications`. Out: for each existing table its rows, and its fault: it is
-unreadable, a file of it is missing or incomplete, or it lags behind `publications`: `readings` by
-more than a moment, the tables that `summarise` makes by more than two days.
+In: the path or URL of `publications`. Out: for each existing table its number of rows, and its
+fault, if any. A table has a fault if it is unreadable, if one of its files is missing or
+incomplete, or if it lacks rows of `publications` for too long. A running stream may be ten minutes
+late with `readings`; `summarise` may be two days late with its tables.
 """
 
 import json
@@ -26,24 +27,26 @@ from gateway.system.amounts import amount
 from gateway.uplink.delta_reader import location, opened, query, reason
 
 SUFFIXES = ("", "readings", "devices", "quality", "quarantine", "conflicts")
-"""Suffixes of the tables that accompany `publications`."""
+"""Suffixes of the tables; the empty suffix is that of `publications`."""
 
 TOGETHER_S = 600.0
-"""Seconds within which a commit's readings follow the commit while the stream runs."""
+"""Seconds after a commit to `publications` until a running stream must have added the readings."""
 
 SUMMARISED = ("devices", "quality")
-"""Suffixes of the tables that `onceway ingest summarise` makes, once an hour in the guide."""
+"""Suffixes of the tables that `onceway ingest summarise` makes."""
 
 STALE_S = 172_800.0
-"""Seconds within which a commit reaches the tables that `summarise` makes."""
+"""Seconds after a commit to `publications` until `summarise` must have updated its tables."""
 
 _WHOLE_URL = re.compile(r"/|[a-z][a-z0-9+.-]*:")
-"""Beginning of a path in the log that is not below the table's folder."""
+"""Matches the beginning of a path in the log that is not relative to the table's folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableHealth:
-    """One table. rows: their number, None if they cannot be counted; flaw: its fault, or None."""
+    """The state of one table. rows: number of rows; None if they cannot be counted. flaw: its
+    fault, or None.
+    """
 
     name: str
     rows: int | None
@@ -51,7 +54,9 @@ class TableHealth:
 
 
 def look(table: str, running: bool) -> list[TableHealth]:
-    """Return the state of the existing tables. running: whether the stream runs now."""
+    """Return the state of each existing table, and of the table `readings` even if it does not
+    exist. running: whether the stream runs now.
+    """
     names = [sibling_table(table, suffix) if suffix else table.rstrip("/") for suffix in SUFFIXES]
     found = [_look(name) for name in names]
     for place, suffix in enumerate(SUFFIXES):
@@ -92,8 +97,8 @@ def _look(name: str) -> TableHealth | None:
 
 
 def _flaw_of(question: Callable[[], str | None]) -> str | None:
-    """Return the answer, or the reason why there is none. Delta's reader raises errors of many
-    kinds.
+    """Return the answer of `question`; if it raises an error, the text of the error. Delta's reader
+    raises errors of many kinds.
     """
     try:
         return question()
@@ -108,7 +113,9 @@ def _has_log(name: str) -> bool:
 
 
 def damage(name: str) -> str | None:
-    """Return the missing part of the table: a version of its log, a file, or a part of a file."""
+    """Return a sentence about the first missing part of a table: a version of its log, a file, or a
+    part of a file. None if nothing is missing.
+    """
     table = opened(name)
     if (gap := log_gap(name, table.version())) is not None:
         return gap
@@ -128,8 +135,8 @@ def damage(name: str) -> str | None:
 
 
 def _sizes(depth: int | None, fs: Any, root: str) -> dict[str, int]:
-    """Return the size, in bytes, of each file below a folder, by its path in it. depth: number
-    of levels; None: all, as of a partitioned table.
+    """Return the size, in bytes, of each file below a folder, by its path in the folder. depth:
+    number of levels to search; None: all levels, for a partitioned table.
     """
     begin = len(root.rstrip("/")) + 1
     found = fs.find(root, maxdepth=depth, detail=True)
@@ -137,7 +144,9 @@ def _sizes(depth: int | None, fs: Any, root: str) -> dict[str, int]:
 
 
 def _behind(table: str, readings: str, running: bool) -> str | None:
-    """Return since when `readings` lacks rows of `publications`; None if it has them all."""
+    """Return a sentence about the rows of `publications` that `readings` lacks. None if it has all
+    rows, or if a running stream may still add them in time.
+    """
     covers = _covers(readings, application_id(str(opened(table).metadata().id)))
     log = CommitLog(TableFolder(table, "_delta_log"))
     lacking = [
@@ -157,8 +166,8 @@ def _behind(table: str, readings: str, running: bool) -> str | None:
 
 
 def _stale(table: str, name: str, contents: str) -> str | None:
-    """Return since when a table of `summarise` lacks publications; None if it is up to date, or
-    stores no progress.
+    """Return a sentence about the publications that a table of `summarise` lacks. None if it is up
+    to date or not yet late, or if it stores no progress.
     """
     log = CommitLog(TableFolder(name, "_delta_log"))
     head = log.head() or 0
@@ -185,12 +194,14 @@ def _stale(table: str, name: str, contents: str) -> str | None:
 
 
 def _text(moment: float) -> str:
-    """Return a time, in seconds since 1970, in words."""
+    """Return a time, given in seconds since 1970, as text in UTC."""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(moment))} UTC"
 
 
 def _covers(readings: str, application: str) -> int | None:
-    """Return the version of `publications` up to which the table goes; None if it is not stored."""
+    """Return the version of `publications` from which the table of readings was made; None if it is
+    not stored.
+    """
     log = CommitLog(TableFolder(readings, "_delta_log"))
     try:
         found = stored(log, application, log.head() or 0)

@@ -18,8 +18,8 @@ Sample = tuple[dict[str, str], float | None]
 
 
 def put(report: Report, file: Path) -> None:
-    """Write the metrics atomically. `-`: standard output. Raises OncewayError if the file cannot be
-    written.
+    """Write the metrics to a file atomically. If `file` is `-`, print them. Raises OncewayError if
+    the file cannot be written.
     """
     written = text(report, time.time())
     if str(file) == "-":
@@ -154,8 +154,8 @@ def _labels(labels: dict[str, str]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """Return a label's value for use between quotes. A name with a surrogate is not UTF-8, and the
-    format cannot express it, so it is written as users see it.
+    """Return a label's value, escaped for use between quotes. The format allows only UTF-8, so
+    other characters are written as in messages.
     """
     return shown(value).replace("\\", r"\\").replace('"', r"\"")
 

@@ -1,8 +1,8 @@
 """Spark's own measures of the stream, stored in the counters for `onceway ingest report`.
 
-In: the progress of a query that Spark remembers. Out: the last one that had rows, as
-`Counters.spark`. The progress is polled, because Spark would call a listener from another thread,
-and would keep all events with each query's whole plan in the meantime.
+In: the progress of the newest micro-batches of a query. Out: the progress of the last micro-batch
+with rows, as `Counters.spark`. The progress is polled, because Spark would call a listener from
+another thread, and would keep all events with each query's whole plan in the meantime.
 """
 
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ from gateway.ingest.report.counters import Counters
 
 
 def note(counters: Counters, progress: Iterable[StreamingQueryProgress | None]) -> None:
-    """Store the last progress with rows. progress: oldest first. ms: duration of each step, by
-    Spark's names. Spark's rows are data files here.
+    """Store the progress of the last micro-batch with rows in `counters.spark`: its number, its
+    time, and the duration of each step in ms, by Spark's names. progress: oldest first.
     """
     for one in progress:
         if one is not None and one.numInputRows:

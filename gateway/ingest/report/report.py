@@ -1,8 +1,9 @@
-"""`onceway ingest report`: progress of each gateway's batches, and problems. Without Spark.
+"""`onceway ingest report`: progress of each gateway's batches, and problems.
 
 In: the landing place, the table's folder `_onceway` (counts, seen ranges), and the tables
-`publications` and `…_quarantine` by delta-rs. Out: a `Report`. Sequences come from the newest
-snapshot, which may be some micro-batches old; the report contains its version.
+`publications` and `…_quarantine`, read by delta-rs without Spark. Out: a `Report`. Missing
+sequences are computed from the newest snapshot, which may be some micro-batches old; the report
+contains its version.
 """
 
 import time
@@ -32,14 +33,15 @@ REFUSED_DAYS = 7
 
 @dataclass(frozen=True, slots=True)
 class FeedReport:
-    """One gateway's store.
+    """The state of one feed.
 
-    taken: number of the newest ingested batch; landed: number of the newest batch that landed
-    without a gap, None if no batch of this feed is at the landing place or readable; held: why the
-    feed waits. For a gateway whose feeds cannot be listed, the feed's name is only the gateway's.
-    rows: number in the table now; doubles: duplicates left out; quarantine: number of its batches
-    in quarantine; at: time of the last rows (UTC). lag_s: age of the oldest batch that is not in
-    the table, in seconds; held_s: age of the wait.
+    feed: GATEWAY/EPOCH; only GATEWAY if the gateway's feeds cannot be listed. taken: number of the
+    newest batch in the table. landed: number of the newest batch that landed without a gap before
+    it; None if the landing place has no readable batch of this feed. rows: number of rows in the
+    table now. doubles: number of duplicates left out. quarantine: number of batches in quarantine.
+    at: time of the last rows (UTC). lag_s: seconds since the oldest batch that the table lacks has
+    landed. held: reason why the feed is held, or None. held_s: seconds for which it has been held,
+    if known.
     """
 
     feed: str
@@ -59,7 +61,7 @@ class FeedReport:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the landing place has no batch of this feed any more."""
+        """Whether no batch of this feed is at the landing place any more."""
         return self.landed is None and self.held is None
 
     def problems(self, max_lag_s: float) -> list[str]:
@@ -81,11 +83,11 @@ class FeedReport:
 class Report:
     """The report.
 
-    saved: time of the counts (UTC); spark: its last progress; covers: the table's version of
-    `devices`; conflicts: number of payload conflicts; refused: gateways whose name another gateway
-    has tried to use in the last days, with that gateway's host and the time; stopped: the error
-    that ended the ingest, if it has not run since; job: the last known state of the stream; tables:
-    the state of each table.
+    saved: time at which the counters were saved (UTC). spark: last progress in the counters.
+    covers: version of the table for which `devices` was computed. conflicts: number of payload
+    conflicts. refused: gateways whose name another gateway has tried to use in the last days, each
+    with that other gateway's host and the time. stopped: the error that ended the ingest, if it has
+    not run since then. job: the last known state of the stream. tables: the state of each table.
     """
 
     feeds: list[FeedReport]
@@ -101,12 +103,12 @@ class Report:
 
     @property
     def last_rows(self) -> str:
-        """Return when the ingest last added rows (UTC); empty if it never did."""
+        """Time at which the ingest last added rows (UTC); empty if it never did."""
         return max((one.at for one in self.feeds), default="")
 
     @property
     def missing(self) -> int:
-        """Return the missing sequences of all devices."""
+        """Number of missing sequences of all devices."""
         return sum(one.missing for one in self.devices)
 
     def problems(self, max_lag_s: float, max_missing: int | None = None) -> list[str]:
@@ -131,8 +133,8 @@ class Report:
 
 
 def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
-    """Return the report. trusted: the file of keys, if it is not beside the table. Raises
-    OncewayError if there is no such table, and the errors of an unreachable landing place.
+    """Return the report. trusted: URL of the file of keys, if it is not beside the table. Raises
+    OncewayError if there is no such table, and OSError if the landing place cannot be reached.
     """
     landing.any_feed()
     signed = tables.wants_signatures(table)
@@ -185,8 +187,9 @@ def make(landing: Landing, table: str, trusted: str | None = None) -> Report:
 
 
 def _counted(table: str, states: list[TableHealth]) -> tuple[Counter[str], list[TableHealth]]:
-    """Return the rows of each feed, and the tables' states, with the reason if the rows cannot be
-    read. Raises OncewayError for a table that is not damaged, but of another kind.
+    """Return the number of rows of each feed, and the tables' states. If the rows cannot be
+    counted, the table's state has the reason. Raises OncewayError for an error with a remedy, such
+    as a wrong path.
     """
     name = table.rstrip("/")
     try:
@@ -208,9 +211,7 @@ def _conflicts(count: int) -> str:
 
 
 def text(report: Report) -> str:
-    """Return the report in words: a line per feed, the reasons of held feeds, the devices with the
-    most missing sequences.
-    """
+    """Return the report as text for users."""
     columns = ("gateway/epoch", "taken", "landed", "lag", "rows", "doubles", "quarantine")
     lines = [
         (
@@ -277,7 +278,7 @@ def _refused(landing: Landing, gateways: list[str]) -> list[tuple[str, str, str]
 
 
 def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
-    """Add the state of a feed at the landing place."""
+    """Return the report of a feed, with its state at the landing place added."""
     try:
         return _looked_at(landing, source, report)
     except OSError as error:

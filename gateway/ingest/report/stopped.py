@@ -18,8 +18,8 @@ log = logging.getLogger("onceway.ingest")
 
 
 def note(files: Folder, why: str) -> None:
-    """Write the note. A failure is logged, and the job keeps its own error. Without a table there
-    is no folder for a note, and the report states that there is no table.
+    """Write the note. A failure is only logged, and nothing is written if the table's folder does
+    not exist.
     """
     try:
         files.write(FILE, json.dumps({"at": now(), "why": why}).encode())
@@ -37,7 +37,9 @@ def forget(files: Folder) -> None:
 
 
 def why(files: Readable) -> str | None:
-    """Return when and why the ingest ended; None if it has not, or has run again."""
+    """Return a sentence with the time and the reason of the end. None if the ingest has not ended
+    with an error, or has run again.
+    """
     text = files.read(FILE)
     if text is None:
         return None

@@ -57,7 +57,9 @@ class TableFolder:
 
 
 def rows_by_feed(table: str) -> tuple[Counter[str], dict[str, int]]:
-    """Return, by feed, the number of rows in the table, and their newest batch."""
+    """Return the number of rows in the table, by feed, and the number of the newest batch, by feed.
+    Raises OncewayError if there is no such table.
+    """
     rows: Counter[str] = Counter()
     newest: dict[str, int] = {}
     counted = query(
@@ -93,8 +95,8 @@ def conflicts(table: str) -> int:
 
 
 def wants_signatures(table: str) -> bool:
-    """Whether the table requires signed batches, as all but tables of old versions do. Raises
-    OncewayError if there is none, or if its log cannot be read.
+    """Whether the table requires signed batches. Only tables of old versions of Onceway do not.
+    Raises OncewayError if there is no such table, or if its log cannot be read.
     """
     if query(table, "SELECT 1 FROM it LIMIT 0") is None:
         raise OncewayError("there is no such table", table, CATALOG_HINT)
@@ -118,9 +120,9 @@ def progress_of_feeds(table: str) -> Feeds:
 
 
 def log_gap(table: str, head: int) -> str | None:
-    """Return the first version up to `head` that is missing in the table's log after the newest
-    checkpoint; None if none is missing. Looks at the last LOOK_BACK versions, without a listing,
-    which takes long on an object store.
+    """Return a sentence about the first version up to `head` that is missing in the table's log
+    after the newest checkpoint; None if none is missing. Only the last LOOK_BACK versions are
+    checked, one by one, because a listing takes long on an object store.
     """
     log = TableFolder(table, "_delta_log")
     found = re.search(rb'"version": *(\d+)', log.read("_last_checkpoint") or b"")

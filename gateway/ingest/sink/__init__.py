@@ -1,5 +1,5 @@
-"""A micro-batch on its way into the tables.
+"""The sink, which writes micro-batches into the tables.
 
-In: checked batches (`landing/`). Out: data files, written where the batches were read, and the
-commits that name them.
+In: checked batches (`landing/`). Out: data files, written by the tasks that read the batches, and
+the commits that name the files.
 """

@@ -1,9 +1,10 @@
-"""Payload conflicts: one key with two payloads. It is unknown which is right, so the first stays
-and the second is stored apart.
+"""Payload conflicts: two publications with one key and different payloads. It is unknown which one
+is right, so the first stays in its table, and the second is stored in another table.
 
-In: the duplicates of a micro-batch. Out: those whose payload contradicts the row with their key
-(`gateway/payload/rewording.py`), in the table `…_conflicts`, each once, and an alarm in the log.
-This table reveals a device that counts wrongly, and two devices with one identity.
+In: the duplicates of a micro-batch. Out: the duplicates whose payload has another meaning than that
+of the row with their key (`gateway/payload/rewording.py`). Each is stored once in the table
+`…_conflicts`, and logged as an error. This table reveals a device that counts wrongly, and two
+devices with one identity.
 """
 
 import logging
@@ -45,8 +46,8 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Conflicts:
-    """The table of conflicts, created at the first one. The caller of `note` holds the lease of
-    `publications`.
+    """The table of payload conflicts, created at the first conflict. The caller of `note` must hold
+    the lease of `publications`.
     """
 
     def __init__(self, spark: SparkSession, publications: Table, table: Table) -> None:
@@ -55,7 +56,9 @@ class Conflicts:
         self._table = table
 
     def note(self, micro_batch: MicroBatch, drop: list[ChunkRange]) -> None:
-        """Compare duplicates with the rows in the table, or in this micro-batch."""
+        """Compare duplicates with the rows of the same key in the table, or in this micro-batch.
+        Store and log those with another payload. drop: ranges of the duplicates.
+        """
         if not drop:
             return
         _, devices, _, firsts, lasts = zip(*drop, strict=True)

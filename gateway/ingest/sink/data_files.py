@@ -38,7 +38,7 @@ PUBLICATION_COLUMNS = [
 ]
 KEY = ["device", "incarnation", "sequence"]
 ORIGIN = ["gateway", "topic", "received"]
-"""Columns that publications and readings share."""
+"""Columns, besides the key, that the tables `publications` and `readings` share."""
 
 _FILE = pa.struct([("name", pa.string()), ("rows", pa.int64()), ("action", pa.string())])
 _HEADER = CHUNK.field("header").type
@@ -68,7 +68,9 @@ class DataFiles:
         self._locations = {"publications": publications, "readings": readings}
 
     def put(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Write a chunk. A damaged or empty batch is passed through."""
+        """Write the files of a chunk, and return the row that describes them. For a damaged or
+        empty batch, no file is written.
+        """
         first = (
             rows.slice(0, 1)
             .select(["chunk", "header", "gateway", "epoch", "batch", "flaw"])
@@ -150,5 +152,7 @@ def add_action(name: str, size: int, rows: pa.Table) -> str:
 
 
 def _stamp(moment: datetime) -> str:
-    """Return milliseconds, rounded down: readers add one to the upper end."""
+    """Return a time as text with milliseconds, rounded down. Readers of the statistics add one
+    millisecond to a maximum.
+    """
     return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"

@@ -1,8 +1,8 @@
-"""Processing of each micro-batch: damaged batches into quarantine, new rows into the tables, one
-line for the log.
+"""Processing of each micro-batch: damaged batches go into quarantine, new rows into the tables, and
+one line into the log.
 
-In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, counts, and a snapshot of
-the seen ranges now and then.
+In: a micro-batch's DataFrame, from Spark's foreachBatch. Out: commits, counts, and from time to
+time a snapshot of the seen ranges.
 """
 
 import logging
@@ -26,20 +26,20 @@ from gateway.ingest.sink.readings import Readings
 
 SNAPSHOT_ROWS = 2_000_000
 SNAPSHOT_APPENDS = 50
-"""Number of new rows, or of appends, after which a snapshot is saved: the next start has to read at
-most these again.
+"""Number of new rows, and of appends, after which a snapshot is saved. The next start has to read
+at most these rows again.
 """
 
 log = logging.getLogger("onceway.ingest")
 
 
 class Sink:
-    """The sink of the stream.
+    """The sink of the stream. It holds the lease of `publications` during each commit.
 
-    locations: folders of the tables. The lease of `publications` is held during each commit. taken:
-    progress of each feed in the table. counters: stored in `files`. signed: whether the table
-    requires signed batches. batches: how rows reach the writer. micro_batches: their number;
-    failure: why the last one was refused.
+    locations: folders of the tables. progress: progress of each feed in the table. counters: counts
+    for the report, stored in `files`. signed: whether the table requires signed batches. batches:
+    class of micro-batches, which determines how rows reach the writer. micro_batches: number of
+    micro-batches so far. failure: error with which the last micro-batch was refused, or None.
     """
 
     def __init__(
@@ -71,11 +71,13 @@ class Sink:
         self._rows = 0
         self._appends = 0
         self.lock = RLock()
-        """Lock of the methods that take batches, because Spark calls them from another thread."""
+        """Lock for the processing of a micro-batch, because Spark calls the sink from another
+        thread.
+        """
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Take the next batches of their feeds. Spark wraps exceptions, so the original one is in
-        `failure`, too.
+        """Add a micro-batch of the stream to the tables. batch: number of the micro-batch. An
+        OncewayError is raised and stored in `failure`, because Spark wraps exceptions.
         """
         try:
             with self.lock:
@@ -85,7 +87,9 @@ class Sink:
             raise
 
     def take_repaired(self, rows: DataFrame, portion: int) -> None:
-        """Take repaired batches, which their feeds skipped earlier."""
+        """Add repaired batches, which their feeds skipped earlier, to the tables. portion: number
+        for the log.
+        """
         self._take(rows, portion, {"released": portion}, moves_feeds=False)
 
     def _take(self, rows: DataFrame, batch: int, note: dict[str, int], moves_feeds: bool) -> None:
@@ -136,27 +140,29 @@ class Sink:
             self._save_seen()
 
     def save(self) -> None:
-        """Save data that shortens the next start."""
+        """Save the counters, and a snapshot if the last one lacks ranges. The next start is then
+        shorter.
+        """
         self.counters.save(self._files)
         if self._seen.unsaved:
             self._save_seen()
 
     def report_running(self) -> None:
-        """Tell the report that the stream is running."""
+        """Record for the report that the stream is running."""
         job.alive(self._files, self._started)
 
     def note_end(self) -> None:
-        """Tell the report that the stream has ended cleanly."""
+        """Record for the report that the stream has ended cleanly."""
         job.ended(self._files, self._started)
 
     def forget_stop(self) -> None:
-        """Tell the report that the ingest works again."""
+        """Delete the recorded error of the last stop, because the ingest works again."""
         stopped.forget(self._files)
 
     def catch_up(self) -> None:
-        """Bring the tables up to date at a start, even without a new batch: changes by users of
-        `publications` reach the readings, and the progress of all feeds is committed if the last
-        such commit is old.
+        """Bring the tables up to date at a start, even without a new batch. Changes that users have
+        made in `publications` are made in `readings`, too. The progress of all feeds is committed
+        if the last such commit is old.
         """
         with lease(self.locations["publications"]):
             self._appender.say_all()

@@ -4,10 +4,11 @@ In: checked batches (Arrow tables in the uplink's columns). Out: one Arrow recor
 columns of `CHUNK`.
 
 The driver decides from the ranges alone which rows are new, so it does not read single rows. Every
-row carries its chunk's number, and the first row of a chunk carries the header: its ranges (one
-binary value, which Spark passes on unchanged); for each batch the rows taken from it and those that
-remain without duplicates in the chunk; and the devices of these duplicates. A damaged batch is a
-separate row, with the reason under `flaw` and chunk -1.
+row carries its chunk's number, and the first row of a chunk carries the header. The header has the
+chunk's ranges, as one binary value that Spark does not change. It has for each batch the number of
+its rows, and the number without duplicates within the chunk. It also has the number of these
+duplicates by device. A damaged batch is a separate row, with the reason in the column `flaw` and -1
+as its chunk.
 """
 
 from datetime import UTC, datetime
@@ -48,8 +49,8 @@ _HEADER = pa.struct(
 
 
 def in_arrow(schema: StructType) -> pa.Schema:
-    """Return the same columns in the form that Spark requires from a source, with times in UTC.
-    Spark 4.2 needs that explicitly; 4.1 does it by default.
+    """Return a schema of Spark as the Arrow schema that Spark requires from a source, with times in
+    UTC. Spark 4.2 must be told the time zone; 4.1 uses UTC by default.
     """
     zone: dict[str, Any] = (
         {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
@@ -89,8 +90,8 @@ CHUNK: pa.Schema = in_arrow(SPARK_CHUNK)
 def build(
     batches: list[tuple[Announced, pa.Table]], number: int, counted: bool = False
 ) -> pa.RecordBatch | None:
-    """Return the rows of `batches` as chunk `number`; None if there are none. Of duplicates, only
-    the first one is kept. counted: whether another chunk has counted these rows as taken.
+    """Return the rows of `batches` as chunk `number`; None if there are no rows. Of duplicates,
+    only the first one is kept. counted: whether another chunk has counted these rows already.
     """
     batches = [(announced, table) for announced, table in batches if table.num_rows]
     if not batches:
@@ -117,9 +118,9 @@ def build(
 
 
 def contradicting(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.RecordBatch | None:
-    """Return duplicates that `build` leaves out although their payload differs from that of the
-    first row with their key; None if there are none. They form a separate chunk, which the driver
-    compares.
+    """Return the duplicates that `build` leaves out although their payload differs from that of the
+    first row with the same key; None if there are none. They form the chunk `number`, and the
+    driver compares them with the rows in the table.
     """
     rows = pa.concat_tables([table for _, table in batches]).combine_chunks()
     order, fresh, _ = in_order(rows)
@@ -144,14 +145,14 @@ def contradicting(batches: list[tuple[Announced, pa.Table]], number: int) -> pa.
 
 
 def damaged(announced: Announced, reason: str) -> pa.RecordBatch:
-    """Return the row that reports a damaged batch. A reason may quote anything from a
-    landed file.
+    """Return the row that reports a damaged batch. The reason is escaped, because it may quote
+    anything from a landed file.
     """
     return _about(announced, shown(reason))
 
 
 def without_rows(announced: Announced) -> pa.RecordBatch:
-    """Return the row that reports a sound batch without rows, which also counts as read."""
+    """Return the row that reports a sound batch without rows, so that the batch counts as read."""
     return _about(announced, None)
 
 
@@ -173,8 +174,8 @@ def _with_origin(table: pa.Table, announced: Announced) -> pa.Table:
 
 
 def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[dict[str, Any]]:
-    """Return for each batch: rows taken, and rows that remain. first_ones: positions of the
-    remaining rows.
+    """Return for each batch its origin, the number of its rows, and the number of rows that remain.
+    first_ones: positions of the remaining rows.
     """
     ends = np.cumsum([table.num_rows for _, table in batches])
     remaining = np.bincount(
@@ -196,9 +197,7 @@ def _feeds(batches: list[tuple[Announced, pa.Table]], first_ones: Any) -> list[d
 
 
 def _doubles(rows: pa.Table, first_ones: Any) -> list[dict[str, Any]]:
-    """Return the devices of duplicates, with their number. first_ones: positions of the
-    other rows.
-    """
+    """Return the number of duplicates by device. first_ones: positions of all other rows."""
     if len(first_ones) == rows.num_rows:
         return []
     chosen = np.ones(rows.num_rows, bool)
@@ -207,8 +206,8 @@ def _doubles(rows: pa.Table, first_ones: Any) -> list[dict[str, Any]]:
 
 
 def _counted_already(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return counts that cancel those of rows that will be left out, because another chunk has
-    counted them.
+    """Return the number of rows by device, as negative numbers. They cancel the counts of rows that
+    will be left out as duplicates, but were counted in another chunk.
     """
     return [{**one, "rows": -one["rows"]} for one in _by_device(rows)]
 

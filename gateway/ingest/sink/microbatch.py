@@ -40,8 +40,8 @@ class DamagedBatch:
 
 @dataclass(slots=True)
 class FeedCount:
-    """Counts of one feed. first, number: its oldest and its newest batch; arrived: number of rows
-    in its batches; rows: the same number without duplicates within a chunk.
+    """Counts of one feed. first, number: numbers of its oldest and its newest batch. arrived:
+    number of rows in its batches. rows: number of these rows without duplicates within a chunk.
     """
 
     first: int = 0
@@ -58,13 +58,13 @@ class FeedCount:
 
 
 class MicroBatch:
-    """A micro-batch. feeds: counts by "GATEWAY/EPOCH"; chunk_ranges: number and keys of each chunk,
-    in order; damaged: batches without usable rows.
+    """A micro-batch. feeds: counts by "GATEWAY/EPOCH". chunk_ranges: number and ranges of each
+    chunk, by ascending number. damaged: batches without usable rows.
     """
 
     def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:
-        """Read the batches and write the files, in Spark's tasks. locations: the tables'
-        folders.
+        """Let Spark's tasks read the batches and write the files. locations: folders of the
+        tables.
         """
         self._spark: SparkSession = written.sparkSession
         self._locations = locations
@@ -106,18 +106,20 @@ class MicroBatch:
 
     @property
     def arrived(self) -> int:
-        """Return the rows of all sound batches."""
+        """Number of rows in all sound batches."""
         return sum(feed.arrived for feed in self.feeds.values())
 
     def doubles(self, drop: list[ChunkRange]) -> Counter[Key]:
-        """Return the duplicates of each device: those in `drop`, and those within one chunk."""
+        """Return the number of duplicates by device: those in `drop`, and those within one chunk.
+        drop: ranges of rows that are not new.
+        """
         found = self._doubles.copy()
         for _, device, incarnation, first, last in drop:
             found[device, incarnation] += last - first + 1
         return +found
 
     def new_by_feed(self, drop: list[ChunkRange]) -> dict[str, int]:
-        """Return the rows of each feed that are not in `drop`."""
+        """Return for each feed the number of its rows that are not in `drop`."""
         dirty = {chunk for chunk, *_ in drop}
         found = dict.fromkeys(self.feeds, 0)
         for chunk, feeds in self._feeds.items():
@@ -129,8 +131,8 @@ class MicroBatch:
         return found
 
     def addition(self, table: TableName, drop: list[ChunkRange]) -> Addition:
-        """Return the files of chunks without a row in `drop`, and the remaining rows of other
-        chunks to be written again.
+        """Return the files of chunks without a row in `drop`. Of each other chunk, return the rows
+        that are not in `drop`, to be written again.
         """
         dirty = {chunk for chunk, *_ in drop}
         files = self._files[table]
@@ -139,7 +141,7 @@ class MicroBatch:
         return Addition(actions, self._without(table, again, drop) if again else None)
 
     def _partly(self, drop: list[ChunkRange]) -> set[int]:
-        """Return the chunks with some rows in `drop`, but not all."""
+        """Return the chunks of which some rows are in `drop`, but not all."""
         dropped: defaultdict[int, int] = defaultdict(int)
         for chunk, _, _, first, last in drop:
             dropped[chunk] += last - first + 1
@@ -186,8 +188,8 @@ class MicroBatch:
         )
 
     def discard(self, drop: list[ChunkRange]) -> None:
-        """After the commit, delete files that it does not name. After a failure, `compact` deletes
-        them.
+        """Delete files that the commit does not name. Call this after the commit. If it fails, or
+        the process ends before, `compact` deletes them.
         """
         dirty = {chunk for chunk, *_ in drop}
         for table, files in self._files.items():

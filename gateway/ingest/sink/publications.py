@@ -1,4 +1,4 @@
-"""Appending of new rows of a micro-batch to `publications`, once.
+"""Appending of the new rows of a micro-batch to `publications`, each row once.
 
 In: a micro-batch. Out: at most one commit. The table's commit log is the only source of truth.
 `Seen` and `Taken` are brought up to its head, and unseen rows are appended if the head has not
@@ -80,7 +80,8 @@ PUBLICATIONS = Layout(
 
 TRIES = 20
 APPLICATION_ID = "onceway/publications"
-"""Id of the `txn` action in each of our commits: Delta would skip a commit with nothing but a note.
+"""Application id of the `txn` action in each commit of the ingest. Delta would skip a commit that
+has only a note.
 """
 
 log = logging.getLogger("onceway.ingest")
@@ -88,9 +89,9 @@ log = logging.getLogger("onceway.ingest")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an append. arrived: rows in the batches; new: rows added by this append;
-    version: the new version, None if there was nothing to commit; based_on: the version on which
-    the append was based; drop: duplicates.
+    """The result of an append. arrived: number of rows in the batches. new: number of rows that
+    were added. version: the table's new version; None if there was nothing to commit. based_on:
+    version from which the append was computed. drop: ranges of the duplicates.
     """
 
     arrived: int
@@ -116,9 +117,10 @@ class Appender:
         cleaned: Callable[[str], int],
         on_doubles: Callable[[MicroBatch, list[ChunkRange]], None],
     ) -> None:
-        """Create the sink. name: name of the table, for messages. cleaned: returns the last batch
-        of a feed that was deleted at the landing place on purpose. on_doubles: called with
-        duplicates before a commit.
+        """Create the appender. name: name of the table, for messages. cleaned: a function that
+        returns the number of the last batch of a feed that was deleted at the landing place on
+        purpose. on_doubles: called before each commit with the micro-batch and the ranges of its
+        duplicates.
         """
         self._on_doubles = on_doubles
         self._seen = seen
@@ -130,11 +132,12 @@ class Appender:
     def append(
         self, micro_batch: MicroBatch, note: dict[str, Any], moves_feeds: bool = True
     ) -> Outcome:
-        """Append a micro-batch. note: goes into the commit's user metadata. moves_feeds: whether
-        the batches are the next ones of their feeds.
+        """Append a micro-batch. note: added to the commit's note. moves_feeds: whether the batches
+        are the next ones of their feeds; repaired batches are not.
 
-        Raises OncewayError if other writers win every time, or if batches between the table's
-        progress and these are missing; and Spark's errors if the table cannot be written.
+        Raises OncewayError if other writers commit first TRIES times, or if batches between the
+        table's progress and this micro-batch are missing. Raises Spark's errors if the table cannot
+        be written.
         """
         for _ in range(TRIES):
             self._seen.catch_up()
@@ -169,8 +172,9 @@ class Appender:
         )
 
     def say_all(self) -> None:
-        """Commit the progress of all feeds, if the last such commit is far behind: the log may be
-        cleaned before the next batch comes. A commit that other writers prevent is skipped.
+        """Commit the progress of all feeds if the last such commit is far behind, because the log
+        may be cleaned before the next batch comes. If another writer commits first, nothing is
+        committed.
         """
         self._seen.catch_up()
         self._progress.catch_up(self._seen.covers)
@@ -187,7 +191,9 @@ class Appender:
         self._progress.landed(note, version)
 
     def _moved(self, micro_batch: MicroBatch) -> Feeds:
-        """Return the progress of feeds that this micro-batch moves beyond the table's."""
+        """Return the progress of the feeds that this micro-batch moves beyond the table's progress.
+        Raises OncewayError if batches in between are missing.
+        """
         for feed, count in micro_batch.feeds.items():
             last = self._progress.feeds.get(feed, 0)
             if count.first > last + 1 and count.first > self._cleaned(feed) + 1:

@@ -1,7 +1,7 @@
 """Damaged batches: kept in a table until they are repaired and released.
 
 In: damaged batches of a micro-batch, and batches that were repaired and added to the table. Out:
-one row per batch in the table `…_quarantine`, also if the same batch is found damaged again.
+one row per batch in the table `…_quarantine`, even if a batch is found damaged several times.
 """
 
 import logging
@@ -33,8 +33,8 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Quarantine:
-    """The table of damaged batches, created at the first one. The caller of `add` and `release`
-    holds the lease of `publications`.
+    """The table of damaged batches, created at the first damaged batch. The caller of `add` and
+    `release` must hold the lease of `publications`.
     """
 
     def __init__(self, spark: SparkSession, table: Table, landing: str) -> None:
@@ -42,10 +42,14 @@ class Quarantine:
         self._table = table
         self._landing = landing.rstrip("/")
         self.has_unreadable = True
-        """Whether the quarantine may contain a batch that only has to be read again."""
+        """Whether the quarantine may contain a batch that was unreadable, and only has to be read
+        again.
+        """
 
     def add(self, damaged: list[DamagedBatch]) -> None:
-        """Add batches, each once. A released batch that is damaged again is open again."""
+        """Add damaged batches. If a batch is in the table already, its reason is replaced, and it
+        counts as not released.
+        """
         if not damaged:
             return
         for one in damaged:
@@ -69,8 +73,8 @@ class Quarantine:
         self._table.settle()
 
     def open(self, reason: str = "") -> list[tuple[str, int]]:
-        """Return (feed, number) of the batches that are not in the table yet, in order. reason:
-        prefix of their reasons.
+        """Return (feed, number) of the batches that are not released, in order. reason: only
+        batches whose reason begins with this text.
         """
         if not self._table.exists():
             return []
@@ -84,7 +88,9 @@ class Quarantine:
         return sorted((f"{row['gateway']}/{row['epoch']}", row["batch"]) for row in rows)
 
     def release(self, batches: list[tuple[str, int]]) -> None:
-        """Note that the rows of these batches, as (feed, number), are in the table now."""
+        """Record that the rows of these batches are in the table now. batches: (feed, number) of
+        each batch.
+        """
         rows = [(*feed.split("/"), number) for feed, number in batches]
         accepted = self._spark.createDataFrame(rows, "gateway string, epoch string, batch bigint")
         merge = self._table.delta().alias("old").merge(accepted.alias("new"), SAME_BATCH)

@@ -1,8 +1,8 @@
 """The table `readings`: the SenML in the payloads of `publications`, one row per record.
 
 In: commits of `publications`. Out: for each of them one commit of `readings`, which stores the
-version of `publications` as an action. So a commit is either in the table with that progress or not
-at all, and the next writer continues from the stored progress.
+version of `publications` as an action. So the rows and the progress are stored together or not at
+all, and the next writer continues from the stored progress.
 """
 
 import logging
@@ -31,7 +31,9 @@ from gateway.ingest.payload.version import application_id
 from gateway.ingest.sink.data_files import KEY, ORIGIN
 
 BOUNDED = "onceway.times"
-"""Table property: its value names years; all times in the table are within them."""
+"""Name of a table property. Its value is the range of years that contains all times in the
+table.
+"""
 
 READINGS = Layout(
     "Each record of each publication once, by (device, incarnation, sequence, position); decoded"
@@ -115,7 +117,7 @@ SAME_PUBLICATION = (
 )
 
 EXPIRED = "expired"
-"""Key in the note of a DELETE of expired rows whose readings are already deleted."""
+"""Key in the note of a DELETE of expired rows. Their readings are already deleted."""
 
 TRIES = 20
 
@@ -123,7 +125,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 class Readings:
-    """The table `readings`. covers: the version of `publications` up to which its payloads are in
+    """The table `readings`. covers: version of `publications` up to which all payloads are in
     `readings`; None if unknown.
     """
 
@@ -135,8 +137,8 @@ class Readings:
         publications_id: str,
         commits: CommitLog,
     ) -> None:
-        """Create the table's writer. commits: the log of `publications`. Reads only the logs of the
-        two tables.
+        """Create the table's writer, and read the table's progress from the log. commits: the log
+        of `publications`.
         """
         self._table = table
         self._writer = writer
@@ -144,16 +146,17 @@ class Readings:
         self._application = application_id(publications_id)
         self._commits = commits
         self._back = False
-        """Whether `publications` was replaced by a copy: if so, the readings are of a version that
-        it lacks.
+        """Whether `publications` was replaced by a copy. The readings then belong to a version that
+        the copy does not have.
         """
         self._look()
 
     def follow(self, until: int, rows: Addition | None = None, based_on: int | None = None) -> None:
         """Bring the table up to version `until` of `publications`.
 
-        rows: the readings of that version, if it was just made from version `based_on`. If given,
-        they need not be read from the table. Raises OncewayError if other writers win every time.
+        rows: the readings of version `until`, if this process has just made that version from
+        version `based_on`. They are then not read from the table. Raises OncewayError if other
+        writers commit first TRIES times.
         """
         for _ in range(TRIES):
             if self.covers is not None and self.covers >= until:
@@ -210,7 +213,7 @@ class Readings:
 
     def _remove_until(self, until: int) -> None:
         """Remove the readings of publications that were deleted, changed or overwritten after
-        version `covers`. After a crash, a second call finds nothing.
+        version `covers`. It can be called again after a crash.
         """
         commits = [] if self.covers is None else list(self._commits.after(self.covers))
         if any(commit.operation in REWRITING for commit in commits):
@@ -234,8 +237,8 @@ class Readings:
     def _rows_since(
         self, until: int, rows: Addition | None, based_on: int | None
     ) -> Addition | None:
-        """Return the readings of rows that were added to `publications` after `covers`; None if
-        they must be made again from all rows.
+        """Return the readings of rows that were added to `publications` after version `covers`.
+        None if the table must be made again from all rows.
         """
         if self.covers is None:
             empty = self._both_were_empty(until if based_on is None else based_on)
@@ -257,9 +260,7 @@ class Readings:
         return Addition(rows=exploded(self._decode(fresh)))
 
     def _both_were_empty(self, until: int) -> bool:
-        """Whether both tables were empty up to version `until` of `publications`, so that nothing
-        has to be made again.
-        """
+        """Whether both tables were empty up to version `until` of `publications`."""
         return self._version <= 0 and not any(
             commit.changes_data for commit in self._commits.after(-1) if commit.version <= until
         )
@@ -272,8 +273,8 @@ class Readings:
 
 def bound_times(spark: SparkSession, readings: Table) -> None:
     """Upgrade a table from a version of Onceway up to 0.2.0: a time outside 2000 to 2099 becomes
-    text in `time_stated`. The property that ends the upgrade is set last, so an interrupted upgrade
-    is repeated.
+    text in `time_stated`. The property `BOUNDED` is set last, so an interrupted upgrade is
+    repeated.
     """
     spark.sql(f"UPDATE {readings.sql} SET {_AS_TEXT} WHERE {_ODD_TIME}")  # noqa: S608 - ours
     readings.settle()
@@ -292,15 +293,17 @@ _ODD_TIME = (
 
 
 def _without(added: DataFrame, went: DataFrame) -> DataFrame:
-    """Return rows of the change data feed that were added and not removed in a later version."""
+    """Return the rows in `added` that are not in `went` with a later version. Both are from the
+    change data feed.
+    """
     same = [F.col(f"came.{name}") == F.col(f"went.{name}") for name in KEY]
     later = F.col("went._commit_version") > F.col("came._commit_version")
     return added.alias("came").join(went.alias("went"), [*same, later], "left_anti")
 
 
 def exploded(rows: DataFrame) -> DataFrame:
-    """Return one row per reading, in the table's columns, from rows with a key, an origin and a
-    list `readings`.
+    """Return one row per reading, in the columns of the table `readings`. rows: rows with the
+    columns `KEY`, `ORIGIN` and a list `readings`.
     """
     each = rows.select(*KEY, *ORIGIN, F.posexplode("readings").alias("position", "reading"))
     fields = (F.col(f"reading.{field.name}").alias(field.name) for field in decoded.READING)

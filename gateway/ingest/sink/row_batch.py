@@ -1,7 +1,7 @@
-"""A micro-batch whose rows go through Spark, for a writer of rows without files.
+"""A micro-batch whose rows go through Spark, for a writer that cannot commit files.
 
-In: a DataFrame in the columns of `merged_batches.CHUNK`. Out: what `microbatch.MicroBatch` offers.
-Spark keeps the rows, in memory or on its disks, until they are committed.
+In: a DataFrame in the columns of `merged_batches.CHUNK`. Out: the same as from
+`microbatch.MicroBatch`. Spark keeps the rows, in memory or on its disks, until they are committed.
 """
 
 from collections import defaultdict
@@ -47,7 +47,7 @@ class RowBatch(MicroBatch):
         return found
 
     def addition(self, table: TableName, drop: list[ChunkRange]) -> Addition:
-        """Return all rows except those in `drop`."""
+        """Return the table's rows of all chunks, except those in `drop`."""
         dirty, partly = {chunk for chunk, *_ in drop}, self._some_of(drop)
         whole = [chunk for chunk in self._count if chunk not in dirty]
         parts = [self._rows.where(_in(whole))] if whole else []
@@ -67,11 +67,11 @@ class RowBatch(MicroBatch):
         return self._split(chunks, drop, "left_semi").select(*PUBLICATION_COLUMNS)
 
     def discard(self, drop: list[ChunkRange]) -> None:
-        """Free the memory."""
+        """Let Spark drop the rows from memory and disk."""
         self._rows.unpersist()
 
     def _some_of(self, drop: list[ChunkRange]) -> list[int]:
-        """Return the chunks with some rows in `drop`, but not all."""
+        """Return the chunks of which some rows are in `drop`, but not all."""
         dropped: defaultdict[int, int] = defaultdict(int)
         for chunk, _, _, first, last in drop:
             dropped[chunk] += last - first + 1

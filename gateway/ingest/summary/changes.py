@@ -1,7 +1,7 @@
-"""Changes of `publications` since the last update of another table.
+"""Changes of `publications` after the last update of another table.
 
-In: the table's progress, and the log of `publications`. Out: added rows, removed rows, and the
-commits in between.
+In: the other table's progress, and the log of `publications`. Out: added rows, removed rows, and
+the commits in between.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ from gateway.ingest.sink.readings import EXPIRED
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes. new_rows, removed_rows: rows of `publications`. whole: whether `new_rows` are all
-    rows, so that earlier results do not count. commits: the commits that are still in the log.
+    """The changes of `publications` between two versions. new_rows, removed_rows: rows of
+    `publications`. whole: whether `new_rows` are all rows, so that the other table must be made
+    again. commits: the commits that are still in the log.
     """
 
     new_rows: DataFrame
@@ -30,9 +31,9 @@ def since(
     publications: Table, log: CommitLog, covers: int | None, until: int, whole: bool = False
 ) -> Changes:
     """Return the changes in versions after `covers` up to `until`. covers: None for an empty table.
-    whole: whether to start from all rows, because the changes cannot be read.
+    whole: whether to return all rows as new, because the changes cannot be read.
 
-    Rows deleted by `expire` do not count as removed: results from them stay true.
+    Rows deleted by `expire` do not count as removed, because results computed from them stay true.
     """
     try:
         commits = [
@@ -51,5 +52,5 @@ def since(
 
 
 def moment() -> Column:
-    """Return the best known time of arrival of a publication."""
+    """Return the column with the best known time of arrival of a publication."""
     return F.coalesce("received", "landed", "ingested")

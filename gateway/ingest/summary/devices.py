@@ -3,9 +3,9 @@
 In: changes of `publications`. Out: a row for each state of a device, as a slowly changing
 dimension: a change of its firmware, board or gateway adds a row.
 
-Board, firmware and link come from the lists of `onceway device list --json` that a gateway's site
-publishes on the topic `onceway/devices`: rows of `publications` like any other. A gateway's rows
-come in their order, so each belongs to the last list received before it.
+Board, firmware and link come from lists that a gateway's site publishes on the topic
+`onceway/devices`, in the form of `onceway device list --json`. These lists are rows of
+`publications`. Each other row of the gateway belongs to the last list received before it.
 """
 
 from collections.abc import Iterator
@@ -50,7 +50,9 @@ DEVICES = Layout(
     ),
 )
 MADE = 1
-"""Version of the rules. It rises whenever the same publications would give other rows."""
+"""Version of the rules by which rows are made. Increase it if the same publications would give
+other rows.
+"""
 
 _WHAT = ["device", "incarnation", "site", "board", "firmware", "link"]
 _LISTED_AS = ["device", "site", "board", "firmware", "link"]
@@ -63,8 +65,8 @@ def follow(spark: SparkSession, table: Table, publications: Table, until: int) -
 
 
 def _rows(changes: Changes, before: DataFrame) -> DataFrame:
-    """Return the rows of the table. A device that was seen once stays, so earlier rows always
-    count.
+    """Return the rows of the table. before: its current rows, which always count, because a device
+    that was seen once stays.
     """
     new_rows = changes.new_rows.withColumn("at", moment()).where("at is not null")
     listed_before = before.where("listed is not null").select(*_LISTED_AS, "listed")
@@ -96,7 +98,9 @@ def _rows(changes: Changes, before: DataFrame) -> DataFrame:
 
 
 def _seen(new_rows: DataFrame, known: DataFrame) -> DataFrame:
-    """Return publications of devices, each with its device's listed state at that time."""
+    """Return a row for each state of a device that `new_rows` show: when it was first and last seen
+    in this state, and its last status. known: the listed states, as from `_intervals`.
+    """
     of_devices = new_rows.where(~F.col("device").startswith("@")).withColumnRenamed(
         "gateway", "site"
     )
@@ -119,8 +123,8 @@ def _seen(new_rows: DataFrame, known: DataFrame) -> DataFrame:
 
 
 def _lists(new_rows: DataFrame) -> DataFrame:
-    """Return the contents of the registries, with times. A payload that is not a list is ignored,
-    and so is an entry of a list without a name.
+    """Return the entries of the registries' lists, each with its time. A payload that is not a list
+    is ignored, and so is an entry without a name.
     """
     payload = F.try_parse_json(F.col("payload").cast("string"))
     lists = new_rows.where(F.col("topic") == LISTS).select(
@@ -147,7 +151,9 @@ def _text(name: str) -> Column:
 
 
 def _intervals(listed: DataFrame) -> DataFrame:
-    """Return the intervals in which a registry had the same state of a device."""
+    """Return each state of a device in a registry's list, with the interval in which the list had
+    it. `until` is null for the newest state.
+    """
     order = Window.partitionBy("site", "device").orderBy("listed")
     state = F.struct("board", "firmware", "link")
     changed = (
@@ -165,7 +171,9 @@ def _with_status(seen: DataFrame) -> DataFrame:
 
 
 def _decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Replace the column `payload` by `status`. For mapInArrow."""
+    """Replace the column `payload` by `status`, a map of the payload's numeric values by name. For
+    Spark's mapInArrow.
+    """
     kind = pa.map_(pa.string(), pa.float64())
     for batch in batches:
         payload = batch["payload"].fill_null(b"")

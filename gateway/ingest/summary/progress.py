@@ -1,8 +1,8 @@
-"""A table that follows `publications`, with its progress.
+"""A table that is made from `publications`, with its progress.
 
-In: a table, and a function for changes. Out: the table brought up to a version of `publications`,
-with that version stored in the same commit. Of concurrent jobs the first one wins: Delta refuses a
-second commit that stores the same version, or an older one.
+In: a table, and a function that makes its rows from changes. Out: the table brought up to a version
+of `publications`, with that version stored in the same commit. Of concurrent jobs the first one
+wins: Delta refuses a second commit that stores the same version, or an older one.
 """
 
 import logging
@@ -23,15 +23,15 @@ log = logging.getLogger("onceway.ingest")
 
 
 class DerivedTable:
-    """A table that follows `publications`. publications: the followed table, whose lease is held
-    while `table` is written.
+    """A table that is made from `publications`. publications: that table; its lease is held while
+    `table` is written.
     """
 
     def __init__(
         self, spark: SparkSession, table: Table, publications: Table, contents: str, version: int
     ) -> None:
-        """Create the progress. contents, version: name and version of the table's contents; if the
-        stored version differs, the table is made again.
+        """Open the table, or create it. contents, version: name and version of the table's
+        contents; if the stored version differs, the table is made again.
         """
         self.table = table
         self._publications = publications
@@ -42,8 +42,8 @@ class DerivedTable:
         _, self._writer = open_writer(spark, table, table.place())
 
     def follow(self, until: int, make: Callable[[Changes, DataFrame], DataFrame]) -> None:
-        """Bring the table up to date. make: returns the new rows from the changes and the table's
-        rows. Raises Spark's errors.
+        """Bring the table up to version `until` of `publications`. make: returns the table's new
+        rows from the changes and its current rows. Raises Spark's errors.
         """
         version, found = self._writer.progress(self._application)
         # False: `publications` was replaced by a copy

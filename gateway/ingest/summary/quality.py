@@ -1,5 +1,5 @@
 """The table `quality`: for each device and day, the numbers of publications that arrived, arrived
-late, are missing, and arrived twice.
+late, are missing, or arrived again.
 
 In: changes of `publications`, and its ranges of sequences. Out: a row per device, incarnation and
 day. A missing sequence counts on the day when the next one was received.
@@ -33,7 +33,9 @@ QUALITY = Layout(
     ),
 )
 MADE = 1
-"""Version of the rules. It rises whenever the same publications would give other rows."""
+"""Version of the rules by which rows are made. Increase it if the same publications would give
+other rows.
+"""
 
 _KEY = ["device", "incarnation", "day"]
 _COUNTS = ["arrived", "late", "duplicates"]
@@ -42,7 +44,9 @@ _COUNTS = ["arrived", "late", "duplicates"]
 def follow(
     spark: SparkSession, table: Table, publications: Table, until: int, seen: SeenRanges
 ) -> None:
-    """Bring the table up to version `until` of `publications`, which holds `seen`."""
+    """Bring the table up to version `until` of `publications`. seen: the sequences in that
+    version.
+    """
     lacking = _frame(spark, seen)
     all_rows = publications.read(versionAsOf=until)
 
@@ -55,8 +59,8 @@ def follow(
 def _rows(
     changes: Changes, before: DataFrame, lacking: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
-    """Return the rows of the table. before: its current rows; lacking: the gaps of all devices, in
-    the columns of `RANGES`.
+    """Return the rows of the table. before: its current rows. lacking: the gaps of all devices, in
+    the columns of `RANGES`. all_rows: all rows of `publications`.
     """
     new_rows, removed_rows = (
         rows.withColumn("day", F.to_date(moment()))
@@ -102,8 +106,8 @@ def _dated(rows: DataFrame) -> DataFrame:
 def _with_day(
     lacking: DataFrame, earlier: DataFrame, new_rows: DataFrame, all_rows: DataFrame
 ) -> DataFrame:
-    """Return each gap with the day of the row after it: from earlier results, from a new row, or,
-    after a user has deleted rows, from an old row.
+    """Return each gap with the day of the row after it. The day comes from an earlier result, from
+    a new row, or, after a user has deleted rows, from an old row.
     """
     by = ["device", "incarnation", "last"]
     fresh = _behind(new_rows, lacking).join(earlier, by, "left_anti")
@@ -118,7 +122,7 @@ def _with_day(
 
 
 def _behind(rows: DataFrame, lacking: DataFrame) -> DataFrame:
-    """Return the days of rows that follow a gap."""
+    """Return the gaps that end just before one of `rows`, each with the day of that row."""
     each = rows.select("device", "incarnation", (F.col("sequence") - 1).alias("last"), "day")
     ends = F.broadcast(lacking.select("device", "incarnation", "last"))
     return each.join(ends, ["device", "incarnation", "last"])

@@ -1,5 +1,5 @@
-"""Exactly once from a Python program into Onceway's table. `README.md` beside this package has the
-promise and its limits.
+"""A client that brings each message of a Python program into Onceway's table exactly once.
+`README.md` beside this package has the promise and its limits.
 """
 
 from onceway_publisher.errors import (

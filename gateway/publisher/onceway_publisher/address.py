@@ -17,7 +17,7 @@ _UNKNOWN = (18, 19, 20, 21)
 
 @dataclass(frozen=True)
 class Address:
-    """An address. tls: None for a plain connection."""
+    """The address of a gateway. tls: None for a plain connection."""
 
     host: str
     port: int
@@ -27,14 +27,14 @@ class Address:
 
     @property
     def login(self) -> list[str | bytes]:
-        """User and password, for CONNECT."""
+        """User and password for CONNECT; empty without a user."""
         if self.user is None:
             return []
         return [self.user] if self.password is None else [self.user, self.password]
 
     def cause(self, error: Exception, met: bool) -> str:
-        """Return the cause and the remedy of a lost connection. met: whether the gateway had
-        answered CONNECT.
+        """Return the cause of a lost or failed connection, with a remedy if one is known. met:
+        whether the gateway had answered CONNECT.
         """
         if isinstance(error, ssl.SSLCertVerificationError):
             todo = ". tls= (--ca) names the file of its CA" if error.verify_code in _UNKNOWN else ""
@@ -53,8 +53,8 @@ class Address:
 def address(
     url: str, user: str | None, password: str | None, tls: ssl.SSLContext | str | None
 ) -> Address:
-    """Return the address in a URL. user, password: replace those in the URL. tls: a context, or the
-    path of a CA file. Raises Unreadable.
+    """Return the address in a URL. user, password: used instead of those in the URL. tls: a
+    context, or the path of a CA file. Raises Unreadable if a part is invalid.
     """
     parts, port = urlsplit(url), 0
     with suppress(ValueError):

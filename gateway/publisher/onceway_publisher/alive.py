@@ -1,6 +1,7 @@
-"""Decides when a connection needs a PINGREQ, and when it counts as dead. In: the time, in seconds
-of any monotonic clock, and notice of packets in both directions. Out: bytes, waits, and the reason
-to give up.
+"""Keep Alive of a connection: when a PINGREQ is due, and when the connection counts as dead.
+
+In: the time, in seconds of any monotonic clock, and a call for each packet that is sent or
+received. Out: a PINGREQ, the time until the next check, and the reason to close the connection.
 """
 
 from onceway_publisher.packets import PING
@@ -13,8 +14,8 @@ without room pauses a client for half a minute at most."""
 
 
 class Alive:
-    """The times by which one connection counts as alive or dead. keep_alive: in seconds; 0 for
-    none.
+    """The times by which one connection counts as alive or dead. keep_alive: Keep Alive in seconds;
+    0 for none.
     """
 
     def __init__(self, keep_alive: float, now: float) -> None:
@@ -23,8 +24,8 @@ class Alive:
         self._pinged: float | None = None
 
     def ping(self, now: float, sends: bool) -> bytes:
-        """Return a PINGREQ if one is due. sends: whether other bytes are sent now
-        [MQTT-3.1.2-20].
+        """Return a PINGREQ if one is due, else no bytes. sends: whether other bytes are sent now,
+        which replace a PINGREQ [MQTT-3.1.2-20].
         """
         if self._pinged is not None or now - self._sent < self._every:
             self._sent = now if sends else self._sent

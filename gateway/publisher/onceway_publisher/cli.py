@@ -21,11 +21,14 @@ from onceway_publisher.errors import PublisherError, StillWaiting, Unreadable
 from onceway_publisher.publisher import Publisher
 
 _CODES: tuple[tuple[type[PublisherError], int], ...] = ((StillWaiting, 75), (Unreadable, 2))
-"""Exit codes: messages wait in the journal (EX_TEMPFAIL), or a line or option cannot be used. Any
-other failure is 1."""
+"""Exit codes: 75 if messages wait in the journal (EX_TEMPFAIL), 2 if a line or an option cannot be
+used. Any other failure has 1.
+"""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LONGEST_INTEGER = 400
-"""Largest number of characters of an integer: a double holds no longer one."""
+"""Number of characters from which on an integer is sent as a float. A double cannot hold such an
+integer.
+"""
 _OPTION = re.compile(r"--?[a-z][a-z-]*(=.*)?")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -110,14 +113,16 @@ def _password(file: Path | None) -> str | None:
 
 
 def _lines() -> Iterable[str]:
-    """Return standard input, with each byte outside of UTF-8 as a surrogate."""
+    """Return the lines of standard input. Each byte that is not UTF-8 becomes a surrogate."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(encoding="utf8", errors="surrogateescape")
     return sys.stdin or ()
 
 
 def _messages(lines: Any, common: dict[str, Any], as_json: bool) -> Iterator[dict[str, Any]]:
-    """Yield the messages of the lines. Raises Unreadable, with the number of the line."""
+    """Yield the fields of the message in each line. Empty lines are skipped. Raises Unreadable,
+    with the number of the line.
+    """
     for number, line in enumerate(lines, 1):
         line = line.rstrip("\r\n")
         if not line:
@@ -167,7 +172,7 @@ async def _publish(
 
 
 def _print(line: str) -> str:
-    """Print a line. Return the cause if standard output accepts no more."""
+    """Print a line. Return the error's text if standard output cannot be written, else ""."""
     try:
         print(line, flush=True)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 
 class PublisherError(Exception):
-    """An expected failure."""
+    """Base class of a publisher's errors."""
 
 
 class JournalError(PublisherError):

@@ -26,18 +26,18 @@ from onceway_publisher import packets
 from onceway_publisher.packets import Answer, Kind
 
 WINDOW = 32
-"""Largest number of messages in flight."""
+"""Largest number of messages in flight, even if the gateway allows more."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 QUOTA_EXCEEDED = 0x97
 FAILURE = 0x80
-"""The lowest reason code of a failure."""
+"""Lowest reason code that means a failure."""
 _NOT_FOUND = 0x92
 
 
 @dataclass(eq=False)
 class Message:
-    """A message of the journal. tries: refusals so far."""
+    """A message of the journal. tries: number of refusals so far."""
 
     incarnation: int
     sequence: int
@@ -74,7 +74,9 @@ class _Sent:
 
 @dataclass
 class Outcome:
-    """The consequences of an answer."""
+    """The consequences of an answer. out: bytes to send. accepted: the message that the gateway has
+    now. refusal: the refusal of a message.
+    """
 
     out: bytes = b""
     accepted: Message | None = None
@@ -83,13 +85,15 @@ class Outcome:
 
 @dataclass
 class Flow:
-    """The flows of one client. Times are those of any monotonic clock, in seconds."""
+    """The messages of one client on their way to the gateway. Times are those of any monotonic
+    clock, in seconds.
+    """
 
     chance: random.Random = field(default_factory=random.Random)
     on_sent: Callable[[Message], object] = lambda message: None
     """Callback for each message that is about to go out in a new flow."""
     window: int = 0
-    """Messages that may be in flight; 0 without a connection."""
+    """Largest number of messages that may be in flight; 0 without a connection."""
     limit: int = 0
     """Largest packet that the gateway accepts, in bytes."""
     _ready: deque[Message] = field(default_factory=deque)
@@ -123,8 +127,9 @@ class Flow:
         self._ready.extend(messages)
 
     def connected(self, present: bool, receive_maximum: int, limit: int) -> bytes:
-        """Return the packets of a new connection that are sent again, in their original order
-        [MQTT-4.6.0-1]. present: whether the gateway still has the session.
+        """Begin a new connection. Return the packets that are sent again, in their original order
+        [MQTT-4.6.0-1]. present: whether the gateway still has the session. receive_maximum, limit:
+        Receive Maximum and Maximum Packet Size of CONNACK.
         """
         self.window, self.limit = min(WINDOW, receive_maximum), limit
         out: list[bytes] = []
@@ -142,8 +147,8 @@ class Flow:
         self.window = 0
 
     def send(self, now: float) -> tuple[bytes, list[Refusal]]:
-        """Return the packets that may be sent now, and the messages that are too large for any
-        packet.
+        """Return the packets that may be sent now, and a refusal for each message that is larger
+        than the gateway accepts.
         """
         out, refused, again = [], [], []
         while self._later and self._later[0][0] <= now:
@@ -161,14 +166,18 @@ class Flow:
         return b"".join(out), refused
 
     def due(self, now: float) -> float | None:
-        """Return the seconds until `send` has something to send if no other event occurs."""
+        """Return the seconds until `send` has something to send if no other event occurs. None if
+        only another event can cause that.
+        """
         times = [self._later[0][0]] if self._later else []
         if self._ready and len(self._sent) < self.window:
             times.append(self._closed_until)
         return max(0.0, min(times) - now) if times else None
 
     def take(self, answer: Answer, now: float) -> Outcome:
-        """Process an answer. An answer that fits no flow changes nothing."""
+        """Process an answer of the gateway. An answer that fits no message in flight changes no
+        state.
+        """
         one = self._sent.get(answer.id)
         if answer.kind is Kind.PUBREC:
             if one is None:
@@ -197,8 +206,8 @@ class Flow:
         return Refusal(message, answer.kind, answer.reason, answer.text)
 
     def _pause(self, tries: int) -> float:
-        """Return a pause in seconds, which grows with each attempt. A random part spreads
-        clients.
+        """Return a pause in seconds, which grows with each attempt. It has a random part, so that
+        clients do not all try again at the same time.
         """
         longest: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 16))
         return longest * self.chance.uniform(0.5, 1)

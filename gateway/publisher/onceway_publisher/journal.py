@@ -1,16 +1,16 @@
 """The journal of a publisher: an SQLite file that keeps each message until the gateway has it.
 
-In: messages; the keys of those that the gateway has. Out: messages with incarnation and sequence,
-on disk (WAL, synchronous=FULL) before they leave.
+In: messages, and the keys of messages that the gateway has. Out: messages with incarnation and
+sequence, which are on disk (WAL, synchronous=FULL) before they are sent.
 
 One process has a journal open: SQLite's exclusive lock holds until the process ends, however it
 ends. A sequence is never used twice within an incarnation, so a journal that was restored to an
 older state needs a new incarnation. At each start the journal and the small file beside it
-(`.place`) get the same random token, and the journal notes its machine and inode. If one of the
-three differs, the journal was copied or restored, and new messages get a new incarnation. Waiting
-messages keep their own: each is in the table once, even if two machines send it. While a start is
-not on disk, `.place` has the tokens of this start and of the last start, so that a power cut does
-not count as a copy.
+(`.place`) get the same random token, and the journal stores the machine's id and the file's inode.
+If one of the three differs at the next start, the journal was copied or restored, and new messages
+get a new incarnation. Messages that wait in the journal keep their incarnation and sequence: each
+is in the table once, even if two machines send it. While a start is not on disk, `.place` has the
+tokens of this start and of the last start, so that a power cut does not count as a copy.
 """
 
 import os
@@ -47,7 +47,8 @@ MIGRATIONS: tuple[Callable[["Database"], None], ...] = (_first,)
 
 class Journal:
     """An open journal. waiting: the messages that the gateway did not have when the file was
-    opened, in order. copied: whether the file was copied or restored after its last use.
+    opened, in the order in which they were added. copied: whether the file was copied or restored
+    after its last use.
     """
 
     waiting: list[Message]
@@ -105,8 +106,8 @@ class Journal:
         return self._path.with_name(f"{self._path.name}.place")
 
     def _begin(self, device: str, incarnation: int | None) -> str:
-        """Note the start of this process, and find out whether the file was copied. Return the
-        token of this start.
+        """Record the start of this process, and set `copied`, `incarnation` and `sequence`. Return
+        the token of this start.
         """
         run, place, token = self._connection.execute, self._place(), secrets.token_hex(16)
         found = run("SELECT device, incarnation, sequence, place, token FROM journal").fetchone()
@@ -129,14 +130,17 @@ class Journal:
         return token
 
     def _place(self) -> str:
-        """Return what distinguishes the file from a copy: the machine, and the file's inode."""
+        """Return a text that differs between the file and a copy of it: the machine's id and the
+        file's inode.
+        """
         return f"{_read(_MACHINE)} {os.stat(self._path).st_ino}"
 
     def write(
         self, new: Iterable[tuple[str, bytes, bool]], accepted: Iterable[tuple[int, int]]
     ) -> list[Message]:
-        """Add messages, and forget messages that the gateway has. Return the added messages, with
-        their numbers. On return all changes are on disk. If it raises JournalError, none is.
+        """Add messages, and delete messages that the gateway has. accepted: incarnation and
+        sequence of each message to delete. Return the added messages, with their numbers. On return
+        all changes are on disk. If it raises JournalError, nothing was changed.
         """
         run = self._connection.execute
         with self._lock:
@@ -199,8 +203,8 @@ def _any_incarnation() -> int:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Replace a file, which is on disk on return. A failure does not affect this start: without the
-    file, the next start uses a new incarnation.
+    """Replace a file, which is on disk on return. A failure is ignored: without the file, the next
+    start uses a new incarnation.
     """
     new = path.with_name(f"{path.name}.new")
     with suppress(OSError):

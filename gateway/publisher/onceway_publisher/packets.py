@@ -1,7 +1,8 @@
 """The packets of MQTT 5 that a publisher sends and receives, without I/O.
 
-In: values; bytes in pieces of any size. Out: bytes; `Connack`, `Answer`, `Disconnect` and `Pong`. A
-packet that a server sends only to subscribers is an error here. Source: MQTT 5.0, sections 2 and 3.
+In: values to send, and received bytes in pieces of any size. Out: bytes to send, and received
+packets as `Connack`, `Answer`, `Disconnect` and `Pong`. A packet that a server sends only to
+subscribers is an error here. Source: MQTT 5.0, sections 2 and 3.
 
 No client library is suitable: aiomqtt 2.5.1 discards the reason code of an acknowledgement, and
 paho 2 answers a failed PUBREC with PUBREL.
@@ -15,9 +16,9 @@ from enum import IntEnum
 LONGEST_TEXT = 65_535
 """Longest text in a packet, in bytes of UTF-8."""
 LONGEST_PACKET = 5 + 268_435_455
-"""Longest packet of MQTT, in bytes, with the first byte and the length."""
+"""Size of the longest packet of MQTT, in bytes, with its fixed header."""
 _LARGEST = 1 << 20
-"""Largest packet that is read, in bytes."""
+"""Size of the largest packet that is accepted from a server, in bytes."""
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -27,7 +28,7 @@ class PacketError(Exception):
 
 
 class Kind(IntEnum):
-    """The first byte of an acknowledgement."""
+    """The kinds of acknowledgements, by the first byte of the packet."""
 
     PUBACK = 0x40
     PUBREC = 0x50
@@ -37,7 +38,9 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Answer:
-    """An acknowledgement. reason: 0x80 and above for a failure."""
+    """An acknowledgement. id: packet identifier. reason: reason code; 0x80 and above mean a
+    failure. text: Reason String.
+    """
 
     kind: Kind
     id: int
@@ -47,8 +50,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Connack:
-    """The answer to CONNECT. keep_alive: Server Keep Alive in seconds; None: the client's value
-    counts. user: the user properties.
+    """The answer to CONNECT. text: Reason String. packet_limit: Maximum Packet Size in bytes.
+    keep_alive: Server Keep Alive in seconds; None if the client's Keep Alive applies. user: user
+    properties.
     """
 
     session_present: bool
@@ -63,7 +67,7 @@ class Connack:
 
 @dataclass(frozen=True)
 class Disconnect:
-    """DISCONNECT of the server."""
+    """DISCONNECT of the server. text: Reason String."""
 
     reason: int = 0
     text: str = ""
@@ -92,8 +96,8 @@ _AUTHENTICATION_DATA = 0x16
 def connect(
     client: str, clean: bool, keep_alive: int, expiry: int, pairs: Pairs, login: list[str | bytes]
 ) -> bytes:
-    """Return a CONNECT. expiry: the session's, in seconds. login: nothing, a user, or a user and a
-    password.
+    """Return a CONNECT packet. expiry: Session Expiry Interval in seconds. pairs: user properties.
+    login: nothing, a user, or a user and a password.
     """
     flags = clean << 1 | (len(login) > 0) << 7 | (len(login) > 1) << 6
     properties = struct.pack(">BI", _EXPIRY, expiry) + _user(pairs)
@@ -102,7 +106,7 @@ def connect(
 
 
 def publish(topic: str, payload: bytes, id: int, dup: bool, retain: bool, pairs: Pairs) -> bytes:
-    """Return a PUBLISH at QoS 2."""
+    """Return a PUBLISH packet with QoS 2. id: packet identifier. pairs: user properties."""
     body = _text(topic) + struct.pack(">H", id) + _block(_user(pairs)) + payload
     return _packet(0x34 | dup << 3 | retain, body)
 
@@ -112,7 +116,7 @@ def pubrel(id: int, reason: int = 0) -> bytes:
 
 
 def disconnect(expiry: int) -> bytes:
-    """Return a DISCONNECT. expiry: the session's, in seconds."""
+    """Return a DISCONNECT packet. expiry: Session Expiry Interval in seconds."""
     return _packet(0xE0, b"\x00" + _block(struct.pack(">BI", _EXPIRY, expiry)))
 
 
@@ -121,7 +125,7 @@ def _packet(first: int, body: bytes) -> bytes:
 
 
 def _number(value: int) -> bytes:
-    """Return a Variable Byte Integer."""
+    """Return a number as a Variable Byte Integer."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -143,13 +147,15 @@ def _user(pairs: Pairs) -> bytes:
 
 
 class Reader:
-    """Cuts a stream into packets."""
+    """Splits a stream of bytes into packets."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Packet]:
-        """Yield the packets that are complete. Raises PacketError."""
+        """Yield the packets that are complete once `data` has arrived. Raises PacketError for an
+        invalid packet.
+        """
         self._rest += data
         while (head := self._head()) is not None:
             start, end = head
@@ -161,7 +167,9 @@ class Reader:
                 raise PacketError(f"a packet 0x{first:02x} cannot be read: {error}") from error
 
     def _head(self) -> tuple[int, int] | None:
-        """Return where the body of the first packet begins and ends, or None if it is not whole."""
+        """Return the offsets at which the body of the first packet begins and ends. None if the
+        packet is incomplete.
+        """
         length = 0
         for index in range(1, min(len(self._rest), 5)):
             length |= (self._rest[index] & 0x7F) << 7 * (index - 1)
@@ -213,13 +221,15 @@ def _connack(body: bytes) -> Connack:
 
 
 def _reason(body: bytes, at: int) -> str:
-    """Return the Reason String of the properties that begin at an offset."""
+    """Return the Reason String among the properties that begin at the offset `at`; "" if there is
+    none.
+    """
     texts = dict(_properties(body, at)) if len(body) > at else {}
     return str(texts.get(_REASON, ""))
 
 
 def _properties(body: bytes, at: int) -> Iterable[tuple[int, int | str | tuple[str, str]]]:
-    """Yield the properties that begin at an offset, with their identifiers."""
+    """Yield (identifier, value) of each property in the block that begins at the offset `at`."""
     length = shift = 0
     more = True
     while more:
@@ -246,7 +256,7 @@ def _properties(body: bytes, at: int) -> Iterable[tuple[int, int | str | tuple[s
 
 
 def _read(body: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """Return a text or binary value, and where it ends."""
+    """Return the text or binary value at the offset `at`, and the offset after it."""
     (length,) = struct.unpack_from(">H", body, at)
     if at + 2 + length > end:
         raise ValueError("a text is longer than the packet")

@@ -1,5 +1,7 @@
-"""Topics and payloads. In: the arguments of `publish`. Out: a topic, and bytes: SenML in JSON (RFC
-8428) for a number, a truth value or a text, with the time of the measurement; bytes as they are.
+"""Topics and payloads.
+
+In: the arguments of `publish`. Out: a topic, and the payload. A number, a truth value or a text
+becomes SenML in JSON (RFC 8428), with the time of the measurement. Bytes stay as they are.
 """
 
 import json
@@ -18,7 +20,9 @@ Value = float | int | bool | str | bytes
 
 
 def checked_topic(topic: str) -> str:
-    """Return the topic. Raises Unreadable if no message can have it (MQTT 5, section 4.7)."""
+    """Return the topic unchanged. Raises Unreadable if no message can have it (MQTT 5, section
+    4.7).
+    """
     if not isinstance(topic, str):
         raise Unreadable(f"the topic {topic!r} is not a text")
     try:
@@ -37,7 +41,8 @@ def payload(
     topic: str, value: Value, unit: str | None, name: str | None, at: float | None
 ) -> bytes:
     """Return a payload. name: name of the SenML record, by default the last level of the topic. at:
-    the time in seconds since 1970, by default now. Raises Unreadable.
+    time of the measurement in seconds since 1970, by default now. Raises Unreadable for an invalid
+    argument.
     """
     if isinstance(value, bytes):
         if unit is not None or name is not None or at is not None:

@@ -1,11 +1,12 @@
 """`Publisher`: messages of a program, each exactly once in the table.
 
-In: messages. Out: a journal on this machine's disk, and MQTT 5 at QoS 2 to a gateway, for as long
-as it takes. `flow.py` has the rules of a message, `journal.py` those of the disk.
+In: messages. Out: a journal on this machine's disk, from which each message is sent to a gateway by
+MQTT 5 at QoS 2, until the gateway has it. `flow.py` has the rules for sending, `journal.py` those
+for storing.
 
-The first connection of each process begins a new session: an earlier process, or another machine
-with a copy of the journal, may have left packet identifiers in the old one. Later connections
-resume the session, so a subscriber gets each message once while the process lives.
+The first connection of each process begins a new session. An earlier process, or another machine
+with a copy of the journal, may have left packet identifiers in the existing session. Later
+connections resume the session, so a subscriber gets each message once while the process lives.
 """
 
 import asyncio
@@ -49,21 +50,24 @@ IDENTITY = "onceway-identity"
 """
 
 SESSION_S = 86_400
-"""Time in seconds for which the gateway keeps the session of a lost connection."""
+"""Time, in seconds, for which the gateway keeps the session after a connection is lost."""
 KEEP_ALIVE_S = 30
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
-"""Longest wait between two connections, in seconds. A connection that lasts as long counts as good.
+"""Longest wait between two connections, in seconds. After a connection that lasted longer, the next
+wait is short again.
 """
 FORGET_AFTER_S = 0.2
 """Seconds after which a message that the gateway has is removed from the journal, unless another
 commit does that earlier.
 """
 OVERHEAD = 256
-"""Overhead of a message in addition to its topic and payload, in bytes."""
+"""Number of bytes that count for each message in addition to its topic and payload."""
 
 _BAD = range(0x84, 0x8D)
-"""Reason codes of CONNACK that only a person can fix: version, identifier, user, rights."""
+"""Reason codes of CONNACK that only a person can remedy: wrong version, identifier, user or
+rights.
+"""
 
 
 @dataclass(frozen=True)
@@ -78,16 +82,17 @@ class Publication:
 class Publisher:
     """A publisher, as an asynchronous context manager. `SyncPublisher` is the same for threads.
 
-    url: mqtts://HOST or mqtt://HOST, with user, password and port where needed. device: the client
-    identifier, and the device in the table. journal: a file that only this program uses.
-    max_messages, max_bytes: bounds of the journal. wait_s: how long `publish` waits for room in it.
-    start_s: how long the start waits for the gateway's first answer. stop_s: how long the end waits
-    until the gateway has all messages. The others stay in the journal for the next start. tls: an
-    SSL context, or the path of a CA file. incarnation: for a new journal; None: a random number.
+    url: mqtts://HOST or mqtt://HOST, with user, password and port if needed. device: the client
+    identifier, and the device in the table. journal: path of a file that only this program uses.
+    max_messages, max_bytes: bounds of the journal. wait_s: how long `publish` waits for room in the
+    journal. start_s: how long the start waits for the gateway's first answer. stop_s: how long the
+    end waits until the gateway has all messages; the remaining messages stay in the journal for the
+    next start. tls: an SSL context, or the path of a CA file. incarnation: that of a new journal;
+    None for a random number.
 
-    Entering raises NoIdentity where the gateway ignores the identity of this client's messages,
-    Refused where it does not let the client in, JournalError, or Unreadable. While the gateway
-    cannot be reached, messages wait in the journal.
+    Entering the context raises NoIdentity if the gateway ignores the identity of this client's
+    messages, Refused if the gateway does not let the client in, JournalError, or Unreadable. While
+    the gateway cannot be reached, messages wait in the journal.
     """
 
     def __init__(
@@ -114,11 +119,13 @@ class Publisher:
             )
         self.device = device
         self.problem: str | None = None
-        """The present reason why messages wait, or None."""
+        """Present reason why messages wait, or None."""
         self.on_taken: Callable[[Publication], object] | None = None
-        """Called in the event loop with each publication that the gateway has."""
+        """Callback in the event loop for each publication that the gateway has accepted."""
         self.on_sent: Callable[[Publication], object] | None = None
-        """Called in the event loop before a publication goes out in a new flow."""
+        """Callback in the event loop for each publication that is about to be sent in a new
+        flow.
+        """
         self._path, self._incarnation = Path(journal), incarnation
         self._bounds = max_messages, max_bytes
         self._wait_s, self._start_s, self._stop_s = wait_s, start_s, stop_s
@@ -127,7 +134,7 @@ class Publisher:
         self._new: list[tuple[tuple[str, bytes, bool], asyncio.Future[Message]]] = []
         self._accepted_keys: list[tuple[int, int]] = []
         self._waiting: dict[tuple[int, int], asyncio.Future[None]] = {}
-        """Callers that wait until the gateway has a message."""
+        """Futures of callers that wait until the gateway has a message, by the message's key."""
         self._open = False
         self._refused: Refused | None = None
         self._logged: dict[str, None] = {}
@@ -175,12 +182,12 @@ class Publisher:
 
     @property
     def last(self) -> int:
-        """The last sequence that the journal has used in its incarnation."""
+        """Last sequence that the journal has used in its incarnation."""
         return self._journal.sequence
 
     @property
     def waiting(self) -> int:
-        """The number of messages that the gateway does not have yet."""
+        """Number of messages that the gateway does not have yet."""
         return self._count
 
     async def publish(
@@ -195,15 +202,17 @@ class Publisher:
         wait: bool = False,
     ) -> Publication:
         """Publish a value; return once it is in the journal on disk. From there it reaches the
-        table, whatever happens to this program or the gateway.
+        table, even if this program or the gateway stops in between.
 
         value: a number, a text or a truth value is sent as SenML, with `unit`, `name` (by default
-        the topic's last level) and `time` (seconds since 1970, by default now); bytes as they are.
-        wait: return once the gateway has it; after `wait_s` raise StillWaiting, and the message
-        stays in the journal. After a cancellation, the message may or may not be sent.
+        the topic's last level) and `time` (seconds since 1970, by default now). Bytes are sent as
+        they are. wait: whether to return only once the gateway has the message. If that takes
+        longer than `wait_s`, StillWaiting is raised, and the message stays in the journal. After a
+        cancellation, the message may or may not be sent.
 
-        Raises JournalFull if no room came within `wait_s`; then the message is not accepted. Raises
-        Refused while the gateway refuses this client, JournalError, or Unreadable.
+        Raises JournalFull if there is no room in the journal within `wait_s`; the message is then
+        not accepted. Raises Refused while the gateway refuses this client, JournalError, or
+        Unreadable.
         """
         content = payload(checked_topic(topic), value, unit, name, time)
         if not isinstance(retain, bool):
@@ -236,7 +245,7 @@ class Publisher:
             ) from None
 
     def _why(self) -> str:
-        """Return the cause of a wait, after a colon."""
+        """Return the cause of a wait, with a colon before it; "" if no cause is known."""
         silent = "" if self._answered.done() else f"{self._address} has not answered yet"
         return f": {self.problem or silent}" if self.problem or silent else ""
 
@@ -270,8 +279,8 @@ class Publisher:
     # The journal
 
     async def _write(self) -> None:
-        """Write new messages, and forget messages that the gateway has. One commit has all messages
-        that arrived while the previous commit ran.
+        """Write new messages to the journal, and delete messages that the gateway has. One commit
+        has all messages that arrived while the previous commit ran.
         """
         while self._open:
             if not self._new and self._accepted_keys:
@@ -305,7 +314,7 @@ class Publisher:
                 future.set_result(message)
 
     async def _wait_for(self, message: Message) -> None:
-        """Wait until the gateway has a message."""
+        """Wait until the gateway has a message. Raises StillWaiting after `wait_s` seconds."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[message.key] = waiter
         try:
@@ -336,7 +345,9 @@ class Publisher:
     # The connection
 
     async def _serve(self) -> None:
-        """Keep a connection, with pauses that grow while no connection succeeds."""
+        """Connect to the gateway again whenever the connection ends. The pauses grow while no
+        connection succeeds.
+        """
         loop, wait, self._clean = asyncio.get_running_loop(), FIRST_WAIT_S, True
         while True:
             self._progress, self._met, start = False, False, loop.time()
@@ -438,7 +449,7 @@ class Publisher:
         writer: asyncio.StreamWriter,
         keep_alive: int | None,
     ) -> None:
-        """Send and receive until the connection ends. Raises the reason."""
+        """Send and receive until the connection ends. Raises the error that ended it."""
         loop = asyncio.get_running_loop()
         alive = Alive(KEEP_ALIVE_S if keep_alive is None else keep_alive, loop.time())
         read = asyncio.ensure_future(_read(reader))
@@ -524,7 +535,7 @@ class Publisher:
 
 
 def _is_text(text: str) -> bool:
-    """Whether a text is Unicode: no half of a surrogate pair."""
+    """Whether a text can be encoded: it contains no half of a surrogate pair."""
     return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 

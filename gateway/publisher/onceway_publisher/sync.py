@@ -1,5 +1,7 @@
-"""`SyncPublisher`: a `Publisher` for programs without asyncio. In: calls from any thread. Out: the
-same calls in a separate event loop, in a thread.
+"""`SyncPublisher`: a `Publisher` for programs without asyncio.
+
+In: calls from any thread. Out: the same calls of a `Publisher`, in an event loop that runs in a
+separate thread.
 """
 
 import asyncio
@@ -42,12 +44,12 @@ class SyncPublisher:
 
     @property
     def waiting(self) -> int:
-        """The number of messages that the gateway does not have yet."""
+        """Number of messages that the gateway does not have yet."""
         return self._publisher.waiting
 
     @property
     def problem(self) -> str | None:
-        """The present reason why messages wait, or None."""
+        """Present reason why messages wait, or None."""
         return self._publisher.problem
 
     def __enter__(self) -> Self:

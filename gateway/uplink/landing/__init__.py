@@ -1,5 +1,5 @@
-"""Landing places of batches. One interface, and one file per kind of place (folder, SFTP, S3,
-anything else of fsspec).
+"""Landing places of batches: one interface, and one module per kind of place (folder, SFTP, S3, any
+other file system of fsspec).
 
 In: names below the landing URL and bytes. Out: complete files under these names, or an error; never
 half a file under a final name.

@@ -62,9 +62,11 @@ _TEXTS = {
 
 
 class Landing(ABC):
-    """A place below one URL. Names are relative, with `/`. Every method raises Unreachable if the
-    place does not work. shared: whether other gateways may write to it under this gateway's name,
-    by mistake or after a card was cloned. Set `shared` to False only if no other gateway can.
+    """A landing place below one URL. Names are relative to the URL, with `/`. Every method raises
+    Unreachable if the place does not work.
+
+    shared: whether other gateways may write to it under this gateway's name, by mistake or after a
+    card was cloned. Set `shared` to False only if no other gateway can.
     """
 
     def __init__(self, url: str, shared: bool = True) -> None:
@@ -93,7 +95,9 @@ class Landing(ABC):
 
     @abstractmethod
     def _find_way(self, gateway: str) -> Way | None:
-        """Try the ways of this kind of place, best first. Return None if none is proven."""
+        """Return the first way, best first, that is proven for this kind of place. None if
+        none is.
+        """
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
@@ -111,8 +115,8 @@ class Landing(ABC):
         """Put bytes under a name atomically. An existing file is replaced."""
 
     def holds(self, name: str, data: bytes) -> bool:
-        """Return whether a name has these bytes, which `create` has just written. Uses the best
-        proof that does not fetch them.
+        """Whether the file under a name has these bytes, which `create` has just written. A kind of
+        place may prove that without fetching the file.
         """
         return self.read(name) == data
 
@@ -129,14 +133,15 @@ class Landing(ABC):
         """Remove the file under a name, if it exists."""
 
     def move_marker(self, old: str | None, new: str) -> bool:
-        """Create an empty file `new`, and remove `old` if given. Return False if the place needs no
-        markers, because listing a folder is cheap.
+        """Create an empty file `new` as a marker, and remove the marker `old` if given. Return
+        False if the place needs no markers, because listing a folder is cheap.
         """
         return False
 
     def tidy(self, folder: str) -> str | None:
         """Remove unfinished files of earlier connections from a folder. Only the owner of the
-        folder may do so. Return why something stays, or None. Leftovers do no harm.
+        folder may do so. Return the text of an error if a file could not be removed, else None.
+        Leftovers do no harm.
         """
         return None  # places without hidden names need nothing
 
@@ -145,8 +150,8 @@ class Landing(ABC):
 
     @contextmanager
     def attempt(self, action: str) -> Iterator[None]:
-        """Turn any error of a file system into Unreachable, because each fsspec file system raises
-        its own kinds of error.
+        """Turn any error within the context into Unreachable, because each fsspec file system
+        raises its own kinds of error. action: the words after "cannot" in the message.
         """
         try:
             yield
@@ -163,14 +168,14 @@ class Landing(ABC):
 
 
 def error_text(error: Exception) -> str:
-    """Return an error in words, in one line without a full stop."""
+    """Return the text of an error in one line, without passwords and without a full stop."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return without_password(" ".join(str(error).split()).rstrip(".") or type(error).__name__)
 
 
 def only_epochs(names: Iterable[str]) -> list[str]:
-    """Return the names among file names or paths that can be epochs, sorted."""
+    """Return the last parts of names or paths that can be epochs, sorted."""
     return sorted(
         name for path in names if EPOCH.fullmatch(name := path.rstrip("/").rsplit("/", 1)[-1])
     )

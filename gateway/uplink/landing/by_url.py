@@ -1,4 +1,4 @@
-"""The factory of landing places: a URL in, the matching kind of place out."""
+"""Opening of landing places. In: a URL. Out: the matching kind of place."""
 
 from typing import Any
 

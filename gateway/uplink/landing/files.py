@@ -28,9 +28,10 @@ from gateway.uplink.manifest import INCOMING, set_aside_name
 
 
 class FileLanding(Landing, proof.Files):
-    """The common part of such places; its primitives are those of `proof.Files`. sets_aside:
-    whether the place may be unable to replace a file atomically. Then the previous file has another
-    name for a moment, and after an interruption.
+    """Base class of landing places made of files. A subclass has the operations of `proof.Files`.
+
+    sets_aside: whether the place may be unable to replace a file atomically. If so, the existing
+    file has another name while it is replaced, and keeps that name after an interruption.
     """
 
     sets_aside = True
@@ -102,12 +103,12 @@ class FileLanding(Landing, proof.Files):
         return error_text(errors[0]) if errors else None
 
     def _drop(self, hidden: str) -> None:
-        """Remove a hidden file, or leave it to `tidy`."""
+        """Remove a hidden file. If that is refused, `tidy` removes the file later."""
         refuses(self, self.remove, hidden)
 
     def _hide(self, name: str, data: bytes, tag: str = "") -> str:
-        """Write and sync a file under a hidden name beside the final one. Return the hidden
-        name.
+        """Write and sync a file under a hidden name beside the final one. Return the hidden name.
+        tag: part of the hidden name.
         """
         folder, _, stem = name.rpartition("/")
         hidden = f"{folder}/{INCOMING}/{stem}-{tag}{self._token}"
@@ -133,8 +134,8 @@ class FileLanding(Landing, proof.Files):
 
     @contextmanager
     def _claimed(self, way: Way, hidden: str, name: str) -> Iterator[bool]:
-        """Hold the claim of a name, if the way has claims. Yield whether the name is free. Raises
-        Claimed.
+        """Hold the claim of a name within the context, if the way has claims. Yield whether the
+        name is free. Raises Claimed if another gateway has claimed the name for other bytes.
         """
         if way in (Way.RENAME, Way.LINK):
             yield True
@@ -159,7 +160,9 @@ class FileLanding(Landing, proof.Files):
         refuses(self, self.remove if way is Way.CLAIM_FILE else self.remove_folder, claim)
 
     def _alone(self, hidden: str) -> bool:
-        """Whether all hidden files under a name have the same bytes as this one."""
+        """Whether all hidden files for the final name of this hidden file have the same bytes as
+        this one.
+        """
         folder, _, own = hidden.rpartition("/")
         same, stem = own[:-9], own[:-26]
         return all(

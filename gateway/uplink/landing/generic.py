@@ -21,7 +21,9 @@ _CLAIM = (
 
 
 class GenericLanding(FileLanding):
-    """A place `protocol://…`. options: those of the file system's class."""
+    """A landing place `protocol://…`. options: arguments for the class of the fsspec file
+    system.
+    """
 
     ways = (Way.RENAME, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
 
@@ -76,8 +78,9 @@ class GenericLanding(FileLanding):
             file.write(_CLAIM)
 
     def make_files(self, path: str) -> bool:
-        """Create a file twice, both opened before one is closed: a file system that checks at
-        opening and writes at closing lets both pass.
+        """Create a file twice, and return whether the second creation is refused. Both files are
+        opened before one is closed, because a file system that checks at opening and writes at
+        closing would allow both.
         """
         self._make_above(path)
         first = self._fs.open(self._path(path), "xb")
@@ -110,7 +113,9 @@ class GenericLanding(FileLanding):
         self._remove(self._fs.rmdir, path)
 
     def _remove(self, operation: Callable[[str], None], path: str) -> None:
-        """Remove a name, if it exists. FTP and others report a missing name in their own words."""
+        """Remove a name, if it exists. Some file systems, such as FTP, report a missing name by an
+        error of another kind.
+        """
         try:
             operation(self._path(path))
         except FileNotFoundError:
@@ -120,7 +125,9 @@ class GenericLanding(FileLanding):
                 raise
 
     def stands(self, path: str) -> bool:
-        """Whether a name exists. (`exists` of fsspec returns False for any error.)"""
+        """Whether a name exists. Raises the place's error if that is unknown. (`exists` of fsspec
+        returns False for any error.)
+        """
         try:
             self._fs.info(self._path(path))
         except FileNotFoundError:

@@ -15,7 +15,7 @@ from gateway.uplink.landing.files import FileLanding
 
 
 class LocalLanding(FileLanding):
-    """A place `file:///folder`, or a plain path."""
+    """A landing place `file:///folder`, or a plain path."""
 
     ways = (Way.LINK, Way.CLAIM_FILE, Way.CLAIM_FOLDER)
     sets_aside = False
@@ -93,7 +93,9 @@ class LocalLanding(FileLanding):
 
 
 def _make(folder: Path) -> None:
-    """Create a folder and its parents. Root creates them for the owner of the place."""
+    """Create a folder and its parents. If root creates a folder, it belongs to the owner of the
+    folder above.
+    """
     if folder.is_dir():
         return
     _make(folder.parent)

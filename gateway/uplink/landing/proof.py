@@ -1,14 +1,15 @@
-"""A proof of the way in which a place made of files refuses a second file with the same name: each
-way is tested.
+"""Tests of the ways in which a landing place made of files may refuse a second file with the same
+name.
 
-In: the primitives of a place, and a gateway's folder for the proof's own files. Out: the first of
-the place's ways that works. The tests use the same folders as the real operations: from
-GATEWAY/.incoming into GATEWAY, or a claim in GATEWAY/.claims.
+In: the operations of a place, and a gateway's folder for the tests' own files. Out: the first of
+the place's ways that works. The tests use the same folders as a real landing: they rename from
+GATEWAY/.incoming into GATEWAY, or make a claim in GATEWAY/.claims.
 
 A way works if the place refuses a name in use, then does the same operation on a free name, then
-refuses the name in use again. That name must keep its bytes. So an error that does not depend on
-the name, such as "busy", proves nothing. A place that checks first and writes later is detected
-as far as possible with one connection: both creations begin before one of them ends (`make_files`).
+refuses the name in use again. The file with the name in use must keep its bytes. So an error that
+does not depend on the name, such as "busy", proves nothing. A place that checks first and writes
+later is detected as far as possible with one connection: both creations begin before one of them
+ends (`make_files`).
 
 If files cannot be removed, the files of one proof stay (`_KeptProof`), and later proofs reuse them,
 so the number of files is bounded.
@@ -48,13 +49,13 @@ _TROUBLE = (
     errno.ENFILE,
     errno.ENOMEM,
 )
-"""Error numbers of a disk, a network or a process: the error does not depend on a name."""
+"""Error numbers of a failing disk, network or process. Such an error does not depend on a name."""
 
 
 class Files(ABC):
     """The operations of a place on its files. Paths are relative to the landing URL. Each operation
-    raises the place's own errors. url: the place's URL in errors. ways: possible ways of the place,
-    best first.
+    raises the place's own errors. url: the landing URL, for errors. ways: possible ways of the
+    place, best first.
     """
 
     url: str
@@ -109,8 +110,8 @@ class Files(ABC):
         )
 
     def make_files(self, path: str) -> bool:
-        """Begin to create one file twice. Return whether the second creation is refused. Raises the
-        error of `make_file` if the first one fails.
+        """Create one file twice, and return whether the second creation is refused. Raises the
+        error of `make_file` if the first creation fails.
         """
         self.make_file(path)
         return refuses(self, self.make_file, path)
@@ -128,8 +129,8 @@ def refuses(files: Files, operation: Callable[..., None], *arguments: str) -> bo
 
 
 def find_way(files: Files, gateway: str) -> Way | None:
-    """Return the first way that is proven. Raises NotExclusive if nothing can be renamed, so that
-    no way works.
+    """Return the first of the place's ways that is proven, None if none is. Raises NotExclusive if
+    files cannot be renamed, because then no way works.
     """
     kept = _KeptProof(files, gateway)
     if (known := kept.load()) is not None and known.still_holds():
@@ -149,20 +150,24 @@ def find_way(files: Files, gateway: str) -> Way | None:
 
 
 def forget(files: Files, gateway: str) -> None:
-    """Make the next connection prove the way again, because an operation that worked has failed."""
+    """Let the next connection prove the way again, because an operation of the proven way has
+    failed.
+    """
     with suppress(Exception):  # the caller reports its own error
         _KeptProof(files, gateway).forget()
 
 
 def kept_label(files: Files, gateway: str) -> str | None:
-    """Return the label in the names of the proof that is kept here, or None."""
+    """Return the label in the file names of the proof that is kept at the landing place; None if
+    none is kept.
+    """
     kept = _KeptProof(files, gateway).load()
     return None if kept is None else kept.label
 
 
 def is_old(name: str, kept: str | None) -> bool:
-    """Whether a name belongs to a proof of another day, which no connection needs any more. kept:
-    the label of the kept proof.
+    """Whether a name belongs to a proof that is more than a day old and is not kept. kept: the
+    label of the kept proof.
     """
     day = name.removeprefix(_PROOF).partition("-")[0]
     if not is_proof(name) or (kept is not None and kept in name):
@@ -176,7 +181,7 @@ def is_proof(name: str) -> bool:
 
 
 class _Try:
-    """A test of one way, under unique names. label: part of these names."""
+    """A test of one way, with files under unique names. label: part of these names."""
 
     def __init__(self, files: Files, gateway: str, way: Way, label: str) -> None:
         self.way, self.label = way, label
@@ -189,13 +194,13 @@ class _Try:
 
     @property
     def paths(self) -> list[str]:
-        """Return all names that the test may have created."""
+        """Names that the test may have created."""
         hidden = [] if self.way in _CLAIM_WAYS else [self._first, self._second]
         return [self._used, self._free, *hidden]
 
     def holds(self) -> bool:
-        """Return whether a name in use is refused, before and after a free name is given. Raises an
-        error of the place if a free name cannot be given.
+        """Whether a name in use is refused, before and after a free name is accepted. Raises an
+        error of the place if it refuses a free name.
         """
         if self.way is Way.CLAIM_FILE:
             begun = self._files.make_files(self._used) and self._files.make_files(self._free)
@@ -208,7 +213,9 @@ class _Try:
         return self._refuses_the_taken()
 
     def still_holds(self) -> bool:
-        """Return whether the name that this test once created is refused now."""
+        """Whether the place still refuses the name that this test created at an earlier
+        connection.
+        """
         try:
             return self._refuses_the_taken()
         except Exception as error:
@@ -227,7 +234,7 @@ class _Try:
             self._files.put(path, data)
 
     def _give(self, hidden: str, name: str) -> None:
-        """Claim a name by the operation of this method."""
+        """Give a hidden file a name, or claim the name, in the way that is tested."""
         if self.way is Way.RENAME:
             self._files.move(hidden, name)
         elif self.way is Way.LINK:
@@ -250,8 +257,8 @@ class _Proof:
                 self._folders.append(f"{gateway}/{INCOMING}")
 
     def hold(self, way: Way) -> _Try | None:
-        """Return a successful test of the way, or None. A way that fails is tested once more, so
-        that a busy place does not change its way.
+        """Return a successful test of the way, or None. A test that ends with an error is repeated
+        once, so that a busy place does not change its way.
         """
         failure: Exception
         for _ in range(2):
@@ -276,8 +283,8 @@ class _Proof:
         return None
 
     def clean(self, proven: _Try | None) -> bool:
-        """Remove the files of all tests but `proven`. If the place refuses to remove a file, keep
-        the successful test and return True.
+        """Remove the files of all tests. If the place refuses to remove a file, keep the files of
+        the successful test `proven`, and return True.
         """
         others = [tried for tried in self._tries if tried is not proven]
         try:
@@ -305,7 +312,7 @@ class _KeptProof:
         self._path = f"{gateway}/{CLAIMS}/{_PROOF}kept"
 
     def load(self) -> _Try | None:
-        """Return the successful test, or None if there is no such note."""
+        """Return the successful test in the note; None if there is no valid note."""
         try:
             text = (self._files.get(self._path) or b"").decode(errors="replace")
         except Exception as error:
@@ -318,7 +325,6 @@ class _KeptProof:
         return _Try(self._files, self._gateway, Way(way), label)
 
     def save(self, proven: _Try) -> None:
-        """Write the note."""
         self._files.put(self._path, f"{proven.way}/{proven.label}".encode())
 
     def forget(self) -> None:

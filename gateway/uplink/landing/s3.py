@@ -40,25 +40,28 @@ _BUSY = (
     "ConditionalRequestConflict",
 )
 _BUSY_STATUS = (409, 429, 500, 502, 503, 504)
-"""Response codes of a store that asks for a later retry: S3's codes, and HTTP's."""
+"""HTTP statuses of a busy store, which asks for a later retry. `_BUSY` has S3's error codes for the
+same.
+"""
 
 _PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0)
-"""Longest time, in seconds, before each retry of one request: the wait is drawn from the upper
-half.
+"""Longest wait before each retry of one request, in seconds. The actual wait is random, and at
+least half as long.
 """
 
 _TAKEN = 412
 _UNKNOWN = (400, 405, 501)
-"""HTTP statuses of stores that do not support If-None-Match in a put. The codes and bodies differ.
+"""HTTP statuses with which stores refuse a put with If-None-Match because they do not support it.
+Their codes and bodies differ.
 """
 
 _SERVICES = ("s3", "sts", "oidc", "portal.sso")
-"""The services of AWS that hold batches and give credentials."""
+"""The services of AWS that store batches and give credentials."""
 
 
 def _small_loader() -> Any:
-    """Return a loader without unused endpoints. Otherwise botocore keeps a list of all endpoints of
-    all services, 13 MB, as long as a client exists.
+    """Return a loader of botocore without the endpoints of unused services. Otherwise botocore
+    keeps a list of all endpoints of all services, 13 MB, as long as a client exists.
     """
     loader = Loader()
     for partition in loader.load_data("endpoints")["partitions"]:
@@ -69,8 +72,8 @@ def _small_loader() -> Any:
 
 
 class S3Landing(Landing):
-    """A place `s3://bucket/folder`. options: those of s3fs.S3FileSystem; without key and secret,
-    the usual places of AWS credentials are used.
+    """A landing place `s3://bucket/folder`. options: those of s3fs.S3FileSystem; without key and
+    secret, the usual sources of AWS credentials are used.
     """
 
     def __init__(self, url: str, options: dict[str, Any], shared: bool = True) -> None:
@@ -117,7 +120,9 @@ class S3Landing(Landing):
             return True
 
     def _find_way(self, gateway: str) -> Way | None:
-        """Put one object twice. The first put already fails if an earlier proof left the object."""
+        """Put one object twice, and return Way.CONDITION if a put is refused because the object
+        exists. The first put already fails if an earlier proof left the object.
+        """
         for _ in range(2):
             try:
                 self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT, IfNoneMatch="*")
@@ -192,7 +197,7 @@ class S3Landing(Landing):
         )
 
     def _get(self, name: str) -> bytes:
-        """Get an object in one request; s3fs would ask for its size first."""
+        """Return the bytes of an object, with one request. (s3fs would ask for its size first.)"""
         bucket, key, _ = self._fs.split_path(self._path(name))
 
         async def get() -> bytes:
@@ -230,12 +235,12 @@ def _sha256(data: bytes) -> str:
 
 
 def _code(error: BaseException) -> str:
-    """Return the S3 error code that caused an error of s3fs."""
+    """Return the S3 error code that caused an error of s3fs; "" if none did."""
     return str(_response(error).get("Error", {}).get("Code", ""))
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the HTTP status that caused an error of s3fs."""
+    """Return the HTTP status that caused an error of s3fs; None if none did."""
     status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
 

@@ -31,15 +31,15 @@ _NO_ANSWER = (
     asyncssh.SFTPQuotaExceeded,
 )
 _DENIED = (asyncssh.SFTPOpUnsupported, asyncssh.SFTPPermissionDenied)
-"""Error codes of a server that does not support an operation, or forbids it in general."""
+"""Errors of a server that does not support an operation, or forbids it in general."""
 _ONLY_NEW = asyncssh.FXF_WRITE | asyncssh.FXF_CREAT | asyncssh.FXF_EXCL
 
 _BLOCK = 256 * 1024
-"""Bytes per request while a file is read."""
+"""Number of bytes per request when a file is read."""
 
 
 class SftpLanding(FileLanding):
-    """A place `sftp://user@host:port/folder`. options: those of asyncssh.connect, such as
+    """A landing place `sftp://user@host:port/folder`. options: those of asyncssh.connect, such as
     client_keys = ["/etc/onceway/id_ed25519"].
     """
 
@@ -73,7 +73,7 @@ class SftpLanding(FileLanding):
             return self._wait(has_size)
 
     def move_marker(self, old: str | None, new: str) -> bool:
-        """Move the marker in one round trip, except at the first call of a connection."""
+        """Rename the marker, with one request. Create it if `old` is None or does not exist."""
 
         async def move() -> None:
             if old is not None:
@@ -109,7 +109,9 @@ class SftpLanding(FileLanding):
         self._fs.loop.call_soon_threadsafe(self._fs.client.abort)
 
     def get(self, path: str) -> bytes | None:
-        """Read up to the end, whatever size the server reports."""
+        """Return the bytes of a file up to its end, whatever size the server reports. None if it
+        does not exist.
+        """
 
         async def read() -> bytes | None:
             found = bytearray()
@@ -133,9 +135,8 @@ class SftpLanding(FileLanding):
         self._wait(write, len(data))
 
     def move(self, old: str, new: str) -> None:
-        """Rename a file. If the server does not support or allow the operation, try the next one.
-        The first operation that works is used from then on, because the result of `proof` applies
-        only to that operation.
+        """Rename a file by the first of three operations that the server supports and allows. This
+        operation is used from then on, because the result of `proof` applies only to it.
         """
         if self._mover is None and self._way is Way.RENAME:
             self._mover = self._rename  # proven by an earlier connection
@@ -218,7 +219,7 @@ class SftpLanding(FileLanding):
         return isinstance(error, _NO_ANSWER) or not isinstance(error, asyncssh.SFTPError)
 
     async def _open(self, path: str, mode: str | int) -> Any:
-        """Open a file. Missing folders are created only after an error."""
+        """Open a file. If its folder is missing, create the folder and try again."""
         try:
             return await self._sftp.open(self._path(path), mode)
         except _MISSING:
@@ -236,8 +237,8 @@ class SftpLanding(FileLanding):
         return f"{self._root}/{name}"
 
     def _wait(self, function: Callable[[], Awaitable[T]], size: int = 0) -> T:
-        """Run a coroutine that carries `size` bytes on the file system's event loop, in its
-        thread.
+        """Run a coroutine function in the event loop of the file system's thread, and return its
+        result. size: number of bytes that it carries, for the timeout.
         """
         result: T = sync(self._fs.loop, function, timeout=patience(size))
         return result

@@ -1,9 +1,10 @@
-"""Tidying of a folder at a landing place made of files: leftovers of interruptions and earlier
-connections.
+"""Removal of leftovers of interruptions and earlier connections, from a folder at a landing place
+made of files.
 
-In: the primitives of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
+In: the operations of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
 claims and proofs, and the errors of those that cannot be removed. A name that cannot be removed (a
-server without deletion, a folder of a NAS such as `@eaDir`, `.nfs…`) does not stop the tidying.
+server without deletion, a folder of a NAS such as `@eaDir`, `.nfs…`) does not stop the removal of
+other names.
 """
 
 from collections.abc import Callable
@@ -17,8 +18,8 @@ T = TypeVar("T")
 
 
 def tidy(files: Files, folder: str) -> list[Exception]:
-    """Tidy a folder, and return the errors of leftovers. An error of the landing place ends the
-    tidying.
+    """Remove leftovers from a folder, and return the errors of those that cannot be removed. If the
+    landing place itself fails, its error is returned, too, and the remaining leftovers stay.
     """
     errors: list[Exception] = []
 
@@ -55,7 +56,7 @@ def _hidden(files: Files, folder: str, name: str, kept: str | None) -> None:
 
 
 def _claim(files: Files, folder: str, name: str, kept: str | None) -> None:
-    """Remove the claim of an existing file, or an old proof."""
+    """Remove a claim whose file exists, or an old proof."""
     if is_old(name, kept) if is_proof(name) else files.stands(f"{folder}/{name}"):
         _discard(files, f"{folder}/{CLAIMS}/{name}")
 
