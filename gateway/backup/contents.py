@@ -180,7 +180,7 @@ def read(archive: BinaryIO, folder: Path) -> Manifest:
 
 
 def _is_possible(entry: Entry) -> bool:
-    """Whether an entry could have been written by a backup."""
+    """Whether a backup could have written an entry with this name, path, owner, group and mode."""
     texts = (entry.name, entry.path, entry.owner, entry.group)
     return (
         not any("\0" in text or not text.isprintable() for text in texts)

@@ -96,7 +96,9 @@ def _damage(table: str) -> str | None:
 
 
 def _tidy_markers(landing: Landing) -> None:
-    """Delete old markers. Markers are only hints, so errors are ignored."""
+    """Delete outdated markers at the landing place. A marker is only a hint at a gateway's newest
+    batch, so an error is only logged.
+    """
     try:
         landing.tidy_markers()
     except OSError as error:

@@ -67,7 +67,7 @@ class NoUplink(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The settings of an uplink, from the options and the configuration file."""
+    """The settings of an uplink, from the command line and the configuration file."""
 
     data: Path
     name: str | None
@@ -76,7 +76,9 @@ class Job:
     config: Path | None = None
 
     def connect(self) -> Landing:
-        """Open the landing place with the current credentials from the file."""
+        """Open the landing place, after the current credentials were read. Raises Unreachable if
+        they cannot be read or the place cannot be reached.
+        """
         try:
             credentials.take(self.config)
         except OncewayError as error:
@@ -180,8 +182,8 @@ def _introduce(spool: Spool, settings: UplinkSection) -> None:
 
 
 class _GraceTimeOver(BaseException):
-    """Ends an operation that is still running when the grace time of a stop is over. Every step is
-    safe to interrupt.
+    """Exception that ends an operation which still runs when the grace time of a stop is over.
+    Every step is safe to interrupt.
     """
 
 

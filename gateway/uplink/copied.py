@@ -1,4 +1,4 @@
-"""The spool as other members of the site see it, which may keep copies of its rows.
+"""The spool as the site's other members see it. They may keep copies of its rows.
 
 In: the gateway's database. Out: rows with their final keys, and reports about the rows that have
 landed (`gateway/site/replication/messages.py`).
@@ -54,7 +54,7 @@ def landed(database: sqlite3.Connection, after: int) -> dict[str, Any]:
         epochs = numbers.identities()
         first = first or after + 1
         while len(epochs) > 1 and epochs[1][0] <= first:
-            del epochs[0]  # all rows of it have landed
+            del epochs[0]  # all rows of this epoch have landed
         return {
             "line": numbers.get(_LINE),
             "first": first,

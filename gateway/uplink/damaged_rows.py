@@ -42,7 +42,7 @@ class DamagedRows(Numbers):
             f"iif(typeof({name}) IN ('text', 'blob'), 'x' || quote(hex({name})), quote({name}))"
             for name in columns
         )
-        # a row whose number has changed is not found by it, or another row is
+        # if a row's id has changed, its old id finds no row, or another row
         query = f"SELECT {literals} FROM spool WHERE id = ? AND ({sound('spool')}) IS NOT TRUE"  # noqa: S608 - names of ours
         cells = [(item, self._db.execute(query, item.row).fetchone()) for item in found]
         once = {item.row for item in found}

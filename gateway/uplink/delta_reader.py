@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from gateway.errors import OncewayError
 
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
-"""Matches the parts of a table's path that delta-rs decodes: `%20` becomes a space."""
+"""Pattern of the parts of a table's path that delta-rs decodes: `%20` becomes a space."""
 
 REASON_LIMIT = 400
 """Largest number of characters of a delta-rs message."""
@@ -43,7 +43,9 @@ def opened(table: str) -> DeltaTable:
 
 
 def _called_otherwise(folder: str) -> str:
-    """Return a new folder with a usable name, which contains links to everything in `folder`."""
+    """Return a new folder whose name delta-rs reads correctly. It contains links to everything in
+    `folder`.
+    """
     links = tempfile.mkdtemp(prefix="onceway-")
     atexit.register(shutil.rmtree, links, ignore_errors=True)
     for name in os.listdir(folder):

@@ -38,8 +38,8 @@ def _window(settings: UplinkSection, now: float) -> list[str]:
 
 
 def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
-    """Return the sentence that the rate limit delays the next batch, in a list; empty if it does
-    not.
+    """Return a list with one sentence if the rate limit delays the next batch, else an
+    empty list.
     """
     newest, _ = next(spool.landed_batches(), (None, None))
     if settings.bytes_per_s is None or newest is None:
@@ -52,8 +52,8 @@ def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
 
 
 def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
-    """Return the sentence that the next batch is neither full nor old enough, in a list; empty if
-    it is.
+    """Return a list with one sentence if the next batch is neither full nor old enough, else an
+    empty list.
     """
     if spool.unlanded() is not None:
         return []

@@ -25,7 +25,9 @@ def pack(keys: Iterable[tuple[str, int, int]]) -> bytes:
 
 
 def _ranges(sequences: list[int]) -> list[int]:
-    """Return sorted, joined ranges as one flat list: first, last, first, last, …"""
+    """Return the ranges of consecutive sequences as one flat, sorted list: first, last, first,
+    last, …
+    """
     bounds: list[int] = []
     for sequence in sorted(sequences):
         if bounds and sequence <= bounds[-1] + 1:

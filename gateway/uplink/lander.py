@@ -75,7 +75,7 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
 
 
 def _must_have_landed(manifest: Manifest, signer: Signer, landing: Landing) -> None:
-    """Check whether a batch whose bytes are lost here has landed. Raises NumberLost otherwise."""
+    """Raise NumberLost if a batch whose bytes are lost here has not landed."""
     if (
         landing.read(manifest.name) == signer.publish(manifest)
         and sha256(landing.read(manifest.data_name) or b"") == manifest.sha256

@@ -24,8 +24,8 @@ from gateway.uplink.manifest import parse_refused, refused_name
 from gateway.uplink.spool import Spool
 
 OWNER = "uplink.owner"
-# the first mark of this store until the next one, so that an interrupted write is finished with the
-# same bytes
+# this store's first mark, kept until the next one, so that an interrupted write is repeated with
+# the same bytes
 FIRST_MARK = "uplink.owner_mark"
 # time at which this store first claimed its name; older versions wrote it without FIRST_MARK
 SINCE = "uplink.owner_since"
@@ -87,8 +87,8 @@ def check(spool: Spool, landing: Landing) -> None:
     landed, _ = spool.last_landed()
     mark = read(landing, origin.gateway)
     owner = spool.get(OWNER)
-    # an epoch is drawn once per store, so a mark with our epoch was written by a later generation
-    # of this store
+    # an epoch is generated once per store, so a mark with our epoch was written by a later
+    # generation of this store
     if owner is None:
         owner = mark.owner if mark and mark.epoch == origin.epoch else new_number()
         spool.put({OWNER: owner})

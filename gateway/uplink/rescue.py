@@ -7,7 +7,7 @@ All work is done on a copy, so the directory stays as it is, and a repeated resc
 same state. The same rows give the same batches, because the limits are the same on all machines:
 batches at the landing place are recognised by their bytes. If other bytes are under a number, the
 gateway has continued in the meantime, or its rows were cut in another way. Then the rows are
-compared with landed ones, and the rest goes under a new epoch (`epoch.py`). The owner mark is not
+compared with landed ones, and the rest lands in a new epoch (`epoch.py`). The owner mark is not
 changed: if another gateway has the name by now, it keeps the name.
 
 Copies of other gateways' rows on the card (`gateway/store/copies.py`) land last, in an epoch of

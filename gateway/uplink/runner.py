@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 POLL_S = 0.5
 # interval of checks, while batches land, that the name still belongs to this uplink
 OWNER_CHECK_S = 60.0
-# time that another gateway gets between its file and its manifest, before rows are compared
+# seconds to wait for another gateway's manifest after its file, before rows are compared
 SETTLE_S = 2.0
 RIVAL_EVERY_US = 86_400 * 1_000_000
-# s until an idle connection is closed: keeping it alive takes more bytes than a new connection
+# seconds until an idle connection is closed: keeping it alive takes more bytes than a new one
 IDLE_S = 600.0
 
 Trouble = (Unreachable, sqlite3.OperationalError, OSError)
@@ -246,7 +246,7 @@ class Uplink:
 
     def _let_it_finish(self, landing: Landing, number: int) -> None:
         """Wait for at most SETTLE_S until another gateway that uses this number has published its
-        manifest. Only in published batches are the rows recognised that both gateways have.
+        manifest. Rows that both gateways have are recognised only in published batches.
         """
         name = Manifest(self._spool.origin(), number, 0, 0, "").name
         until = time.monotonic() + SETTLE_S

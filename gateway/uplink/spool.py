@@ -391,7 +391,7 @@ class Spool(DamagedRows):
         """Return the oldest batch that was cut and has not landed, or None."""
         row = self._db.execute(
             "SELECT number, first, last, rows, bytes, sha256, cut, landed FROM batch"
-            # batches land in their order, so only the newest ones have not
+            # batches land in order, so only the newest batches have not landed
             " WHERE number > ? AND landed IS NULL ORDER BY number LIMIT 1",
             (self.last_landed()[0],),
         ).fetchone()
@@ -540,7 +540,6 @@ def _keep_last(db: sqlite3.Connection) -> None:
 
 
 def _add(db: sqlite3.Connection, values: dict[str, int]) -> None:
-    """Increase counters in the table `meta` by these values."""
     add = (
         "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value ="
         " CAST(value AS INTEGER) + excluded.value"

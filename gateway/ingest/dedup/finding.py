@@ -19,8 +19,8 @@ the same rows in parts.
 """
 
 AT_ONCE = 50_000
-"""Largest number of ranges in one record batch for the driver. There, each range takes a few
-hundred bytes of memory.
+"""Largest number of ranges in one record batch for the driver. On the driver, each range takes a
+few hundred bytes of memory.
 """
 
 

@@ -47,8 +47,8 @@ class Seen:
         self.ranges = SeenRanges()
         self.covers = -1
         self._mark: str | None = None
-        """Identifies the log up to version `covers` (see `CommitLog.mark`). None before the first
-        `load`.
+        """Mark of the log at version `covers`, which shows whether the table was replaced
+        (`CommitLog.mark`). None before `load`.
         """
         self.unsaved = False
         """Whether `ranges` has sequences that are in no snapshot. The next start would read their

@@ -41,7 +41,7 @@ _OURS = "gateway."
 
 _NAMED = re.compile(r"(?:Caused by: |: )?((?:[\w$]+\.)*\w*(?:[Ee]rror|Exception|Failure)): (.*)")
 _OTHERWISE_NAMED = re.compile(r"((?:[a-z_]\w*\.)+[A-Z]\w*): (.*)")
-"""Matches a Python error whose class name does not end in Error, Exception or Failure, such as
+"""Pattern of a Python error whose class name does not end in Error, Exception or Failure, such as
 asyncssh.misc.PermissionDenied.
 """
 _LOST_TASK = re.compile(r".*Lost task [^)]*\) \([^)]*\): ")
@@ -193,7 +193,7 @@ def cause_of(error: BaseException) -> str:
 
 def explained(error: Exception, folders: Iterable[str] = ()) -> OncewayError:
     """Return the error that ends a job as an OncewayError with reason, place and advice. folders:
-    URLs to which the job writes. If a disk is full, the place names those of them that are on it.
+    URLs to which the job writes. If a disk is full, the place is a list of the folders on it.
     """
     if isinstance(error, OncewayError):
         return error
@@ -295,5 +295,4 @@ def _place(text: str) -> str | None:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line that is not blank, or an empty text."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "")[:LONGEST]

@@ -15,7 +15,7 @@ from gateway.errors import OncewayError
 from gateway.ingest.delta.storage import Readable
 
 APPLICATION = "onceway"
-"""Key of Onceway's note in a commit's user metadata."""
+"""Key in a commit's user metadata. Its value is Onceway's note, a dictionary."""
 
 REWRITING = frozenset(
     {
@@ -32,15 +32,15 @@ again.
 """
 
 APPENDED = "micro_batch"
-"""Key in our note: number of the stream's micro-batch that the commit appended."""
+"""Key in a commit's note: number of the stream's micro-batch that the commit appended."""
 
 BASED_ON = "based_on"
-"""Key in our note: version of the table from which the commit's rows were computed. Other commits
-may lie between this version and the commit.
+"""Key in a commit's note: version of the table from which the commit's rows were computed. Other
+commits may lie between this version and the commit.
 """
 
 NONCE = "nonce"
-"""Key in our note: a random number, unique per commit."""
+"""Key in a commit's note: a random number, unique per commit."""
 
 GONE = "-"
 """Second part of a mark (`CommitLog.mark`) if the version no longer existed when the mark
@@ -48,7 +48,7 @@ was made.
 """
 
 ACTIONS = "actions"
-"""Key in our note: number of actions after the commit info."""
+"""Key in a commit's note: number of actions after the commit info."""
 
 LOOK_BACK = 100
 """Largest number of commits that are searched for the newest commit of the ingest."""
@@ -87,8 +87,8 @@ class Progress:
 
     @classmethod
     def of(cls, covers: int, mark: str | None) -> "Progress":
-        """Return a progress. mark: None if an older version of Onceway stored none; then any log
-        counts as the same.
+        """Return a progress. mark: None if an older version of Onceway stored none;
+        `CommitLog.holds` then compares no nonce.
         """
         return cls(covers, mark or f"{covers} ")
 
@@ -144,8 +144,8 @@ class CommitLog:
         return f"{version} "
 
     def holds(self, mark: str) -> bool:
-        """Whether this log contains the commit of a mark. True if the commit's file was deleted by
-        a cleanup, or the mark has no nonce, because this log cannot be excluded then.
+        """Whether this log contains the commit that a mark names. If the commit's file was deleted
+        by a cleanup, or the mark has no nonce, nothing can be compared, and the result is true.
         """
         number, _, nonce = mark.partition(" ")
         commit = self.read(int(number))
@@ -181,8 +181,8 @@ def stored(log: CommitLog, application: str, head: int) -> Progress | None:
     RESTORE, the commits of the restored version count. None if there is no such progress, or if the
     table was replaced later.
 
-    Raises HistoryGone if the last LOOK_BACK commits do not contain the answer, or the log ends
-    earlier.
+    Raises HistoryGone if the last LOOK_BACK commits do not show which case it is, or older ones
+    among them were deleted from the log.
     """
     version, was_set_back = head, False
     for _ in range(LOOK_BACK):

@@ -81,7 +81,9 @@ def settle_newest(location: str) -> None:
 
 
 def has_commits(location: str) -> bool:
-    """Whether there is a table on a local disk. A power cut may have damaged only such a table."""
+    """Whether the table is on a local disk and has commits. A power cut may have damaged only such
+    a table.
+    """
     return _newest(location) is not None
 
 

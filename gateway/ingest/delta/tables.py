@@ -179,8 +179,8 @@ class Table:
         return log, log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).metadata()
 
     def settle(self) -> None:
-        """Sync the newest commit of a local table to the disk. For commits of Delta's own
-        commands.
+        """Sync the newest commit of a local table to the disk. Call this after one of Delta's own
+        commands, which do not sync.
         """
         location = self.location()
         if location is not None:

@@ -92,14 +92,14 @@ class _Measures:
 
     @classmethod
     def of(cls, actions: list[str]) -> "_Measures":
-        """Return the sums over `add` actions, given as JSON."""
+        """Return the numbers of the files in `add` actions, which are given as JSON."""
         files = [json.loads(action)["add"] for action in actions]
         rows = (json.loads(file["stats"])["numRecords"] for file in files)
         return cls(len(files), sum(rows), sum(file["size"] for file in files))
 
     def plus(self, files: list[Any]) -> "_Measures":
-        """Return these sums with those of `files`, which are Delta's own `AddFile` objects,
-        added.
+        """Return the sums of these numbers and of those of `files`, Delta's own `AddFile`
+        objects.
         """
         rows = (file.numLogicalRecords() for file in files)
         return _Measures(
@@ -135,7 +135,9 @@ class DeltaWriter:
         self._table: str | None = None
         self._looked_at: object = None
         self._mark: str | None = None
-        """Identifies the log at the last check (see `CommitLog.mark`)."""
+        """Mark of the log at the last check, which shows whether the table was replaced
+        (`CommitLog.mark`).
+        """
         self._session = spark._jsparkSession
         self._location = location
         self._commits = commits
@@ -221,12 +223,11 @@ class DeltaWriter:
             return version, Progress.of(found.get(), None) if found.isDefined() else None
 
     def version(self) -> int:
-        """Return the newest version."""
         return int(self._delta_log().startTransaction(self._none, self._none).readVersion())
 
     def _commit_landed(self, nonce: str, based_on: int, error: Exception) -> int:
-        """Return the version of our commit if it is in the log although Delta raised `error`.
-        Otherwise raise the error, as Conflict if another commit caused it.
+        """Return the version of this writer's commit if it is in the log although Delta raised
+        `error`. Otherwise raise the error, as Conflict if another commit caused it.
         """
         for commit in self._commits.after(based_on):
             if commit.note.get(NONCE) == nonce:

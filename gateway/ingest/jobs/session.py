@@ -76,13 +76,13 @@ SAME_ZONE = ("etc/utc", "z", "+00:00", "gmt")
 log = logging.getLogger("onceway.ingest")
 
 JAVA_ENDS_S = 20
-"""Longest wait, in seconds, for Java to end. Java deletes its files in /tmp before."""
+"""Longest wait, in seconds, for Java to end. Before it ends, Java deletes its files in /tmp."""
 
 
 def open_session(named_tables: bool = False) -> SparkSession:
     """Return a session. named_tables: whether tables have catalog names; the session then uses a
-    Hive metastore, because Spark's own catalog forgets them at its end. Raises OncewayError for
-    Spark Connect.
+    Hive metastore, because Spark's own catalog forgets tables when the session ends. Raises
+    OncewayError for Spark Connect.
     """
     if os.environ.get("SPARK_REMOTE"):
         raise OncewayError(

@@ -394,7 +394,6 @@ def _ended(query: StreamingQuery, stopped: bool) -> bool:
 
 
 def _try_again_s(options: argparse.Namespace) -> float:
-    """Return the seconds between two attempts to read batches in quarantine again."""
     return min(TRY_AGAIN_S, max(options.settle, COPIED_S)) if options.settle else TRY_AGAIN_S
 
 

@@ -1,5 +1,5 @@
-"""Upkeep jobs, started with spark-submit: `release` takes repaired batches, `compact` joins small
-files, `expire` deletes old rows, `summarise` updates the tables about devices.
+"""Upkeep jobs, started with spark-submit: `release` adds repaired batches to the table, `compact`
+joins small files, `expire` deletes old rows, `summarise` updates the tables about devices.
 
 In: the table, and for `release` the landing URL. Out: changed tables; one line per step on standard
 error. All of them may run while the stream runs, except for a table on S3 (README.md). `onceway

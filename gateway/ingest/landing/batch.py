@@ -76,8 +76,8 @@ def flaw(landing: Landing, announced: Announced) -> str | None:
 
 def check(data: bytes, announced: Announced) -> pa.Table:
     """Return the rows in the bytes of a batch. Raises Damaged if size, checksum, row count, schema
-    or labels are wrong, if a value is missing or invalid, or if any other error occurs: the bytes
-    are its cause, too.
+    or labels are wrong, if a value is missing or invalid, or if any other error occurs while the
+    bytes are read.
     """
     try:
         return _checked(data, announced)

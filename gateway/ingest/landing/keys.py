@@ -33,7 +33,10 @@ _UNTIL = re.compile(r"(.+/[0-9a-f]{8}):([0-9]{1,12})")
 
 @dataclass(slots=True)
 class Keys:
-    """The contents of the file, with its fields as in the module's description."""
+    """The contents of a file of trusted keys. keys: public keys in Base64, by gateway. until:
+    number of the last batch that is accepted without a signature, by feed. unsigned: whether
+    gateways without a key are accepted; None: only by a table that is older than signatures.
+    """
 
     keys: dict[str, list[str]] = field(default_factory=dict)
     until: dict[str, int] = field(default_factory=dict)

@@ -24,7 +24,7 @@ _KINDS = {
 def first_bytes(path: str, limit: int) -> bytes:
     """Return the first `limit` bytes of a regular file. Raises OSError for any other file."""
     _refuse(path, os.stat(path))
-    # not even a file that replaces this one right now can block
+    # a file that replaces this one at this moment cannot block either
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
         _refuse(path, os.fstat(descriptor))

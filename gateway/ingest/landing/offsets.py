@@ -53,7 +53,8 @@ log = logging.getLogger("onceway.ingest")
 @dataclass(slots=True)
 class Unreadable:
     """A feed or gateway that is held because of an unreadable file or folder. since: time of the
-    first failure. reported: time of the last log line. Both in seconds since 1970.
+    first failure, in seconds since 1970. reported: time of the last log line, in seconds since
+    1970.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Unreadable:
 class Hole:
     """A feed that waits for batch `number`. why: the reason, for people. arrived: number of the
     batch that has arrived: a later one, or `number` itself if it is damaged. since: time of that
-    arrival. reported: time of the last log line. Both in seconds since 1970.
+    arrival, in seconds since 1970. reported: time of the last log line, in seconds since 1970.
     """
 
     feed: str
@@ -194,9 +195,7 @@ class Feeds:
 
     @property
     def held_feeds(self) -> list[str]:
-        """Names of the feeds and gateways that the last `advance` could not read further,
-        sorted.
-        """
+        """Names of the feeds and gateways that are held, sorted, as of the last `advance`."""
         return sorted({*self.holes, *self.unreadable, *self.senders.untrusted})
 
     @property
@@ -294,8 +293,9 @@ class Feeds:
             return number
 
     def _behind_cleaned(self, feed: str, number: int) -> int:
-        """Return the number after which a feed continues. This is `number`, or that of the last
-        batch that was deleted on purpose, if the feed can continue only there.
+        """Return the number after which a feed continues. If the batch after `number` is missing,
+        and the feed can continue only after the batches that were deleted on purpose, this is the
+        number of the last deleted batch. Otherwise it is `number`.
         """
         if self._landing.has(feed, number + 1):
             return number

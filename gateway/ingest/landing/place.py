@@ -83,8 +83,8 @@ PAUSES = (1.0, 5.0, None)
 """Seconds before the next attempt on a new connection. None: no further attempt."""
 
 IN_A_HURRY = (0.0, None)
-"""Used instead of PAUSES while the place as a whole answers, because there may be failures of many
-single objects.
+"""Pauses instead of PAUSES while the place as a whole answers, because many single objects may
+fail.
 """
 
 ANSWERED_S = 30.0
@@ -94,7 +94,7 @@ RENEWED_S = 30.0
 """Shortest time, in seconds, between two connections that are opened because access was denied."""
 
 LATEST_S = 4_102_444_800
-"""The year 2100, in seconds since 1970. A later time of a file is a fault of a clock."""
+"""The year 2100, in seconds since 1970. A later time of a file comes from a wrong clock."""
 
 T = TypeVar("T")
 
@@ -134,8 +134,8 @@ class Announced:
 
 @contextmanager
 def reached(url: str) -> Iterator[None]:
-    """Turn an OSError within the context into an OncewayError. For a first access, which is not
-    retried.
+    """Turn an OSError within the context into an OncewayError. Use it for a first access, which is
+    not retried.
     """
     try:
         yield
@@ -226,21 +226,20 @@ class Landing:
         self._answered = time.monotonic()
 
     def _read(self, name: str, limit: int) -> bytes:
-        """Return the first `limit` bytes of a file."""
         path = f"{self._root}/{name}"
         return self._ask(lambda fs: _first_bytes(fs, path, limit))
 
     @property
     def local(self) -> bool:
-        """Whether the landing place is a folder of this machine. Concurrent look-ups are not faster
-        there.
+        """Whether the landing place is a folder on this machine, where concurrent look-ups save no
+        time.
         """
         return "file" in self._fs.protocol
 
     def gateways(self) -> list[str]:
         """Return the names of folders that may belong to a gateway, sorted. Versions up to 0.2.0
-        allowed any gateway name, so only `feeds` shows which folders do. Raises FileNotFoundError
-        if the place does not exist.
+        allowed any gateway name, so only `feeds` shows whether a folder belongs to one. Raises
+        FileNotFoundError if the place does not exist.
         """
         return [
             name
@@ -366,7 +365,7 @@ class Landing:
 
     def newest(self, feed: str, known: int) -> int:
         """Return the newest number of a feed, from `known` on, in O(log(newest - known)) look-ups.
-        If the numbers have a gap, the result is some number before a missing one, at least `known`.
+        If numbers are missing, the result is `known` or a later number just before a missing one.
         """
         return boundary(lambda number: self.has(feed, number), known)
 
@@ -395,7 +394,7 @@ class Landing:
         gateway. Epochs without deleted batches are left out.
         """
         name, text = cleaned_name(gateway), None
-        # a place without atomic replacement may have been interrupted during it
+        # without atomic replacement, an interruption leaves the file under its hidden name
         at_once = self.local or "s3" in self._fs.protocol
         for path in (name,) if at_once else (name, set_aside_name(name)):
             with suppress(FileNotFoundError):

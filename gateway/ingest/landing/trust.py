@@ -58,8 +58,8 @@ class Trust:
         self._waiting: set[str] = set()
 
     def refresh(self) -> None:
-        """Read the file again. If it is damaged or unreachable, the known keys stay in force, and a
-        line is logged.
+        """Read the file of keys again. If it is damaged or unreachable, the known keys stay in
+        force, and a line is logged.
         """
         complaint = None
         try:

@@ -31,7 +31,8 @@ log = logging.getLogger("onceway.ingest")
 @dataclass(frozen=True, slots=True)
 class Job:
     """The last known state of the stream. state: `running`, `ended` (cleanly), or `silent`: it did
-    not end cleanly and gives no sign of life. since: its start (UTC); at: the last sign of life.
+    not end cleanly and gives no sign of life. since: time of its start (UTC). at: time of its last
+    sign of life (UTC).
     """
 
     state: str
@@ -59,7 +60,7 @@ def alive(files: Folder, since: str) -> None:
 
 
 def ended(files: Folder, since: str) -> None:
-    """Record a clean end."""
+    """Record that the stream has ended cleanly."""
     _put(files, "ended", since)
 
 
@@ -85,7 +86,7 @@ def look(files: Readable) -> Job | None:
 
 
 def _put(files: Folder, state: str, since: str) -> None:
-    """Write the state to the file. A failure is logged and must not stop the stream."""
+    """Write the state to the file. A failure is only logged, so that the stream continues."""
     try:
         written = {"state": state, "since": since, "at": now()}
         files.write(FILE, json.dumps(written).encode())

@@ -1,4 +1,4 @@
-"""A note for the report: the ingest has ended with an error.
+"""The note by which the report learns that the ingest has ended with an error.
 
 In: the reason. Out: one JSON file in the table's folder `_onceway`: `{"at": UTC, "why": "…"}`. The
 next successful start deletes it.

@@ -57,7 +57,7 @@ class Conflicts:
 
     def note(self, micro_batch: MicroBatch, drop: list[ChunkRange]) -> None:
         """Compare duplicates with the rows of the same key in the table, or in this micro-batch.
-        Store and log those with another payload. drop: ranges of the duplicates.
+        Store and log those whose payload has another meaning. drop: ranges of the duplicates.
         """
         if not drop:
             return

@@ -50,7 +50,6 @@ class FeedCount:
     rows: int = 0
 
     def add(self, number: int, arrived: int = 0, rows: int = 0) -> None:
-        """Count one more batch."""
         self.first = min(number, self.first or number)
         self.number = max(number, self.number)
         self.arrived += arrived

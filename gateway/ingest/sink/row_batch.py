@@ -47,7 +47,7 @@ class RowBatch(MicroBatch):
         return found
 
     def addition(self, table: TableName, drop: list[ChunkRange]) -> Addition:
-        """Return the table's rows of all chunks, except those in `drop`."""
+        """Return the rows of all chunks, for the table `table`, except those in `drop`."""
         dirty, partly = {chunk for chunk, *_ in drop}, self._some_of(drop)
         whole = [chunk for chunk in self._count if chunk not in dirty]
         parts = [self._rows.where(_in(whole))] if whole else []

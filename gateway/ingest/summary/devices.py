@@ -83,7 +83,7 @@ def _rows(changes: Changes, before: DataFrame) -> DataFrame:
             F.max("status_time").alias("status_time"),
         )
     )
-    # a device that is listed and was never seen is a row as well, without an incarnation
+    # a device that is listed and was never seen gets a row without an incarnation
     names = {name: f"listed_{name}" for name in _LISTED_AS}
     listed = known.groupBy(*_LISTED_AS).agg(F.max("since").alias("listed"))
     listed = listed.withColumnsRenamed(names)

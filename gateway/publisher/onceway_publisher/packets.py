@@ -67,7 +67,7 @@ class Connack:
 
 @dataclass(frozen=True)
 class Disconnect:
-    """DISCONNECT of the server. text: Reason String."""
+    """A DISCONNECT packet of the server. text: Reason String."""
 
     reason: int = 0
     text: str = ""
@@ -75,7 +75,7 @@ class Disconnect:
 
 @dataclass(frozen=True)
 class Pong:
-    """PINGRESP."""
+    """A PINGRESP packet."""
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -95,8 +95,8 @@ class Landing(ABC):
 
     @abstractmethod
     def _find_way(self, gateway: str) -> Way | None:
-        """Return the first way, best first, that is proven for this kind of place. None if
-        none is.
+        """Test the ways of this kind of place, best first, and return the first one that works.
+        None if none works.
         """
 
     @abstractmethod

@@ -1,5 +1,5 @@
 """Landing places made of files: a file is written under a hidden name, then gets its final name in
-the way that the place has proven (`proof.py`).
+the way that was proven for the place (`proof.py`).
 
 If a rename or a hard link onto an existing name fails, that failure decides between two gateways
 with one name. If a rename replaces an existing file, a claim decides: a file or folder
@@ -9,10 +9,10 @@ every interruption:
 
 - The hidden file exists before the claim, and the rename makes it the final file. So each gateway
   that may still rename has a hidden file, and its name contains the hash of its bytes.
-- A gateway that finds a claim lists the hidden files under the name. If all have the hash of its
-  own bytes, the claim is its own, left over from an interruption, or its maker can never rename any
-  more; so it continues. Two gateways with the same bytes need not be distinguished. Otherwise the
-  name counts as in use (`Claimed`).
+- A gateway that finds a claim lists the hidden files under the name. If all of them have the hash
+  of its own bytes, the gateway continues. The claim is then its own, left over from an
+  interruption, or the gateway that made the claim can never rename any more. Two gateways with the
+  same bytes need not be distinguished. Otherwise the name counts as in use (`Claimed`).
 - A claim is removed only if the final file exists.
 """
 

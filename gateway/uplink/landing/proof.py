@@ -176,7 +176,6 @@ def is_old(name: str, kept: str | None) -> bool:
 
 
 def is_proof(name: str) -> bool:
-    """Whether a name belongs to a proof."""
     return name.startswith(_PROOF)
 
 

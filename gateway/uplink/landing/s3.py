@@ -52,7 +52,7 @@ least half as long.
 _TAKEN = 412
 _UNKNOWN = (400, 405, 501)
 """HTTP statuses with which stores refuse a put with If-None-Match because they do not support it.
-Their codes and bodies differ.
+The error codes and bodies of these answers differ from store to store.
 """
 
 _SERVICES = ("s3", "sts", "oidc", "portal.sso")
