@@ -5,8 +5,9 @@ the older backups, only the newest stay.
 
 A backup is `GATEWAY/backups/TIME-EPOCH.owback`. TIME is in UTC. EPOCH is the epoch of the store; a
 restored store has another one. A large backup is written in pieces, because each piece is held in
-memory. The first piece has this name. The other pieces are `TIME-EPOCH.owback.001` and so on, in
-the same folder. The first piece is written last, so a backup that has a first piece is complete.
+memory. The first piece has the backup's name. The other pieces are `TIME-EPOCH.owback.001` and so
+on, in the same folder. The first piece is written last, so a backup that has a first piece is
+complete.
 
 Older versions of Onceway called a backup `N.owback`, by its day modulo `keep`. A backup with such a
 name counts as older than any backup with a time.

@@ -80,8 +80,9 @@ def _damaged(path: Path) -> OncewayError:
 
 
 def _make(path: Path) -> None:
-    """Create the key's file atomically, and sync it to the disk. If the file exists by then, it
-    stays. The file belongs to the uplink's account, even if root has created it.
+    """Create the key's file atomically, and sync it to the disk. If another process creates the
+    file first, that file stays. The file belongs to the uplink's account, even if root has created
+    it.
     """
     made = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()

@@ -1,8 +1,8 @@
 """The commits of a Delta table from its public API, `DESCRIBE HISTORY`, for a table whose log
 cannot be read.
 
-In: a table. Out: the same as from `commits.CommitLog`. Only `Commit.progress` differs: it has the
-progress in the commit's note. Each query is a Spark job.
+In: a table. Out: the same as from `commits.CommitLog`. Only `Commit.progress` differs: it has only
+the progress in the commit's note. Each query is a Spark job.
 """
 
 from collections.abc import Iterator

@@ -98,7 +98,7 @@ class _Measures:
         return cls(len(files), sum(rows), sum(file["size"] for file in files))
 
     def plus(self, files: list[Any]) -> "_Measures":
-        """Return the sums of these numbers and of those of `files`, Delta's own `AddFile`
+        """Return the sums of these numbers and the numbers in `files`, Delta's own `AddFile`
         objects.
         """
         rows = (file.numLogicalRecords() for file in files)

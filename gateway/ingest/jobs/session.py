@@ -124,8 +124,8 @@ def _skip_lookup(spark: SparkSession) -> None:
 
 
 def settings(present: dict[str, str], named_tables: bool) -> dict[str, str]:
-    """Return the settings to add to a session. present: settings given to spark-submit. A line is
-    logged for each of them that is replaced.
+    """Return the settings to add to a session. present: settings given to spark-submit. For each
+    given setting that is replaced, a line is logged.
     """
     local = present.get("spark.master", "local").startswith("local")
     defaults = (
@@ -169,8 +169,8 @@ def close_session(spark: SparkSession) -> None:
 
 
 def _package() -> Path:
-    """Return the path of a zip with the code that workers of a cluster run. The workers must have
-    the other imports (pyarrow, fsspec, cbor2, numpy) installed.
+    """Return the path of a zip with the code that workers of a cluster run. The packages that this
+    code imports (pyarrow, fsspec, cbor2, numpy) must be installed on the workers.
     """
     root = Path(gateway.__file__).parent
     path = Path(tempfile.mkdtemp(prefix="onceway-")) / "onceway.zip"

@@ -96,8 +96,8 @@ class LandingSource(DataSource):
 
 @dataclass
 class BatchList(InputPartition):
-    """The batches that one task reads. first_chunk: number of the first chunk that the task makes
-    of them. Chunk numbers are unique within a micro-batch.
+    """The batches that one task reads. first_chunk: number of the task's first chunk. Chunk numbers
+    are unique within a micro-batch.
     """
 
     first_chunk: int

@@ -40,8 +40,8 @@ _BUSY = (
     "ConditionalRequestConflict",
 )
 _BUSY_STATUS = (409, 429, 500, 502, 503, 504)
-"""HTTP statuses of a busy store, which asks for a later retry. `_BUSY` has S3's error codes for the
-same.
+"""HTTP statuses of a busy store, which asks for a later retry. `_BUSY` has S3's error codes with
+this meaning.
 """
 
 _PAUSES_S = (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0)
