@@ -1,8 +1,9 @@
 """The new rows of a micro-batch, found on the driver by arithmetic on ranges of sequences.
 
-In: the ranges in each chunk of a micro-batch, and the ranges in the table. Out: a claim, which has
-the ranges that a commit would add, and the duplicates that it must leave out. If two chunks contain
-the same key (device, incarnation, sequence), the chunk with the lower number keeps it.
+In: the ranges in each chunk of a micro-batch (`sink/merged_batches.py`), and the ranges in the
+table. Out: a claim, which has the ranges that a commit would add, and the duplicates that it must
+leave out. If two chunks contain the same key (device, incarnation, sequence), the chunk with the
+lower number keeps it.
 """
 
 from collections import defaultdict

@@ -1,5 +1,5 @@
-"""Snapshots of the seen ranges, with which a start need not read the keys of the whole table; and
-the keys of expired rows.
+"""Snapshots of the seen ranges, which are the ranges of sequences in the table; and the keys of
+expired rows. With a snapshot, a start need not read the keys of the whole table.
 
 In: ranges, and the table version that they cover. Out: Parquet files in the table's folder
 `_onceway`, named by that version: `seen-…` and `gone-…`. `seen-…` is a cache: if it is lost or

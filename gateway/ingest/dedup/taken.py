@@ -1,7 +1,7 @@
 """Progress of each feed, stored in the table's own commits.
 
 In: the commit log of `publications`. Out: `{"GATEWAY/EPOCH": number of the last ingested batch}`,
-as of the head of the log.
+as of the newest version in the log.
 
 The note in a commit has the progress of the feeds that the commit advanced (`feeds`). In some
 commits it has the progress of all feeds (`all`). So a start reads only a few commits back, and the

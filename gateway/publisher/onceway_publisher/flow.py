@@ -2,17 +2,17 @@
 without I/O.
 
 In: messages of the journal, answers, the time. Out: bytes to send, and messages that the gateway
-has.
+has. A flow is the exchange of packets for one message:
 
   PUBREC, 0x80 and above          → the flow is over; the message goes out again, after a pause
-  PUBREC, less                    → PUBREL
+  PUBREC, below 0x80              → PUBREL
   PUBCOMP, 0                      → the gateway has the message
   PUBCOMP, anything else          → the message goes out again, after a pause
   session present at a reconnect  → PUBLISH with DUP, or PUBREL, with the same packet identifier
   no session                      → each message goes out again, in a new flow
 
 "Again" always means: with the same incarnation and sequence, by which the table recognises the
-message. A refusal for lack of room (0x97) stops the other messages, too; each other refusal
+message. A refusal for lack of room (0x97) stops all messages for a while. Any other refusal
 concerns one message.
 """
 
@@ -91,7 +91,9 @@ class Flow:
 
     chance: random.Random = field(default_factory=random.Random)
     on_sent: Callable[[Message], object] = lambda message: None
-    """Callback for each message that is about to go out in a new flow."""
+    """Callback for each message that is about to be sent in a new PUBLISH; not for a repetition
+    with DUP.
+    """
     window: int = 0
     """Largest number of messages that may be in flight; 0 without a connection."""
     limit: int = 0

@@ -124,7 +124,7 @@ class Publisher:
         """Callback in the event loop for each publication that the gateway has accepted."""
         self.on_sent: Callable[[Publication], object] | None = None
         """Callback in the event loop for each publication that is about to be sent in a new
-        flow.
+        PUBLISH; not for a repetition with DUP.
         """
         self._path, self._incarnation = Path(journal), incarnation
         self._bounds = max_messages, max_bytes
