@@ -151,7 +151,7 @@ class SeenRanges:
         return Ranges([*below, *keys], first, last)
 
     def __len__(self) -> int:
-        """Return the number of sequences."""
+        """Return the number of sequences of all keys."""
         return self.as_ranges().sequences
 
     @property

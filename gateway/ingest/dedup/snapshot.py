@@ -102,8 +102,8 @@ def load(
 
 
 def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> None:
-    """Save `ranges` as keys of rows that are about to be deleted, with those saved earlier. covers:
-    table version. Raises the file system's errors. After an error, do not delete the rows.
+    """Save the keys of rows that are about to be deleted: `ranges`, and the keys saved before.
+    covers: table version. Raises the file system's errors. After an error, do not delete the rows.
     """
     before = _names(folder, "gone-")
     merged = deleted_keys(folder, table)

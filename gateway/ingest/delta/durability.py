@@ -81,8 +81,8 @@ def settle_newest(location: str) -> None:
 
 
 def has_commits(location: str) -> bool:
-    """Whether the table is on a local disk and has commits. A power cut may have damaged only such
-    a table.
+    """Whether the table is on a local disk and has commits. Only such a table can be damaged by a
+    power cut.
     """
     return _newest(location) is not None
 

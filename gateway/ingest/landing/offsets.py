@@ -200,7 +200,7 @@ class Feeds:
 
     @property
     def closed(self) -> dict[str, Unreadable]:
-        """Gateways whose feeds are unknown, by name."""
+        """Gateways whose feeds are unknown because their folder cannot be used, by name."""
         now = time.time()
         return {
             name: self.unreadable.get(name) or Unreadable(name, why, now)

@@ -114,7 +114,9 @@ def find(payloads: pa.Array) -> Iterator[Plain]:
 
 
 def scan(payload: bytes) -> Skeleton | None:
-    """Return the skeleton of a payload; None if it is not an array of one map with plain fields."""
+    """Return the skeleton of a payload. None if the payload is not a SenML pack in CBOR with one
+    record of plain fields.
+    """
     found = Skeleton(np.ones(len(payload), bool))
     try:
         if payload[0] != 0x81 or not 0xA1 <= payload[1] <= 0xB7:

@@ -22,7 +22,9 @@ CATALOG_HINT = "Catalog names are not known here: give the table's path or URL."
 
 
 class TableFolder:
-    """A folder of the table, read by fsspec (`delta.storage` reads it by Spark)."""
+    """A folder inside a table's folder, read by fsspec (`delta.storage` reads it by Spark). Raises
+    OncewayError if it cannot be read.
+    """
 
     def __init__(self, table: str, name: str = snapshot.FOLDER) -> None:
         self._root = f"{location(table).rstrip('/')}/{name}"

@@ -118,7 +118,7 @@ class MicroBatch:
         return +found
 
     def new_by_feed(self, drop: list[ChunkRange]) -> dict[str, int]:
-        """Return for each feed the number of its rows that are not in `drop`."""
+        """Return for each feed the number of its rows that are not in the ranges `drop`."""
         dirty = {chunk for chunk, *_ in drop}
         found = dict.fromkeys(self.feeds, 0)
         for chunk, feeds in self._feeds.items():
@@ -140,7 +140,9 @@ class MicroBatch:
         return Addition(actions, self._without(table, again, drop) if again else None)
 
     def _partly(self, drop: list[ChunkRange]) -> set[int]:
-        """Return the chunks of which some rows are in `drop`, but not all."""
+        """Return the numbers of the chunks of which some rows are in the ranges `drop`, but not
+        all.
+        """
         dropped: defaultdict[int, int] = defaultdict(int)
         for chunk, _, _, first, last in drop:
             dropped[chunk] += last - first + 1
@@ -155,7 +157,7 @@ class MicroBatch:
         return self._read("publications", list(self._files["publications"]))
 
     def left_out(self, drop: list[ChunkRange]) -> DataFrame:
-        """Return the publications in `drop`."""
+        """Return the publications in the ranges `drop`, which the commit leaves out."""
         return self._split("publications", sorted({chunk for chunk, *_ in drop}), drop, "left_semi")
 
     def _without(self, table: TableName, chunks: list[int], drop: list[ChunkRange]) -> DataFrame:

@@ -71,7 +71,9 @@ class RowBatch(MicroBatch):
         self._rows.unpersist()
 
     def _some_of(self, drop: list[ChunkRange]) -> list[int]:
-        """Return the chunks of which some rows are in `drop`, but not all."""
+        """Return the numbers of the chunks of which some rows are in the ranges `drop`, but not
+        all.
+        """
         dropped: defaultdict[int, int] = defaultdict(int)
         for chunk, _, _, first, last in drop:
             dropped[chunk] += last - first + 1
