@@ -118,7 +118,7 @@ PRESENT_S = 1.0
 _NO_SITE = "`onceway session list` shows its own sessions; [site] takes effect at the next start"
 
 Lending = Callable[[str], AbstractContextManager[None]]
-"""A function that lends a port: other processes may use it within the context. Raises
+"""A function that returns a context manager, within which other processes may use a port. Raises
 OncewayError.
 """
 

@@ -153,7 +153,7 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def samples(self) -> int:
-        """Return the number of ADC conversions so far. Places of faults are such numbers."""
+        """Return the number of ADC conversions so far; the place of a fault can be this number."""
         ...
 
     async def strike_next(self, fault: str, command: str, after: int) -> bool:
