@@ -116,7 +116,7 @@ class Registry:
             raise OncewayError(
                 f"this is not a device registry ({error})",
                 str(path),
-                "Name another one with --registry",
+                "Name another registry with --registry",
             ) from error
 
     def close(self) -> None:
@@ -377,4 +377,4 @@ def _now() -> str:
 def _todo(error: OSError) -> str:
     """Return the remedy for a registry that cannot be opened."""
     found = of_machine(error)
-    return found.todo if found else "Name another one with --registry"
+    return found.todo if found else "Name another registry with --registry"

@@ -85,7 +85,7 @@ def backup(
 
 def _to_file(settings: Config, found: Path, file: Path, as_json: bool) -> None:
     if file.exists():
-        raise OncewayError("the file exists already", str(file), "Name another one")
+        raise OncewayError("the file exists already", str(file), "Name another file")
     new = file.with_name(f"{file.name}.new")
     try:
         manifest = _write(new, settings, found)

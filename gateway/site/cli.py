@@ -323,7 +323,7 @@ def _new(file: Path) -> Iterator[BinaryIO]:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise OncewayError(
-            "there is a file already", str(file), "Name another one with --output"
+            "there is a file already", str(file), "Name another file with --output"
         ) from None
     except OSError as error:
         raise _unwritten(file, error) from error

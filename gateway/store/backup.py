@@ -38,7 +38,7 @@ def backup(folder: Path, target: Path) -> None:
     path = existing(folder)
     refuse_half_salvaged(folder)
     if target.exists():
-        raise StoreError("there is a file already", str(target), "Name another one with --to")
+        raise StoreError("there is a file already", str(target), "Name another file with --to")
     new = target.with_name(target.name + ".new")
     try:
         new.unlink(missing_ok=True)

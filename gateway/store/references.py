@@ -360,7 +360,7 @@ def strays(database: sqlite3.Connection) -> list[Missing]:
         ):
             found.setdefault(session, []).append(f"{amount(count, 'row')} in {table}")
     return [
-        Missing(f"session {session} is gone, but not its {', '.join(rows)}", "stray", session)
+        Missing(f"session {session} was deleted, but still has {', '.join(rows)}", "stray", session)
         for session, rows in found.items()
     ]
 

@@ -100,7 +100,7 @@ class Bench(BaseModel):
     def _tables(cls, board: Any) -> Any:
         if not isinstance(board, list):
             raise ValueError(
-                "real boards are tables, [[board]]; `boards` says how many simulated ones there are"
+                "real boards are tables, [[board]]; `boards` is the number of simulated boards"
             )
         return board
 

@@ -54,7 +54,7 @@ class Samples:
         """
         index = self._log.newest(begun)
         if index <= self._used:
-            raise ImpossibleContentError("no conversion of the ADC of its own")
+            raise ImpossibleContentError("no new ADC conversion for this reading")
         conversion = self._log.conversions[index]
         life = self._log.life(conversion.cycle)
         if self._ran < self._log.life(begun) and (self._tells or self._ran >= 0):

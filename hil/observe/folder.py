@@ -109,7 +109,7 @@ def fresh(root: Path) -> Folder:
                 raise OncewayError(
                     "this folder holds something else than an earlier run",
                     str(root),
-                    "Name another one with --dir",
+                    "Name another folder with --dir",
                 )
             shutil.rmtree(root)
         root.mkdir(parents=True, exist_ok=True)

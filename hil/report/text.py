@@ -49,7 +49,7 @@ def tell(console: Console, found: Findings) -> None:
         )
     happened = ", ".join(f"{count} × {kind}" for kind, count in sorted(result.faults.items()))
     statuses = (
-        f"; {counted(result.statuses, 'status message')} of the boards, judged alike"
+        f"; {counted(result.statuses, 'status message')} of the boards, judged like readings"
         if result.statuses
         else ""
     )

@@ -48,7 +48,7 @@ def test_closed_registry_cannot_be_used(registry: Registry) -> None:
     ("number", "kind", "todo"),
     [
         (errno.EACCES, NotAllowed, "Run the command with sudo"),
-        (errno.EISDIR, OncewayError, "Name another one with --registry"),
+        (errno.EISDIR, OncewayError, "Name another registry with --registry"),
     ],
 )
 def test_file_that_cannot_be_opened_has_its_remedy(

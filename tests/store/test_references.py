@@ -183,7 +183,8 @@ CASES = {
     "session": (
         "waiting",
         "DELETE FROM session WHERE client = 'waiting'",
-        r"session \d+ is gone, but not its 1 row in subscription, 1 row in flow, 600 rows in queue",
+        r"session \d+ was deleted, but still has 1 row in subscription, 1 row in flow,"
+        r" 600 rows in queue",
     ),
     "session on a journey": (
         "willing",
@@ -193,7 +194,7 @@ CASES = {
     "session, another number": (
         "flying",
         "UPDATE session SET id = 777 WHERE client = 'flying'",
-        "is gone, but not its",
+        "was deleted, but still has",
     ),
     "given_part": (
         None,

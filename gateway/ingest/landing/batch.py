@@ -90,8 +90,8 @@ def check(data: bytes, announced: Announced) -> pa.Table:
 
 def _checked(data: bytes, announced: Announced) -> pa.Table:
     if len(data) != announced.bytes:
-        found = f"{len(data)} bytes" if len(data) < announced.bytes else "more bytes"
-        raise Damaged(f"{found} instead of {announced.bytes}")
+        found = len(data) if len(data) < announced.bytes else f"more than {announced.bytes}"
+        raise Damaged(f"{found} bytes instead of {announced.bytes}")
     if hashlib.sha256(data).hexdigest() != announced.sha256:
         raise Damaged("checksum does not match")
     try:

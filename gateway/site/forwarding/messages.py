@@ -131,7 +131,7 @@ def decode(frame: bytes) -> Message:
     try:
         return _decode(frame)
     except (StructError, UnicodeDecodeError, IndexError) as error:
-        raise SiteError(f"a frame that cannot be read ({error})") from error
+        raise SiteError(f"cannot read a frame ({error})") from error
 
 
 def _decode(frame: bytes) -> Message:

@@ -176,7 +176,7 @@ def decode(frame: bytes) -> Message:
                 _, line = _ROWS.unpack_from(frame)
                 return Rows(line.hex(), _rows(frame))
     except (StructError, UnicodeDecodeError, IndexError) as error:
-        raise SiteError(f"a frame that cannot be read ({error})") from error
+        raise SiteError(f"cannot read a frame ({error})") from error
     raise SiteError(f"a frame of unknown kind {frame[0]}")
 
 

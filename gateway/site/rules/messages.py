@@ -285,7 +285,7 @@ def decode(frame: bytes) -> Message:
         reader = _Reader(frame)
         message = _message(reader)
     except (StructError, IndexError, UnicodeDecodeError, ValueError) as error:
-        raise SiteError(f"a frame that cannot be read ({error})") from error
+        raise SiteError(f"cannot read a frame ({error})") from error
     if reader.position != len(frame):
         raise SiteError("a frame with extra bytes at its end")
     return message

@@ -56,5 +56,5 @@ def decode(frame: bytes) -> Want | Told:
         if kind == _TOLD and rest[:1] in (b"\0", b"\1"):
             return Told(number, What(subject), rest[0] == 1, rest[1:])
     except (StructError, ValueError) as error:
-        raise SiteError(f"a frame that cannot be read ({error})") from error
+        raise SiteError(f"cannot read a frame ({error})") from error
     raise SiteError(f"a frame of unknown kind {kind}, or of a wrong length")

@@ -94,7 +94,7 @@ def decode(body: bytes, most: int) -> Iterator[Entry]:
                 )
             )
     except (StructError, UnicodeDecodeError, MqttError) as error:
-        raise SiteError(f"a retained message that cannot be read ({error})") from error
+        raise SiteError(f"cannot read a retained message ({error})") from error
 
 
 def _checked(entry: Entry) -> Entry:

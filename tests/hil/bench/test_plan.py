@@ -261,8 +261,8 @@ def test_all_shipped_benches_load() -> None:
         (
             'title = "t"\nboard = 2',
             (
-                "line 2: board = 2: real boards are tables, [[board]]; `boards` says how many"
-                " simulated ones there are"
+                "line 2: board = 2: real boards are tables, [[board]]; `boards` is the number of"
+                " simulated boards"
             ),
         ),
         ("boards = 2", "title is missing"),

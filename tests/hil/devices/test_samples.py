@@ -72,7 +72,7 @@ def test_a_conversion_serves_one_reading(begun: int) -> None:
     samples = made([10])
     if begun > 10:
         samples.reading(11)
-    with pytest.raises(ImpossibleContentError, match="no conversion of the ADC of its own"):
+    with pytest.raises(ImpossibleContentError, match="no new ADC conversion for this reading"):
         samples.reading(begun)
 
 

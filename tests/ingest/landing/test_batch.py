@@ -52,7 +52,7 @@ def test_a_flipped_bit_anywhere_gives_no_row(tmp_path: Path) -> None:
 
 def test_a_file_that_is_longer_than_announced(tmp_path: Path) -> None:
     announced, data = landed(tmp_path)
-    assert reason(data + b"x", announced) == f"more bytes instead of {len(data)}"
+    assert reason(data + b"x", announced) == f"more than {len(data)} bytes instead of {len(data)}"
 
 
 def forged(data: bytes, **changes: object) -> tuple[bytes, Announced]:

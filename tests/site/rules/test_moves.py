@@ -182,7 +182,7 @@ def test_messages_of_a_member_are_checked(site: Site) -> None:
     member = site.gateways["a"].member
     now = site.gateways["a"].now
     assert member is not None
-    with pytest.raises(SiteError, match="cannot be read"):
+    with pytest.raises(SiteError, match="cannot read a frame"):
         member.received("b", b"\x02", now)
     with pytest.raises(SiteError, match="must name the members, and only the first"):
         member.received("b", encode(Names(("a", "b"))), now)
