@@ -43,20 +43,21 @@ MEGABYTE = 1_000_000
 
 
 class Section(BaseModel):
-    """A table of the file: nothing unknown in it, nothing converted from another type. The text
-    under a key is its meaning for people, too (`reference.py`).
+    """Base class of the tables of the configuration file. Unknown keys are refused, and so are
+    values of another type. The docstring under a key is also its description for people
+    (`reference.py`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class GatewaySection(Section):
-    """The name of this gateway, and the place of its data."""
+    """The name of this gateway, and its data directory."""
 
     name: GatewayName = "gateway"
     """The gateway's name, unique among the gateways of one landing place."""
     data: Path = Field(default=Path("/var/lib/onceway"), strict=False)
-    """The folder of the store."""
+    """The data directory: the folder with the store and the gateway's other files."""
     hosts: list[str] = []
     """Shell patterns of additional host names by which browsers and scrapers may reach page and
     metrics, such as the name of a proxy. Addresses, names without a dot and names of private
@@ -73,16 +74,16 @@ class TlsSection(Section):
     """TLS 1.2 and up. Files in PEM format."""
 
     certificate: FilePath
-    """The certificate of the gateway, followed by the certificates between it and its authority."""
+    """The gateway's certificate, followed by the intermediate certificates."""
     key: FilePath
     """The private key of the certificate."""
     client_ca: FilePath | None = None
-    """Authorities whose client certificates are accepted. The common name in a certificate is the
-    user name.
+    """The certificate authorities whose client certificates are accepted. The common name in a
+    client's certificate is the user name.
     """
     client_crl: FilePath | None = None
-    """The authorities' lists of revoked certificates. If an authority's list is missing or out of
-    date, none of its certificates is accepted.
+    """The authorities' certificate revocation lists (CRL). If an authority's list is missing or out
+    of date, none of its certificates is accepted.
     """
     client_required: bool = False
     """Refuse clients without a certificate."""
@@ -107,11 +108,15 @@ class ListenerSection(Section):
     systemd: Annotated[str, Field(min_length=1)] | None = None
     """Instead of bind: the name of a socket from systemd (`FileDescriptorName=`)."""
     anonymous: bool | None = None
-    """Accept clients without a user name; default: only on loopback, and while no users exist."""
+    """Accept clients without a user name. Default: only from this machine (a loopback address), and
+    only while no users exist.
+    """
     receive_maximum: U16 = 1024
     """Largest number of QoS 1 and 2 messages in flight from a client (MQTT 5, 3.2.2.3.3)."""
     connections: Count | None = None
-    """Largest number of clients at a time on this listener, within limits.connections."""
+    """Largest number of clients that are connected to this listener at a time. limits.connections
+    holds as well.
+    """
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] | None = None
     """The largest packet accepted on this listener, instead of limits.packet_bytes."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] | None = None
@@ -125,11 +130,17 @@ class ListenerSection(Section):
     the listener read reason codes, choose "reason code".
     """
     origins: list[str] = []
-    """Web pages that may connect over WebSocket from other hosts."""
+    """Origins of web pages on other hosts that may connect over WebSocket, such as
+    https://dashboard.example.
+    """
     proxies: list[Network] = []
-    """Proxies in front of this listener, for WebSocket only; as in [page]."""
+    """Addresses or networks of proxies in front of this listener, for WebSocket only. Their
+    X-Forwarded-For header contains the client's address.
+    """
     proxy_protocol: list[Network] = []
-    """Proxies that name each client with the PROXY protocol, version 2. Others may not."""
+    """Addresses or networks of proxies that send each client's address in a PROXY header, version
+    2. A connection from another address with such a header is closed.
+    """
 
     @model_validator(mode="after")
     def _one_place(self) -> "ListenerSection":
@@ -142,12 +153,11 @@ class ListenerSection(Section):
 
     @property
     def name(self) -> str:
-        """Return a name of the listener, for logs."""
         return self.bind or f"systemd:{self.systemd}"
 
     @property
     def knows_certificates(self) -> bool:
-        """Whether a client may show a certificate."""
+        """Whether clients can log in with a certificate."""
         return self.tls is not None and self.tls.client_ca is not None
 
     @property
@@ -158,7 +168,9 @@ class ListenerSection(Section):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port; an empty host means every address."""
+        """Host and port to listen on; an empty host means every address. `("", 0)` for a socket
+        from systemd.
+        """
         return split_bind(self.bind) if self.bind else ("", 0)
 
 
@@ -166,7 +178,7 @@ class SerialSection(Section):
     """Serial ports with boards."""
 
     port: Annotated[str, Field(min_length=1)]
-    """A path or a shell pattern."""
+    """Path of a serial port, or a shell pattern that matches the paths of several ports."""
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
     """Bits per second, as in the firmware."""
     open: bool = False
@@ -174,7 +186,9 @@ class SerialSection(Section):
     with a key must prove it in both cases, and the key must be in the registry.
     """
     receive_maximum: U16 = 1
-    """Largest number of messages in flight from a board, which journals one at a time."""
+    """Largest number of messages in flight from a board. Boards with Onceway's firmware send one
+    message at a time.
+    """
 
 
 _RYLR998_FACTOR, _RYLR998_POWERS = 9, range(23)
@@ -184,13 +198,13 @@ class LoraSection(Section):
     """A LoRa radio for boards without a wire: a modem at a serial port."""
 
     port: Annotated[str, Field(min_length=1)]
-    """A path, best one in /dev/serial/by-id."""
+    """Path of the modem's serial port, best one in /dev/serial/by-id."""
     modem: Literal["kiss", "rylr998"] = "kiss"
     """A LoRa board with MeshCore's KISS firmware, or an RYLR998, which can talk only to other
     RYLR998 modems.
     """
     region: Literal["EU868"] = "EU868"
-    """The region whose rules for radio the gateway observes."""
+    """The region whose radio regulations the gateway obeys."""
     frequency: int = 869_525_000
     """Frequency of the channel in Hz; the channel is 125 kHz wide. On the default channel, a radio
     may send for a tenth of the time; on most others, for a hundredth.
@@ -200,10 +214,12 @@ class LoraSection(Section):
     power: Annotated[int, Field(ge=-9)] = 14
     """Power that the antenna radiates, in dBm (e.r.p.)."""
     network: Annotated[int, Field(ge=0, le=255)] = 0
-    """Number of this radio network. Choose another one if a neighbour's boards are in range."""
+    """Number of this radio network. Choose another number if boards of a foreign network are in
+    range.
+    """
     boards: dict[str, Annotated[int, Field(ge=1, le=254)]] = {}
-    """The numbers of boards in this network by their names, as in their identity pages. Boards that
-    `onceway device add` has provisioned are in the device registry, and need no number here.
+    """Numbers of boards in this network, by board name, as in the boards' identity pages. Boards
+    that `onceway device add` has provisioned are in the device registry, and need no number here.
     """
 
     @model_validator(mode="after")
@@ -236,19 +252,22 @@ class SpoolSection(Section):
     max_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """A second limit, as a share of the disk with the data directory (0.5: half of the disk)."""
     devices_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the spool for boards only. One user, or one address, may have 0.8 of the rest."""
+    """Share of the spool that is reserved for boards. One user, or one address of anonymous
+    clients, may fill 0.8 of the rest.
+    """
 
 
 class LimitsSection(Section):
-    """Bounds that hold for every client. Sizes in bytes."""
+    """Limits for all clients. Sizes are in bytes."""
 
     connections: Count = 20_000
-    """Largest number of clients at a time. If one user, or one address, has more than four fifths
-    of them, its oldest one makes room for another's. The same number of connections may wait before
-    their CONNECT.
+    """Largest number of clients that are connected at a time. If no more fit, and one user, or one
+    address, has more than four fifths of the connections, its oldest connection is closed for a new
+    client of another user or address. The same number of connections may wait before their CONNECT.
     """
     connects_per_s: Count = 1000
-    """CONNECTs per second from one address, in bursts of ten seconds' worth."""
+    """CONNECT packets per second from one address. A burst may have as many as ten seconds allow.
+    """
     sessions: Count = 100_000
     """Largest number of sessions. One user, or one anonymous address, may have four fifths."""
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
@@ -276,8 +295,8 @@ class LimitsSection(Section):
     amount for subscriptions.
     """
     outgoing_bytes: Count = 4 * MEGABYTE
-    """Size limit of the output that one peer has not read yet. Beyond it, QoS 0 messages are
-    dropped, other messages wait in the queue, and the gateway stops reading from the peer.
+    """Size limit of the output that one client has not read yet. Beyond it, QoS 0 messages are
+    dropped, other messages wait in the queue, and the gateway stops reading from the client.
     """
     subscriptions: Count = 1000
     """Largest number of subscriptions of one session."""
@@ -295,17 +314,17 @@ class LimitsSection(Section):
     """
     session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF
     """The longest time, in seconds, for which the session of an absent client is kept; 4294967295:
-    without end.
+    for ever.
     """
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = 64
     """Largest number of topic aliases in each direction of a connection."""
 
 
 class QueueSection(Section):
-    """Rules for the queues of some clients."""
+    """Rules for the queues in which messages wait for clients."""
 
     clients: Annotated[str, Field(min_length=1)] = "*"
-    """Shell pattern of client identifiers; the first matching section counts."""
+    """Shell pattern of client identifiers. The first section that matches a client holds for it."""
     full: Literal["end the session", "drop the oldest", "refuse the publisher"] = "end the session"
     """If the queue is full: end the session (its client sees Session Present 0, so there is never a
     silent gap), drop the oldest message (counted), or refuse the publisher (0x97).
@@ -351,13 +370,11 @@ class PageSection(Section):
     operators: list[str] = []
     """Shell patterns of the users who may change things on the page, and see everything."""
     viewers: list[str] = []
-    """Shell patterns of the users who may look, as far as [[acl]] lets them read. If neither
-    operators nor viewers are given, all users may look, at everything.
+    """Shell patterns of the users who may view the page; they see the topics that [[acl]] lets them
+    read. If neither operators nor viewers are given, all users may view everything.
     """
     certificate: FilePath | None = None
-    """The certificate for HTTPS, followed by the certificates between it and its authority, in PEM
-    format.
-    """
+    """The certificate for HTTPS, followed by the intermediate certificates, in PEM format."""
     key: FilePath | None = None
     """The private key of the certificate."""
 
@@ -375,11 +392,11 @@ class PageSection(Section):
 class MirrorSection(Section):
     """Readings of boards as JSON, for programs that do not read SenML-CBOR: the retained messages
     `readings/DEVICE/NAME`. They never go to the uplink, and are kept in memory only. Only the
-    gateway may publish to these topics. Without this section there are none.
+    gateway may publish to these topics. Without this section, the gateway publishes none of them.
     """
 
     topic: TopicPrefix = "readings"
-    """The first level of the topics."""
+    """The first level of the topics, or several levels."""
 
 
 class HomeAssistantSection(Section):
@@ -390,8 +407,8 @@ class HomeAssistantSection(Section):
     prefix: TopicPrefix = "homeassistant"
     """Home Assistant's discovery prefix; the birth message is expected on `PREFIX/status`."""
     expire_after_s: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
-    """Seconds without a reading until a value is unavailable; 0: never. default: three times the
-    longest recent gap, at least ten minutes.
+    """Seconds without a reading until a value is shown as unavailable; 0: never. Default: three
+    times the longest recent gap between readings, at least ten minutes.
     """
     page: HookUrl | None = None
     """Address of the web page, as Home Assistant's users reach it, such as http://pi:8080. The
@@ -417,16 +434,17 @@ class NotifySection(Section):
     mail_user: str | None = None
     """The user name at the mail server."""
     mail_password_file: FilePath | None = None
-    """A file with that user's password alone, readable by the service only."""
+    """A file that contains only this user's password, readable by the service only."""
     mail_ca: FilePath | None = None
-    """Authorities whose server certificates are accepted; default: the system's."""
+    """The certificate authorities whose server certificates are accepted; default: the system's."""
     after_s: Annotated[int, Field(ge=0, le=86_400)] = 30
     """Seconds that a problem must last before it is reported, and be over before its end is
-    reported. The second wait is four times as long each time that the problem is back within
-    an hour.
+    reported. The second wait becomes four times as long each time the problem returns within an
+    hour.
     """
     quiet: list[Window] = []
-    """Times of day without messages ("22:00-06:00", local time); lasting problems are sent later.
+    """Times of day without messages ("22:00-06:00", local time). A problem that still lasts at the
+    end of such a time is reported then.
     """
     repeat_h: Annotated[int, Field(ge=0, le=8784)] = 24
     """Hours after which a lasting problem is reported again; 0: never."""
@@ -441,9 +459,9 @@ class NotifySection(Section):
     heartbeat_user: str | None = None
     """The user name at the broker of the heartbeat topic."""
     heartbeat_password_file: FilePath | None = None
-    """A file with that user's password alone, readable by the service only."""
+    """A file that contains only this user's password, readable by the service only."""
     heartbeat_ca: FilePath | None = None
-    """Authorities whose broker certificates are accepted; default: the system's."""
+    """The certificate authorities whose broker certificates are accepted; default: the system's."""
 
     @property
     def is_wanted(self) -> bool:
@@ -457,7 +475,7 @@ class NotifySection(Section):
 
 
 class LogSection(Section):
-    """Lines on standard error."""
+    """Log lines on standard error."""
 
     format: Literal["human", "json"] = "human"
     """Lines for people, or one JSON object per line."""
@@ -497,11 +515,11 @@ class AccessSection(Section):
     means no.
     """
     hook_timeout_s: Annotated[float, Field(gt=0, le=60, strict=False)] = 5.0
-    """Seconds that the command or the URL may take. If it does not answer in time, the client gets
-    0x88.
+    """Seconds that the command or the URL may take. If there is no answer in time, the client is
+    refused with 0x88.
     """
     hook_remember_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = 60.0
-    """Seconds for which a yes is valid for further CONNECTs with the same password."""
+    """Seconds for which a yes also holds for further CONNECTs with the same password."""
 
     @model_validator(mode="after")
     def _one_hook(self) -> "AccessSection":
@@ -521,12 +539,13 @@ class QuotaSection(Section):
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
-    """Shell patterns; "" is the user of all anonymous clients. The first matching section counts.
+    """Shell patterns; "" is the user of all anonymous clients. The first section that matches a
+    user holds for the user.
     """
     sessions: Count | None = None
-    """Largest number of sessions; one more gets 0x97."""
+    """Largest number of sessions. A further session is refused with 0x97."""
     connections: Count | None = None
-    """Largest number of connections; one more gets 0x97."""
+    """Largest number of connections. A further connection is refused with 0x97."""
     messages_per_s: Count | None = None
     """Messages published per second, in bursts of about a second's worth. The gateway reads more
     slowly from a faster user.
@@ -567,7 +586,9 @@ class AclSection(Section):
     read: list[TopicFilter] = []
     """Filters of the topics that these clients may receive."""
     subscribe: list[TopicFilter] = []
-    """A client may subscribe only to filters that these cover; default: read."""
+    """These clients may subscribe to these filters, and to narrower ones; default: the filters of
+    `read`.
+    """
     deny_write: list[TopicFilter] = []
     """Filters of topics that these clients may not publish to, whatever any section allows."""
     deny_read: list[TopicFilter] = []
@@ -581,10 +602,10 @@ class AclSection(Section):
     """
 
     def allowed(self, action: str, user: str, client: str, *, owned: bool) -> list[str]:
-        """Return the filters that allow a client something, with its names filled in. A name with a
-        wildcard or a slash would widen a filter, so filters that mention such a name are left out.
-        So are filters for reading that mention an identifier that another user may take. owned:
-        whether the identifier is the user's own.
+        """Return the filters of one action, with `%u` and `%c` replaced. action: a key of this
+        section, such as `read`. A filter is left out if a name that it needs contains a wildcard or
+        a slash, which would make the filter wider. owned: whether no other user may take the client
+        identifier; if False, filters for reading with `%c` are left out.
         """
         found: list[str] = getattr(self, action)
         if action == "subscribe":
@@ -602,7 +623,7 @@ class AclSection(Section):
 
     @property
     def named_users(self) -> list[str]:
-        """`users`; none where the section is for boards alone."""
+        """Patterns of the users for whom this section holds; none if it holds for boards only."""
         return [] if self.boards and "users" not in self.model_fields_set else self.users
 
 
@@ -620,9 +641,11 @@ class UplinkSection(Section):
     batch_age_s: Annotated[float, Field(gt=0, strict=False)] = 60.0
     """Largest age of the oldest waiting row, in seconds."""
     window: list[Window] = []
-    """Times of day when batches may be sent, such as "22:00-06:00" (local time); none: always."""
+    """Times of day when batches may be sent, such as "22:00-06:00" (local time); an empty list:
+    always.
+    """
     bytes_per_s: Count | None = None
-    """Limit of the average rate, in bytes per second."""
+    """Limit of the average rate of sending, in bytes per second."""
     retry_s: Annotated[float, Field(ge=1, strict=False)] = 60.0
     """The longest wait between two attempts during an outage, in seconds."""
     read_back: bool = False
@@ -631,7 +654,8 @@ class UplinkSection(Section):
     """
     shared: bool = True
     """Whether another gateway may write to the landing place under this gateway's name, by mistake
-    or from a cloned card. With false, the uplink also uses a place that cannot refuse a taken name.
+    or from a cloned card. With false, the uplink also accepts a landing place that cannot refuse to
+    overwrite a file.
     """
     options: dict[str, Any] = {}
     """fsspec storage options of the landing place. Do not put passwords into this file."""
@@ -650,12 +674,12 @@ class BridgeSection(Section):
     user: str | None = None
     """The user name at the other broker."""
     password_file: FilePath | None = None
-    """A file with that user's password alone, readable by the service only."""
+    """A file that contains only this user's password, readable by the service only."""
     ca: FilePath | None = None
-    """Authorities whose server certificates are accepted; default: the system's."""
+    """The certificate authorities whose server certificates are accepted; default: the system's."""
     certificate: FilePath | None = None
-    """The gateway's certificate for the other broker, followed by the certificates between it and
-    its authority, in PEM format.
+    """The gateway's certificate for the other broker, followed by the intermediate certificates, in
+    PEM format.
     """
     key: FilePath | None = None
     """The private key of the certificate."""
@@ -683,11 +707,11 @@ class BridgeSection(Section):
     limits.memory_bytes if all bridges without this key have less than that.
     """
     aside_messages: Count = 1000
-    """Largest number of kept messages that can never reach the other broker (`onceway bridge
-    aside`); beyond it, the oldest are lost and counted.
+    """Largest number of messages that are set aside because they can never reach the other broker
+    (`onceway bridge aside`). Beyond it, the oldest are lost and counted.
     """
     aside_bytes: Count = 10 * MEGABYTE
-    """Size limit of the kept messages that can never reach the other broker."""
+    """Size limit of the messages that are set aside."""
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "BridgeSection":
@@ -718,7 +742,9 @@ class SiteSection(Section):
     others reach it. The lines are the same in the file of each gateway.
     """
     bind: Bind | None = None
-    """Address for the other members; default: every address, at the port in members."""
+    """Address to listen on for the other members; default: every address, at this gateway's port in
+    members.
+    """
     folder: FilePath | None = None
     """Folder of the key and certificates. The gateway's account must be able to write there, and no
     other account may read it. Default: `site` in the data directory.
@@ -734,11 +760,12 @@ class SiteSection(Section):
     copies_silent_s: Annotated[float, Field(ge=1, strict=False)] = 600.0
     """Seconds that a member must be silent before this gateway lands the rows kept for it."""
     _written: dict[str, str] = PrivateAttr(default_factory=dict)
-    """`members` of the file, where a signed list has replaced them (`site_members.py`)."""
+    """`members` as in the configuration file, before a signed list replaced them
+    (`site_members.py`).
+    """
 
     @property
     def written(self) -> Mapping[str, str]:
-        """Members in the configuration file."""
         return self._written
 
     @model_validator(mode="after")
@@ -752,15 +779,19 @@ class SiteSection(Section):
 
 
 COPY_BYTES = (1 << 20) - 4096
-"""Largest size in bytes of a message and its client's name if members have copies."""
+"""Largest size in bytes, if `copies = 2`, of a message with its client identifier and other names:
+one frame between members must hold them.
+"""
 
 _DEFAULT_QUEUE = QueueSection()
 _MEMBER_QUEUE = QueueSection(full="drop the oldest")
-"""Queue rules for another gateway of the site: a long absence of it must not stop boards."""
+"""Queue rules for another member of the site. If it is away for long, its oldest messages are
+dropped, so that boards can continue.
+"""
 
 MEMBER = "onceway-site:"
-"""Prefix of the client identifiers of other members; the prefix is followed by the name of this
-gateway, a colon, and the name of the other one.
+"""Prefix of the client identifiers that members use at each other. The prefix is followed by the
+name of this gateway, a colon, and the name of the other gateway.
 """
 
 BRIDGE = "onceway-bridge:"
@@ -770,14 +801,19 @@ INSIDE = "onceway-inside"
 """The user name of the gateway's own clients (`gateway/runtime/internal_client.py`)."""
 
 OWN_NAMES = INSIDE, MEMBER, BRIDGE
-"""Prefixes of users and clients of the gateway's own. No listener accepts them."""
+"""Beginnings of user names and client identifiers that only the gateway itself uses. Listeners
+refuse them.
+"""
 
 DEVICES_TOPIC = "onceway/devices"
-"""Topic on which a gateway publishes its device registry for the centre. No other client may."""
+"""Topic on which a gateway publishes its device registry for the centre. No other client may
+publish to it.
+"""
 
 IDENTITY = ("onceway-identity", "ignored"), ("onceway-identity", "counts")
-"""The user property of CONNACK that says whether `incarnation` and `seq` of this client count; by
-False and True."""
+"""The user property of CONNACK that tells a client whether its `incarnation` and `seq` count as
+identity. Index False: they are ignored. Index True: they count.
+"""
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
 """The user property in the CONNECT of programs that read the reason codes of PUBACK and PUBREC, and
@@ -790,21 +826,25 @@ def _is_plain(name: str) -> bool:
 
 
 def _of(section: Any, key: str, default: Any) -> Any:
-    """Return a key of a section, whether or not the section is checked yet."""
+    """Return the value of a key. section: a checked section, or a table as parsed from TOML."""
     return (
         section.get(key, default) if isinstance(section, dict) else getattr(section, key, default)
     )
 
 
 def _fits_users(section: Any) -> bool:
-    """Return whether an `[[acl]]`, checked or not yet, is for more than boards."""
+    """Return whether an `[[acl]]` section holds for users, and not only for boards. section: a
+    checked section, or a table as parsed from TOML.
+    """
     if isinstance(section, AclSection):
         return bool(section.named_users)
     return not _of(section, "boards", False) or _of(section, "users", None) is not None
 
 
 def _only_denies(section: Any) -> bool:
-    """Whether a section allows everything that no section denies (`broker/access.py`)."""
+    """Whether an `[[acl]]` section denies something and allows nothing. If all sections are like
+    this, everything else is allowed (`broker/access.py`).
+    """
     denies = _of(section, "deny_write", []) or _of(section, "deny_read", [])
     allows = any(_of(section, name, []) for name in ("read", "write", "subscribe"))
     return bool(denies) and not allows
@@ -870,18 +910,16 @@ class Config(Section):
 
     @property
     def users_file(self) -> Path:
-        """The file of users and their password hashes."""
         return self.access.users or self.gateway.data / "users"
 
     @property
     def site_folder(self) -> Path:
-        """The folder of the site's key and certificates."""
         folder = self.site.folder if self.site is not None else None
         return folder or self.gateway.data / "site"
 
     @property
     def site_bind(self) -> tuple[str, int]:
-        """Host and port where the other members reach this gateway, if there is a site."""
+        """Host and port to listen on for the other members. Needs a [site] section."""
         assert self.site is not None  # noqa: S101 - said above
         if self.site.bind is not None:
             return split_bind(self.site.bind)
@@ -894,7 +932,9 @@ class Config(Section):
 
     @property
     def spool_bytes(self) -> int:
-        """The size limit of the spool. The disk of the data directory must be there."""
+        """Size limit of the spool, in bytes. Raises OSError if the limit is a share of the disk,
+        and the data directory does not exist.
+        """
         share = self.spool.max_share
         return (
             self.spool.max_bytes
@@ -903,7 +943,7 @@ class Config(Section):
         )
 
     def queueing(self, client: str) -> QueueSection:
-        """The section for a client's queue."""
+        """Return the rules for the queue of a client, bridge or member."""
         for bridge in self.bridge:
             if bridge.client == client:
                 most = bridge.max_bytes or self._bridge_share
@@ -922,8 +962,9 @@ class Config(Section):
         )
 
     def owns_identifier(self, user: str, client: str) -> bool:
-        """Whether no other user may take a client identifier. True also where it makes no
-        difference: for clients without a user name, and for the only user whose rules contain `%c`.
+        """Whether no other user may take a client identifier. Also True for clients without a user
+        name, and for the only user whose access rules contain `%c`: for them it makes no
+        difference.
         """
         named = {
             name
@@ -947,7 +988,7 @@ class Config(Section):
 
     @property
     def shares_spool(self) -> bool:
-        """Whether any user may fill only a part of the spool."""
+        """Whether a quota limits the part of the spool that some user may fill."""
         return any(section.spool_share < 1 for section in self.quota)
 
     @model_validator(mode="after")
@@ -980,7 +1021,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _copies_fit(self) -> "Config":
-        """Check that each row fits into one frame between members."""
+        """Check that, with `copies = 2`, each message fits into one frame between members."""
         if self.site is None or self.site.copies == 1:
             return self
         if len(self.site.members) == 1:
