@@ -1,4 +1,4 @@
-"""The one error that reaches a person: what went wrong, where, and what to do about it."""
+"""The base class of all expected errors: each names the failure, its place and the remedy."""
 
 from typing import Any
 

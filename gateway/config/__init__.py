@@ -91,11 +91,15 @@ __all__ = [
 
 
 _SERVICES = "onceway"
-"""The group of the services (`gateway/system/accounts.py`), which people do not join."""
+"""Name of the group to which the services' accounts belong (`gateway/system/accounts.py`). People
+do not join this group.
+"""
 
 
 def load(path: Path) -> Config:
-    """Read and check a file. Raises ConfigError with key, line, value and reason of each error."""
+    """Read a configuration file and check it. Raises ConfigError, which names key, line, value and
+    reason of each mistake.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
@@ -117,7 +121,9 @@ def load(path: Path) -> Config:
 
 
 def _who_may(path: Path) -> str:
-    """Return a hint for a file that this user may not read, or whose folder is closed."""
+    """Return a hint that names the group, or the command (sudo), with which this user may read a
+    file.
+    """
     for place in (path, *path.parents):
         with suppress(PermissionError, KeyError):
             status = place.stat()
@@ -132,7 +138,9 @@ def _who_may(path: Path) -> str:
 
 
 def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
-    """Check values read from `where`. text: the file's text. Raises ConfigError."""
+    """Return the configuration from parsed TOML values. where: the file's name, for errors. text:
+    the file's content, for line numbers in errors. Raises ConfigError.
+    """
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -140,7 +148,9 @@ def parse(values: dict[str, Any], where: str, text: str = "") -> Config:
 
 
 def advice(config: Config) -> list[str]:
-    """Return warnings about allowed but often unintended settings, each with a better one."""
+    """Return a sentence for each setting that is allowed, but often unintended. The sentence names
+    a better setting.
+    """
     found = [
         f"listener {item.name}: accepts everyone who reaches this machine, without a password. If"
         ' this is not intended, set bind = "127.0.0.1:PORT", or set anonymous = false and add users'

@@ -1,8 +1,10 @@
-"""Checks between the keys of one section while other keys of that section are wrong.
+"""Checks of keys that depend on each other, if other keys of the same section are wrong.
 
-In: the values of a file, and the places of its wrong values. Out: the mistakes between keys.
-pydantic runs the checks of a section after all its keys, and ends at the first failed check. This
-module runs each check alone on the keys that are right. A check that reads a wrong key is skipped.
+In: the values of a file, and the key paths of its wrong values. Out: the failed checks.
+
+pydantic runs the checks of a section only if each key by itself is valid, and ends at the first
+failed check. This module runs each check by itself on the keys that are valid. A check that reads a
+wrong key is skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from gateway.config.lines import Place
 
 
 class Misfit(ValueError):
-    """Error: values of a section do not fit together. place: the key to change in the section."""
+    """Error: values of a section do not fit together. place: path, within the section, of the key
+    to change.
+    """
 
     def __init__(self, text: str, *place: int | str) -> None:
         super().__init__(text)
@@ -24,11 +28,13 @@ class Misfit(ValueError):
 
 
 class _Unknown(Exception):
-    """Error: a check reads a value that is wrong."""
+    """Error: a check reads a key whose value is wrong."""
 
 
 class _Right:
-    """The right keys of a section, for a check in place of the section itself."""
+    """Stands in for a section while a check runs, with the valid keys of the section only. part:
+    the valid keys. whole: whether all keys are valid.
+    """
 
     def __init__(self, section: type[BaseModel], part: BaseModel, *, whole: bool) -> None:
         self._section = section
@@ -47,7 +53,9 @@ class _Right:
 def failed_checks(
     section: type[BaseModel], values: Any, wrong: Collection[Place], place: Place = ()
 ) -> Iterator[tuple[Place, ValueError]]:
-    """Yield each failed check of a section, and of the sections in it, with its key path."""
+    """Yield the key path and the error of each failed check of a section and of the sections in it.
+    wrong: key paths of the values that are known to be wrong. place: key path of the section.
+    """
     if not isinstance(values, dict):
         return
     for name, field in section.model_fields.items():
@@ -83,7 +91,9 @@ def failed_checks(
 
 
 def model_of(annotation: Any) -> type[BaseModel] | None:
-    """Return the section that a key holds, alone or in a list, if any."""
+    """Return the section class in an annotation such as `PageSection | None` or `list[AclSection]`,
+    or None.
+    """
     kinds: Sequence[Any] = [annotation, *get_args(annotation)]
     kinds = [*kinds, *(part for kind in kinds for part in get_args(kind))]
     return next(

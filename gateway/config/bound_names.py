@@ -12,7 +12,9 @@ from gateway.config.sections import BRIDGE, QueueSection
 def queue_key(
     client: str, section: QueueSection, unit: Literal["messages", "bytes"], value: int
 ) -> str:
-    """Return the key that sets a bound of a queue, with its value."""
+    """Return the configuration key that limits a client's queue, with its value, such as
+    `limits.queue_bytes = 64000000`.
+    """
     if client.startswith(BRIDGE):
         key = f"[[bridge]] max_{unit}"
     elif getattr(section, unit) is None:

@@ -11,13 +11,15 @@ import tomllib
 from typing import Any
 
 Place = tuple[int | str, ...]
-"""The place of a value: names of keys, and numbers of tables in [[ ]] from 0 on."""
+"""Path of a value: names of keys, and indexes (from 0) of tables in [[ ]]."""
 
 _AT_LINE = re.compile(r"at line ([0-9]+)")
 
 
 class Lines:
-    """The lines of a file. text: the file's text; reading stops at the first syntax error."""
+    """Line numbers of the tables and keys of a file. text: the content of the file. After the first
+    syntax error, no further key is found.
+    """
 
     def __init__(self, text: str) -> None:
         self._at: dict[Place, int] = {}
@@ -36,7 +38,9 @@ class Lines:
             statement = ""
 
     def of(self, path: Place) -> int | None:
-        """Return the line of a value, or of the nearest table or key that contains it."""
+        """Return the line number of a value, or of the nearest table or key that contains it, or
+        None.
+        """
         for end in range(len(path), 0, -1):
             if (number := self._at.get(path[:end])) is not None:
                 return number
@@ -60,6 +64,6 @@ class Lines:
 
 
 def of_syntax(error: tomllib.TOMLDecodeError) -> int | None:
-    """Return the line number in a parser's error, or None."""
+    """Return the line number in an error of the TOML parser, or None."""
     found = _AT_LINE.search(str(error))
     return int(found[1]) if found else None

@@ -14,7 +14,9 @@ from gateway.errors import NotAllowed, OncewayError
 
 
 class Mistake(NamedTuple):
-    """One mistake. place: the value's key path. line: its line in the file, if known."""
+    """One mistake in a configuration file. place: key path of the value. what: the mistake in
+    words. line: its line number in the file, or None.
+    """
 
     place: Place
     what: str  # prose: JSON key
@@ -22,8 +24,8 @@ class Mistake(NamedTuple):
 
 
 class ConfigError(OncewayError):
-    """The configuration file cannot be used. text: the file's text, if the places of the mistakes
-    are known.
+    """Error: the configuration file cannot be used. mistakes: the mistakes in it, if the file could
+    be read.
     """
 
     exit_code = 2
@@ -40,7 +42,9 @@ class ConfigError(OncewayError):
 
     @classmethod
     def of(cls, mistakes: Sequence[Mistake], where: str, text: str = "") -> "ConfigError":
-        """Return the error for these mistakes, in the order of the file. text: the file's text."""
+        """Return one error for all mistakes, in the order of their lines. where: the file's name.
+        text: the content of the file, in which missing line numbers are found.
+        """
         lines = Lines(text)
         found = [item._replace(line=item.line or lines.of(item.place)) for item in mistakes]
         found.sort(key=lambda item: item.line or 0)
@@ -48,7 +52,7 @@ class ConfigError(OncewayError):
 
     @property
     def lines(self) -> list[str]:
-        """Return one line for each mistake."""
+        """Lines for the command line, one for each mistake."""
         return [
             f"{self.where}: {text}" if line is None else f"{self.where}:{line}: {text}"
             for _, text, line in self.mistakes
@@ -72,7 +76,9 @@ class MayNotRead(ConfigError):
 
 
 def mistakes(values: dict[str, Any], error: ValidationError) -> list[Mistake]:
-    """Return the mistakes that pydantic found, and mistakes between keys (`between.py`)."""
+    """Return the mistakes that pydantic found, and the checks between keys that failed
+    (`between.py`). values: the content of the file.
+    """
     found: list[Any] = error.errors()
     for place, failed in failed_checks(Config, values, [item["loc"] for item in found]):
         mine = {"type": "value_error", "loc": place, "input": {}, "msg": str(failed)}
@@ -82,7 +88,7 @@ def mistakes(values: dict[str, Any], error: ValidationError) -> list[Mistake]:
 
 
 def _within(problem: Any) -> Place:
-    """Return the place of a value within its section, if a check of the section gives it."""
+    """Return the path, within its section, of the key that a failed check names, or ()."""
     error = problem.get("ctx", {}).get("error")
     return error.place if isinstance(error, Misfit) else ()
 
@@ -133,7 +139,9 @@ def _what_to_write(problem: Any) -> str | None:
 
 
 def _size(text: str) -> int | None:
-    """Return `1GB`, `500 kB` or `2GiB` in bytes; None for any other text."""
+    """Return the number of bytes that a text such as `1GB`, `500 kB` or `2GiB` stands for; None for
+    any other text.
+    """
     found = re.fullmatch(r"([\d._]+)\s*(?:([kMGT])(i)?B?)?", text.strip(), re.IGNORECASE)
     if found is None:
         return None
@@ -145,8 +153,9 @@ def _size(text: str) -> int | None:
 
 
 def _shown(path: tuple[int | str, ...], value: Any) -> str:
-    """Return a value for an error message, which may be logged. The text is empty for values that
-    may hold a password: storage options, and URLs with a login.
+    """Return ` = VALUE` for an error message, which may be logged. Return an empty text if the
+    value may contain a password: storage options, and URLs with a login. path: the value's key
+    path.
     """
     url = str(value)
     return (
@@ -157,7 +166,9 @@ def _shown(path: tuple[int | str, ...], value: Any) -> str:
 
 
 def _meant(path: tuple[int | str, ...]) -> str:
-    """Return the known key that resembles an unknown one, as the end of a sentence."""
+    """Return `. Did you mean 'KEY'?` with the known key that is most like an unknown key, or an
+    empty text if no key is like it. path: the unknown key's path.
+    """
     section: type[BaseModel] = Config
     for name in path[:-1]:
         if isinstance(name, str):

@@ -1,5 +1,5 @@
-"""The reference of all configuration keys, for people. In: the source code of the sections. Out:
-`Entry` by entry, or a TOML file that shows each key with its default.
+"""The reference of all configuration keys, for people. In: the source code of the sections. Out: an
+`Entry` for each table, or a TOML file that shows each key with its default.
 """
 
 import ast
@@ -24,8 +24,8 @@ _TOP = """\
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key. default: its TOML text; empty if there is none. needed: whether the key must be
-    given. meaning: sentences.
+    """One key of a table. default: the default as TOML; empty if there is none. needed: whether the
+    key must be given. meaning: its description.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One table. header: its line in the file. in_force: whether the table is in force even if the
-    file does not contain it.
+    """One table. header: its first line in a file, such as `[page]` or `[[acl]]`. in_force: whether
+    the table has an effect even if the file does not contain it.
     """
 
     header: str
@@ -53,7 +53,9 @@ def entries() -> Iterator[Entry]:
 
 
 def as_toml() -> str:
-    """Return all tables as a file that changes no setting."""
+    """Return all tables as a TOML file. Each key is a comment with its default, so the file changes
+    no setting.
+    """
     parts = [_TOP]
     for entry in entries():
         lines = _comment(entry.meaning)
@@ -92,7 +94,7 @@ def _section(annotation: Any) -> Any:
 
 
 def _meanings(section: type[BaseModel]) -> dict[str, str]:
-    """Return the docstring under each key in the code."""
+    """Return the description of each key, by name: the docstring under the key in the code."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class
     found = {}
@@ -104,7 +106,9 @@ def _meanings(section: type[BaseModel]) -> dict[str, str]:
 
 
 def _choice(schema: dict[str, Any]) -> str:
-    """Return the allowed values, if the type alone does not show them."""
+    """Return a sentence with the allowed values or the range of a key; empty if the type alone
+    limits the values.
+    """
     for kind in (schema, *schema.get("anyOf", ())):
         if "enum" in kind:
             *first, last = (json.dumps(word) for word in kind["enum"])

@@ -1,7 +1,7 @@
 """The list of members that a site's first gateway has signed.
 
-In: a configuration, and the file in the site's folder. Out: the same configuration, with the
-members of the file in place of those of `[site.members]`. The signature was checked before the file
+In: a configuration, and the list's file in the site's folder. Out: the same configuration, in which
+the members of the list replace those of `[site.members]`. The signature was checked before the file
 was written (`gateway/site/pki/member_list.py`), and only the gateway's account may write the file.
 """
 
@@ -32,7 +32,9 @@ def follow(config: Config) -> bool:
 
 
 def unlike(config: Config) -> str | None:
-    """Return how `[site.members]` of the file differs from the signed list that counts, or None."""
+    """Return a sentence with the differences between `[site.members]` in the configuration file and
+    the signed list. Return None if there are no differences, or no site.
+    """
     if config.site is None:
         return None
     file, listed = config.site.written, config.site.members

@@ -1,4 +1,6 @@
-"""Types of values that check themselves: addresses, filters, names, times, landing places."""
+"""Types of configuration values, each with its check: addresses, filters, names, times, landing
+places.
+"""
 
 import re
 from datetime import time
@@ -18,7 +20,7 @@ from gateway.mqtt.topics import (
 from gateway.system import gateway_name
 
 _OFTEN = ("file", "s3", "sftp")
-"""Common schemes of landing places, which fsspec always supports."""
+"""Schemes of landing places that are accepted without loading fsspec's list of schemes."""
 
 
 def _check_bind(value: str) -> str:

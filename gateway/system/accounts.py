@@ -41,9 +41,7 @@ def leave(*files: Path) -> None:
 
 
 def leave_for_uplink(data: Path) -> None:
-    """Create the uplink's lock, and the folder of its batches. Root creates the key that signs the
-    batches, so that the gateway never has the key.
-    """
+    """Create the uplink's lock file, and the folder of its batches, in the data directory."""
     leave(data / "uplink.lock")
     if is_shared(data):
         with suppress(FileExistsError):
@@ -68,8 +66,8 @@ def uplink_owner(data: Path) -> tuple[int, int]:
 
 
 def may_use(path: Path) -> bool:
-    """Return whether this account may read and write a file or folder. On a
-    read-only disk, where not even root may write, the right to read is enough.
+    """Return whether this account may read and write a file or folder. On a read-only disk, where
+    not even root may write, the right to read is enough.
     """
     try:
         read_only = os.statvfs(path).f_flag & os.ST_RDONLY

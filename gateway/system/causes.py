@@ -93,9 +93,9 @@ _OF_MACHINE = (FULL, QUOTA, READ_ONLY, FAILS, NO_MEMORY, NO_FILES)
 
 
 def cause(error: BaseException, *folders: Path) -> Cause:
-    """Return the cause of an error, or UNKNOWN if the table has none. folders: the folders of the
-    databases. SQLite has one code for all write errors, so a test file is written there to find the
-    cause.
+    """Return the cause of an error, or UNKNOWN if no cause is known. folders: the folders of the
+    databases. SQLite has one code for all write errors, so a test file is written to each of these
+    folders to find the cause.
     """
     if isinstance(error, OSError):
         return _SYSTEM.get(error.errno or 0, UNKNOWN)
@@ -108,8 +108,8 @@ def cause(error: BaseException, *folders: Path) -> Cause:
 
 
 def of_machine(error: BaseException | None) -> Cause | None:
-    """Return the cause of an error if disk, memory or files of the machine are the cause, or None.
-    For an error that the table lacks, the error that it was raised from decides.
+    """Return the cause of an error if it is a lack or a fault of the machine (`_OF_MACHINE`), else
+    None. If the cause of an error is UNKNOWN, the error's `__cause__` is examined.
     """
     known = set[int]()
     while error is not None and id(error) not in known:  # an error can be its own cause
@@ -122,7 +122,9 @@ def of_machine(error: BaseException | None) -> Cause | None:
 
 
 def advised(error: OncewayError) -> OncewayError:
-    """Give an error without a hint the remedy of its cause. Return the error."""
+    """Return the same error. If it has no hint, and a lack or a fault of the machine has caused it,
+    the remedy becomes the hint.
+    """
     if error.hint is None and (found := of_machine(error)):
         error.hint = found.todo
     return error
@@ -141,6 +143,6 @@ def _of_folder(folder: Path) -> Cause | None:
 
 
 def remedy(reason: str) -> str:
-    """Return the remedy for a cause with this text; empty for an unknown text."""
+    """Return the remedy of the cause with this `reason`; empty if there is no such cause."""
     known = {*_SQLITE.values(), *_EXTENDED.values(), *_SYSTEM.values()}
     return next((one.todo for one in known if one.reason == reason), "")

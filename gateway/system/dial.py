@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 DELAY_S = 0.25
 """Seconds until the next address is tried in parallel (RFC 8305, Connection Attempt Delay)."""
 _LAST_S = 3.0
-"""Seconds until an address is tried that the caller wants to be tried last."""
+"""Seconds until the next address is tried, if all untried addresses are in `last`."""
 _throttle = LogThrottle(time.monotonic)
 _lookups: dict[tuple[str, int], Future[list[Any]]] = {}
 """Name lookups in progress."""
@@ -38,10 +38,10 @@ _lock = threading.Lock()
 
 
 def connect(host: str, port: int, until: float, last: Sequence[str] = ()) -> socket.socket:
-    """Return a connected, non-blocking socket. Blocks the calling thread, which may be any. until:
-    deadline on the clock of `time.monotonic`. last: addresses to try after the others, in this
-    order. Raises OSError if no address connects, and TimeoutError if the name server or every
-    address is silent.
+    """Return a connected, non-blocking socket. Blocks the calling thread, which may be any thread.
+    until: deadline on the clock of `time.monotonic`. last: addresses to try after all other
+    addresses, in this order. Raises OSError if no address connects, and TimeoutError if the name
+    server or every address is silent.
     """
     return _Race(host, _addresses(host, port, until), last).run(until)
 
@@ -49,7 +49,9 @@ def connect(host: str, port: int, until: float, last: Sequence[str] = ()) -> soc
 async def connected(
     host: str, port: int, within_s: float, last: Sequence[str] = ()
 ) -> socket.socket:
-    """Do the same as `connect` in a thread of its own, within some seconds."""
+    """Do the same as `connect`, but in a thread, so that the event loop continues. within_s:
+    longest time in seconds.
+    """
     loop, until = asyncio.get_running_loop(), time.monotonic() + within_s
     wanted: asyncio.Future[socket.socket] = loop.create_future()
 
@@ -79,7 +81,9 @@ async def connected(
 
 
 def _addresses(host: str, port: int, until: float) -> list[Any]:
-    """Return the results of `socket.getaddrinfo`, at least one. Concurrent callers share it."""
+    """Return the results of `socket.getaddrinfo`, at least one. Concurrent callers share one
+    lookup.
+    """
     key = host, port
     with _lock:
         lookup = _lookups.get(key)
@@ -119,8 +123,8 @@ def _look_up(key: tuple[str, int], lookup: Future[list[Any]]) -> None:
 
 
 class _Race:
-    """Attempts to connect to the addresses of one name. found: results of getaddrinfo. last:
-    addresses to try after the others.
+    """Attempts to connect to the addresses of one name. found: results of `socket.getaddrinfo`.
+    last: addresses to try after all other addresses.
     """
 
     def __init__(self, host: str, found: list[Any], last: Sequence[str]) -> None:
@@ -130,12 +134,12 @@ class _Race:
         self._waiting = deque(sorted(_alternating(found), key=lambda item: rank(item[4][0], 0)))
         self._several = len(found) > 1
         self._open = selectors.DefaultSelector()
-        """Attempts in progress, with their addresses."""
+        """Attempts in progress: each socket with its address."""
         self._failed: list[tuple[str, int]] = []
         """Failed addresses with their error numbers."""
 
     def run(self, until: float) -> socket.socket:
-        """Return the first connection."""
+        """Return the first socket that is connected. Raises OSError."""
         next_at = now = time.monotonic()
         try:
             while (self._waiting or self._open.get_map()) and now < until:
@@ -155,11 +159,13 @@ class _Race:
             self._close()
 
     def _only_last(self) -> bool:
-        """Whether the only untried addresses are those that the caller wants to be tried last."""
+        """Whether all untried addresses are in `last`."""
         return bool(self._waiting) and self._waiting[0][4][0] in self._last
 
     def _begin(self) -> socket.socket | None:
-        """Begin to connect to the next address. Return a socket that is connected at once."""
+        """Begin to connect to the next address. Return the socket if it is connected at once, else
+        None.
+        """
         family, kind, protocol, _, address = self._waiting.popleft()
         try:
             found = socket.socket(family, kind, protocol)
@@ -181,7 +187,7 @@ class _Race:
         return None if number else found
 
     def _ended(self, key: selectors.SelectorKey) -> socket.socket | None:
-        """Handle the end of an attempt. Return its socket if it is connected."""
+        """Handle the end of an attempt. Return its socket if it is connected, else None."""
         found = key.fileobj
         assert isinstance(found, socket.socket)  # noqa: S101 - registered above
         self._open.unregister(found)
@@ -193,8 +199,8 @@ class _Race:
         return None
 
     def _fail(self, address: str, number: int) -> None:
-        """Note that an address has failed. If there is only one address, the caller logs its
-        failure.
+        """Record that an address has failed. Log the failure only if the name has several
+        addresses: a caller logs the failure of a single address.
         """
         self._failed.append((address, number))
         self._tell(address, os.strerror(number))
@@ -208,7 +214,7 @@ class _Race:
             log.warning("no connection to %s at %s: %s", self._host, address, why)
 
     def _error(self) -> OSError:
-        """Return the error of a race that no address has won."""
+        """Return the error for a name of which no address has connected."""
         silent = [key.data for key in self._open.get_map().values()]
         for address in silent:
             self._tell(address, "no answer")
@@ -222,7 +228,6 @@ class _Race:
         return OSError(self._failed[0][1], "; ".join(text))
 
     def _close(self) -> None:
-        """Close the attempts in progress."""
         for key in list(self._open.get_map().values()):
             assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - registered above
             key.fileobj.close()
@@ -230,7 +235,9 @@ class _Race:
 
 
 def _alternating(found: list[Any]) -> list[Any]:
-    """Return addresses so that the address families alternate, in the system's order otherwise."""
+    """Return results of `socket.getaddrinfo` in an order in which IPv6 and IPv4 alternate. Within
+    each family, the order stays.
+    """
     first = [item for item in found if item[0] == found[0][0]]
     others = [item for item in found if item[0] != found[0][0]]
     most = max(len(first), len(others))

@@ -1,8 +1,8 @@
-"""Clients that fight for one client identifier: each takes the session over from the other.
+"""Clients that fight for one client identifier: each takes over the session of the other.
 
-In: each takeover, with both addresses. Out: one log line a minute for each identifier, and the
-fights of the last minute. A client that reconnects takes over its own session, too, so only more
-than MOST_PEACEFUL takeovers in a minute count as a fight.
+In: each takeover, with the addresses of both clients. Out: for each identifier at most one log line
+a minute, and the fights of the last minute. A client that reconnects takes over its own session, so
+only more than MOST_PEACEFUL takeovers in a minute count as a fight.
 """
 
 import logging
@@ -17,15 +17,16 @@ log = logging.getLogger(__name__)
 MINUTE_S = 60.0
 MOST_PEACEFUL = 5
 _MOST = 1024
-"""Largest number of identifiers that are watched; beyond it, the identifier with the oldest last
-takeover is forgotten.
+"""Largest number of identifiers that are watched. Beyond it, the identifier whose last takeover is
+the oldest is forgotten.
 """
 
 
 @dataclass(slots=True)
 class _Takeovers:
-    """The takeovers of one identifier since `since`. was: number of takeovers in the minute before
-    `since`.
+    """Takeovers of one client identifier. count: their number since the time `since`. was: their
+    number in the minute before `since`. addresses: the former and the new client of the last
+    takeover.
     """
 
     since: float
@@ -54,8 +55,9 @@ class Fights:
         self._logged_at: dict[str, float] = {}
 
     def take_over(self, client: str, former: str, address: str) -> None:
-        """Note that a connection from `address` has taken over the session of a connection from
-        `former`."""
+        """Record that a connection from `address` has taken over the session of a connection from
+        `former`.
+        """
         now = self._now()
         found = self._known.pop(client, None) or _Takeovers(now)
         found.turn(now)
@@ -75,7 +77,9 @@ class Fights:
 
     @property
     def present(self) -> dict[str, str]:
-        """Return a sentence for each client identifier that was fought for in the last minute."""
+        """Sentences about the client identifiers that were fought for in the last minute, by
+        identifier.
+        """
         now, found = self._now(), {}
         for client, takeovers in self._known.items():
             takeovers.turn(now)

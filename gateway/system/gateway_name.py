@@ -59,7 +59,7 @@ def problem(name: str) -> str | None:
 
 
 def caution(name: str) -> str | None:
-    """Return the reason against a permitted name for a new gateway, as words that follow the name,
+    """Return why a new gateway should not get this permitted name, as words that follow the name,
     or None. On SMB and FAT, the folders of two similar names may be the same folder.
     """
     where = "SMB and FAT, where the landing place may be one day"
@@ -75,13 +75,13 @@ def caution(name: str) -> str | None:
 
 
 def is_of_a_file_server(name: str) -> bool:
-    """Return whether an unreadable folder is most likely one of a file server's own."""
+    """Return whether an unreadable folder with this name most likely belongs to the file server."""
     return name.startswith(".") or name.casefold() in OF_FILE_SERVERS
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name can be written in UTF-8. Python represents other bytes of a file name
-    as lone surrogates.
+    """Return whether a name can be encoded in UTF-8. In Python, bytes of a file name that are not
+    UTF-8 are lone surrogates.
     """
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 

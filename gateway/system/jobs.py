@@ -31,8 +31,8 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 
 class Job:
     """A background job. name: label of the metrics. failure: the failed work, as a clause ("X is
-    not done"). bound_s: longest time in seconds from its beginning to its success. clock:
-    monotonic, in seconds.
+    not done"). bound_s: longest time in seconds from `begin` to `succeed`. clock: monotonic, in
+    seconds.
     """
 
     def __init__(
@@ -121,7 +121,9 @@ class InternalErrors(Job):
         return f"{self.failure}: {self.error}. Please report it with its lines of the log"
 
     def take(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an exception of an event loop. An OSError, which a peer may cause, is only logged."""
+        """Handle an exception of an event loop (`loop.set_exception_handler`): log it. Every error
+        but an OSError, which a peer may cause, is also shown as a problem.
+        """
         error = context.get("exception")
         if isinstance(error, Exception) and not isinstance(error, OSError):
             self.error = str(error) or type(error).__name__
@@ -131,8 +133,9 @@ class InternalErrors(Job):
 
 
 class SavedFile:
-    """A small file that a job writes again and again, whole or not at all. No fsync: after a power
-    cut the last state may be missing. content: a noun phrase. mode: its permissions.
+    """A small file that a job writes again and again. Each write replaces the whole file. There is
+    no fsync, so the last state may be lost in a power cut. content: a noun phrase, for the problem.
+    mode: the file's permissions.
     """
 
     def __init__(self, file: Path, content: str, mode: int = 0o666) -> None:

@@ -48,23 +48,25 @@ class LastBackup:
     timed: bool = False
 
     def begin(self, data: Path) -> Self:
-        """Note that a run begins."""
+        """Write to `data` that a run begins. Return the new note."""
         return replace(
             self, began=time.time_ns() // 1000, ended=None, timed=_OF_SYSTEMD in os.environ
         )._written(data)
 
     def succeed(self, data: Path, where: str) -> Self:
-        """Note that the backup is at the landing place, and that the run ended."""
+        """Write to `data` that the backup is at the landing place, and that the run ended. Return
+        the new note.
+        """
         now = time.time_ns() // 1000
         return replace(self, ended=now, error=None, landed=self.began, where=where)._written(data)
 
     def fail(self, data: Path, error: str) -> Self:
-        """Note that the run ended with an error."""
+        """Write to `data` that the run ended with an error. Return the new note."""
         return replace(self, ended=time.time_ns() // 1000, error=error)._written(data)
 
     def _written(self, data: Path) -> Self:
-        """Replace the note. Root writes for the account of the data directory, and follows no
-        symbolic link of that account.
+        """Write the note to its file. Root writes for the account of the data directory, and
+        follows no symbolic link of that account.
         """
         new = data / f"{FILE}.new"
         new.unlink(missing_ok=True)
@@ -111,7 +113,8 @@ def last_backup(data: Path) -> LastBackup | None:
 @lru_cache(maxsize=4)
 def _read(file: Path, _changed_ns: int) -> LastBackup | None:
     """Read a note. The result is cached until the file changes, because the gateway reads it each
-    second."""
+    second.
+    """
     try:
         return TypeAdapter(LastBackup).validate_json(file.read_bytes())
     except ValidationError:

@@ -1,8 +1,8 @@
 """A limit for the number of log lines from each place in the code, in all packages.
 
 In: log records. Out: whether to write them. `LogThrottle` selects lines that are worth reading.
-This filter follows and covers the loggers of libraries, too: whatever unknown clients send, the log
-grows by a bounded number of lines.
+This filter runs after it, and covers the loggers of libraries. So the log grows by a bounded number
+of lines, whatever unknown clients send.
 """
 
 import logging
@@ -16,8 +16,8 @@ EVERY_S = 2.0
 
 
 class LogFlood:
-    """The limit, as a filter for log handlers. least: the lowest level that is limited. now: a
-    clock in seconds, of any origin.
+    """The limit, as a filter for log handlers. least: records of lower levels are not limited. now:
+    a clock in seconds, of any origin.
     """
 
     def __init__(
@@ -31,7 +31,9 @@ class LogFlood:
         self._lock = Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write a record. Several handlers may ask about one record."""
+        """Return whether to write a record. Several handlers may call this for one record, and get
+        one answer.
+        """
         known = getattr(record, "is_written", None)
         if known is None:
             with self._lock:

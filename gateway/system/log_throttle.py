@@ -25,7 +25,9 @@ class LogThrottle:
         self._now = now
         self._seen: dict[str, float] = {}
         self._full_until = float("-inf")
-        """Time at which MOST_AT_ONCE lines are allowed again."""
+        """Time at which MOST_AT_ONCE lines are allowed again. The time is in the past if no line
+        was logged for long.
+        """
         self._left_out = 0
 
     def allows(self, key: str) -> bool:
@@ -37,7 +39,7 @@ class LogThrottle:
         return (known is None or now - known > QUIET_S) and self.has_room()
 
     def has_room(self) -> bool:
-        """Return whether the rate of all lines allows one more line. If so, the line counts as
+        """Return whether the rate of all lines allows one more line. If so, count the line as
         logged.
         """
         now = self._now()

@@ -1,9 +1,10 @@
 """Log lines on standard error, for people or for machines.
 
 In: log records, with optional fields in addition to the text: `extra=about(client=…, reason=…)`.
-Out: one line each; for people, a traceback follows it. Text that a client chose, such as its
-identifier, cannot break a line or move the cursor: control characters are escaped. Under systemd
-each line begins with its priority (sd-daemon(3)), so that `journalctl -p warning` finds it.
+Out: one line for each record; for people, a traceback may follow the line. Text that a client
+chose, such as its identifier, cannot break a line or move the cursor: control characters are
+escaped. Under systemd each line begins with its priority (sd-daemon(3)), so that `journalctl -p
+warning` finds it.
 """
 
 import json
@@ -70,7 +71,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class _JournalFormatter(logging.Formatter):
-    """Another formatter's lines with their priority in front."""
+    """Formats with another formatter, and puts the priority in front of each line."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()

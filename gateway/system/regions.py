@@ -30,10 +30,12 @@ class SubBand:
     """Highest radiated power, in dBm e.r.p. (of a dipole; e.i.r.p. less 2.15 dB)."""
 
     rule: str
-    """The sub-band's name in the rules."""
+    """The legal rule as words for error messages, with the name of the sub-band."""
 
     def holds(self, frequency: int, bandwidth: int) -> bool:
-        """Return whether a whole channel, with its bandwidth, lies inside, both in Hz."""
+        """Return whether a whole channel lies in this sub-band. frequency: centre of the channel.
+        bandwidth: its width. Both are in Hz.
+        """
         return self.low <= frequency - bandwidth // 2 and frequency + bandwidth // 2 <= self.high
 
 

@@ -17,7 +17,8 @@ END = BEGIN + 10 * 365 * DAY
 MOST_AWAY = 400 * DAY
 """Longest plausible time for which a gateway was off, in µs; beyond it, the clock is doubted."""
 STEP = DAY
-"""Largest step of the clock, in µs, that is believed while the gateway runs, and largest step back.
+"""Longest jump of the clock, in µs, that is believed: backwards, ahead of the clock chip, or while
+the gateway runs.
 """
 
 _RTC = Path("/sys/class/rtc/rtc0/since_epoch")
@@ -50,7 +51,7 @@ def doubt(utc: int, seen: int | None, chip: int | None = None) -> str | None:
 
 
 def day(utc: int) -> str:
-    """Return the date of a time, `an impossible year` for one beyond the calendar."""
+    """Return the date of a time, or `an impossible year` for a time outside Python's calendar."""
     try:
         return f"{datetime.fromtimestamp(utc // 1_000_000, UTC):%Y-%m-%d}"
     except (ValueError, OverflowError, OSError):

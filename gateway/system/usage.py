@@ -1,12 +1,12 @@
-"""Resource use of each user over all sessions, and its quota; and of each origin of clients.
+"""Use of resources by each user and by each origin of clients, and the users' quotas.
 
 In: sessions, connections and publications, each with its user. Out: a reason to refuse, or the
 seconds for which the messages of the user's clients wait. All anonymous clients are one user, "";
 boards have no account.
 
 An origin is a user, or the address of anonymous clients, which many clients may share (a proxy, a
-router). An origin may use a shared bound up to a reserve, which is for the other origins. Boards
-and the gateway's own clients have no origin.
+router). An origin may use four fifths of a shared bound; the last fifth is the reserve for other
+origins. Boards and the gateway's own clients have no origin.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _BURST_S = 1.0
 """Size of a tolerated burst, in seconds of the rate."""
 
 _RUN_S = 0.1
-"""Largest run of messages that is published at once in addition to the burst, in seconds of the
+"""Largest number of messages that are published at once in addition to the burst, in seconds of the
 rate.
 """
 
 
 _RESERVE = 5
-"""Divisor: the fraction of a bound that no single origin may use."""
+"""Divisor: the last fifth of a bound is the reserve, which no origin may use alone."""
 
 
 _NETWORK = 64
@@ -33,7 +33,9 @@ _NETWORK = 64
 
 
 def origin(address: str) -> str:
-    """Return the host of an address of a `Peer`: IPv4 address, IPv6 network, or the text."""
+    """Return the host of a peer's address. For IPv6, return the /64 network; return a text without
+    a host unchanged.
+    """
     host, colon, _ = address.rpartition(":")
     if not host.startswith("["):
         return host if colon else address
@@ -42,7 +44,9 @@ def origin(address: str) -> str:
 
 
 def within(used: int, limit: int) -> bool:
-    """Whether one origin may use this amount of a bound, which excludes the reserve."""
+    """Whether one origin may use the amount `used` of a bound. The reserve belongs to other
+    origins.
+    """
     return used <= limit - limit // _RESERVE
 
 
@@ -51,19 +55,21 @@ class Origin:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """For people: `user alice`, or `address 192.0.2.7`."""
+        """The name as people see it: `user alice`, or `address 192.0.2.7`."""
         self.sessions = self.retained = 0
         self.retained_bytes = self.spooled = 0
 
 
 class Origins:
-    """The origins that use something, by name."""
+    """The origins that use sessions, retained messages or the spool, by name."""
 
     def __init__(self) -> None:
         self._all: dict[str, Origin] = {}
 
     def of(self, name: str) -> Origin | None:
-        """Return an origin, which stays until `sweep` finds it idle. None for an empty name."""
+        """Return an origin, which is kept until `sweep` finds that it uses nothing. None for an
+        empty name.
+        """
         return self._all.setdefault(name, Origin(name)) if name else None
 
     def sweep(self) -> None:
@@ -74,7 +80,7 @@ class Origins:
 
 
 class Shared:
-    """The use of a bound that all clients share, in total and by origin."""
+    """The use of a bound that all clients share: in total, and by each origin."""
 
     __slots__ = ("_of", "total")
 
@@ -83,7 +89,9 @@ class Shared:
         self._of: dict[Origin, int] = {}
 
     def add(self, owner: Origin | None, amount: int) -> None:
-        """Count an amount for an origin; None for a board or an internal client of the gateway."""
+        """Add an amount to the use of an origin. owner: None for a board or an internal client.
+        amount: negative to subtract.
+        """
         self.total += amount
         if owner is not None:
             self._of[owner] = self._of.get(owner, 0) + amount
@@ -97,7 +105,7 @@ class Shared:
         )
 
     def greedy(self, limit: int) -> Origin | None:
-        """Return the origin that uses a part of the reserve, or None."""
+        """Return an origin that uses a part of the reserve, or None."""
         return next((owner for owner, used in self._of.items() if not within(used, limit)), None)
 
 
@@ -143,7 +151,9 @@ class Account:
         """Times at which the published messages, and the bytes, will be within the rate again."""
 
     def lacks(self, *, session: bool, connection: bool) -> str | None:
-        """Return the bound that one more session or connection would exceed, in words, or None."""
+        """Return, in words, the quota that one more session or connection would exceed, or None.
+        session, connection: whether one more is wanted.
+        """
         quota = self.quota
         if quota is None:
             return None
@@ -161,7 +171,7 @@ class Account:
         )
         """Whether the rate of publications is limited."""
         self.longest_run = 1
-        """Largest number of messages that are published at once where the rate is limited."""
+        """Largest number of messages that are published at once if `metered`."""
         if quota is not None and quota.messages_per_s and quota.bytes_per_s is None:
             self.longest_run = max(1, int(quota.messages_per_s * _RUN_S))
         self.spool_share = 1.0 if quota is None else quota.spool_share
@@ -172,7 +182,9 @@ class Account:
         return not (self.sessions or self.connections or self.spooled or paid > now)
 
     def publishes(self, messages: int, size: int, now: float) -> float:
-        """Count published messages and bytes. Return the seconds to pause the user's clients."""
+        """Count published messages and their bytes. Return for how many seconds to pause the user's
+        clients.
+        """
         quota = self.quota
         if quota is None:
             return 0.0
@@ -184,14 +196,16 @@ class Account:
 
 
 class Accounts:
-    """All accounts, by user name. quota: returns the section for a user."""
+    """The accounts of all users, by user name. quota: returns the quota section for a user name."""
 
     def __init__(self, quota: Callable[[str], Quota | None]) -> None:
         self._quota = quota
         self._all: dict[str, Account] = {}
 
     def of(self, user: str | None) -> Account:
-        """Return the account of a user, which stays until `sweep` finds it idle."""
+        """Return the account of a user, which is kept until `sweep` finds it idle. user: None for
+        an anonymous client.
+        """
         name = user or ""
         account = self._all.get(name)
         if account is None:
@@ -218,7 +232,7 @@ Notes = dict[tuple[str, str], tuple[str, int] | None]
 
 
 class Shares:
-    """The bytes of accounts and origins in part `number` of the spool."""
+    """Bytes of a part of the spool by account and origin. number: the number of the part."""
 
     __slots__ = ("_noted", "_sizes", "number")
 
@@ -234,8 +248,8 @@ class Shares:
         self._sizes[owner] = self._sizes.get(owner, 0) + size
 
     def notes(self, least: int) -> Notes:
-        """Return the changes of origins of which more than `least` bytes are not in the store
-        yet.
+        """Return the changed rows of the table `origin`. An origin is left out until its bytes
+        exceed the stored number by more than `least`.
         """
         found: Notes = {}
         for owner, size in self._sizes.items():
@@ -245,7 +259,9 @@ class Shares:
         return found
 
     def release(self) -> Notes:
-        """Subtract the part from the counts of its owners, because it has left the spool."""
+        """Subtract the bytes of this part from its owners' counts, because the part has left the
+        spool. Return the rows to delete from the table `origin`.
+        """
         for owner, size in self._sizes.items():
             owner.spooled -= size
         return {("spool", f"{self.number} {owner.name}"): None for owner in self._noted}
@@ -255,12 +271,13 @@ Item = TypeVar("Item")
 
 
 class Spare(Generic[Item]):
-    """Items that may be removed to make room for others. all_items: returns all items in order of
-    preference, spare or not. now: a clock in seconds.
+    """Items that may be removed to make room for new ones. all_items: returns all items, those to
+    remove first at the beginning. is_spare: whether an item may be removed. now: a clock in
+    seconds.
     """
 
     LOOKED_AT = 10_000
-    """Items that are checked per second, on average."""
+    """Most items that are checked per second, on average."""
 
     def __init__(
         self,
@@ -270,11 +287,11 @@ class Spare(Generic[Item]):
     ) -> None:
         self._all_items, self._is_spare, self._now = all_items, is_spare, now
         self._found: dict[Item, None] = {}
-        """Items that were spare at the last look."""
+        """Items that were spare when all items were last checked."""
         self._next_look = float("-inf")
 
     def take(self, fits: Callable[[Item], bool]) -> Item | None:
-        """Return the first spare item that fits, or None."""
+        """Return the first spare item for which `fits` is true, or None."""
         for _ in range(2):
             while (found := next(filter(fits, self._found), None)) is not None:
                 del self._found[found]
