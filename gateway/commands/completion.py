@@ -1,5 +1,5 @@
-"""Shell completion of names. In: the text typed so far. Out: names that begin with this text. The
-list is empty if the names are not known; errors are ignored.
+"""Shell completion of device names. In: the text typed so far. Out: names that begin with this
+text. The list is empty if the names cannot be read; errors are ignored.
 """
 
 import sqlite3
@@ -13,7 +13,7 @@ from gateway.commands.through_gateway import REGISTRY
 
 
 def offers(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return the function by which typer completes a word."""
+    """Return a completion function for typer. words: returns all words that may be completed."""
 
     def offered(incomplete: str) -> list[str]:
         with suppress(Exception):
@@ -24,7 +24,7 @@ def offers(words: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def _devices() -> Iterable[str]:
-    """Yield the names of the device registry: from the running gateway, else from the file."""
+    """Return the names of the device registry: from the running gateway, else from the file."""
     folder = running_folder(None, None)
     with suppress(Exception):
         return [row["name"] for row in ask(folder, do="boards")]

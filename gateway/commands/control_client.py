@@ -16,17 +16,18 @@ from typing import Any
 from gateway.errors import NotAllowed, OncewayError
 
 FILE = "control.sock"
-"""Name of the socket."""
+"""File name of the socket."""
 
 TIMEOUT_S = 30.0
 """Longest wait for an answer, in seconds; for a long request, the longest wait for the next row."""
 
 LONGEST_ROW = 64 << 20
 """Longest row accepted, in bytes. The longest row is the state of a gateway with thousands of
-boards."""
+boards.
+"""
 
 LEND_S = 900.0
-"""Longest time for which a port is lent, in seconds: a board can be written twice."""
+"""Longest time for which a port is lent, in seconds. It is enough to write to a board twice."""
 
 INSTALLED = Path("/var/lib/onceway")
 """Data directory of the Debian package's gateway, as in its configuration."""
@@ -54,8 +55,8 @@ class NotRunning(Exception):
 
 
 def ask(folder: Path, **request: str) -> list[Row]:
-    """Return the rows that the gateway of this data directory answers. Raises NotRunning if no
-    gateway runs, OncewayError for other failures.
+    """Send a request to the gateway of this data directory. Return the rows of the answer. Raises
+    NotRunning if no gateway runs, OncewayError for other failures.
     """
     with _asked(folder, request) as rows:
         return list(rows)
@@ -86,7 +87,7 @@ def place(folder: Path) -> Path:
 
 @contextmanager
 def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
-    """Send the request; yield the iterator over the answer's rows."""
+    """Send a request. Yield an iterator of the answer's rows."""
     folder = place(folder)
     where = str(folder / FILE)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as channel:

@@ -36,11 +36,13 @@ MEANINGS = {
     INTERNAL: "An internal error has ended the gateway; systemd starts it again.",
     KEPT: "Messages of `onceway publish` wait in its journal: the next call sends them.",
 }
-"""The cause of each exit code, as shown in the man page."""
+"""The meaning of each exit code, as shown in the man page."""
 
 
 def of_status(found: dict[str, Any]) -> int:
-    """Return the exit code for a gateway's status: missing boards come before all else."""
+    """Return the exit code for a gateway's status: PROBLEM if a board does not send as expected,
+    else FAILED if there is another problem, else 0.
+    """
     if found["missing"]:
         return PROBLEM
     return FAILED if found["problems"] else 0

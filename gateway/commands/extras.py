@@ -13,7 +13,9 @@ DEBIAN = Path("/usr/lib/onceway")
 
 
 def how_to_get(extra: str) -> str:
-    """Return a hint for this kind of installation: clone, wheel or Debian package."""
+    """Return a sentence with the command that installs an extra here. The command depends on the
+    kind of installation: clone, wheel or Debian package.
+    """
     if Path(sys.prefix) == DEBIAN:
         return "The Debian package lacks this part: use a clone of the source with `make setup`"
     try:

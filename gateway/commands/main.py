@@ -177,7 +177,7 @@ def _of_machine(error: Exception) -> OncewayError | None:
 
 
 def _named() -> str:
-    """Return the command name in this command line, as far as typed."""
+    """Return the part of the command line that names the command, such as `onceway device add`."""
     words = takewhile(lambda word: not word.startswith("-"), sys.argv[1:])
     command, path = _command(next(iter(sys.argv[1:]), None)), ["onceway"]
     for word in words:

@@ -64,7 +64,9 @@ def default_file() -> str:
 
 
 def folder_of(data: Path | None, config: Path | None) -> Path:
-    """Return the data directory that the options name."""
+    """Return the data directory that `data` is, or that the configuration file names. Raises
+    UsageError if both are given, or if there is no configuration file.
+    """
     if data is not None and config is not None:
         raise UsageError("--data and --config exclude each other", hint="Use one of the two")
     if data is not None:
@@ -94,8 +96,8 @@ def running_folder(data: Path | None, config: Path | None) -> Path:
 
 
 def ask_running(folder: Path, **request: str) -> dict[str, Any]:
-    """Return the single row that the gateway of this data directory answers. Raises OncewayError,
-    for example if no gateway runs.
+    """Send a request to the gateway of this data directory. Return the only row of its answer.
+    Raises OncewayError, for example if no gateway runs.
     """
     try:
         (found,) = ask(folder, **request)

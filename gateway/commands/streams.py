@@ -1,4 +1,4 @@
-"""The standard streams of a command, whatever its caller has made of them."""
+"""The standard streams of a command, if its caller has closed one, or stops to read early."""
 
 import os
 import sys

@@ -27,7 +27,10 @@ _OURS = ("--registry", "--config", "--help", "-h", "--hex", "--dry-run")
 
 
 def through_gateway(words: list[str]) -> int | None:
-    """Run `onceway device …` in the gateway if this account may not. Raises OncewayError."""
+    """Run `onceway device …` in the gateway if this account may not write the registry. words: the
+    words after `onceway`. Return the exit code, or None if the command must run in this process.
+    Raises OncewayError.
+    """
     if words[:1] != ["device"] or not VERBS & set(words[1:2]) or "ONCEWAY_REGISTRY" in os.environ:
         return None
     if any(word.partition("=")[0] in _OURS for word in words) or config_file() is None:

@@ -22,7 +22,7 @@ from gateway.web import sight
 
 
 def load_to_serve(path: Path) -> Config:
-    """Read a configuration for `gateway run`. Raises ConfigError."""
+    """Read a configuration. Raises ConfigError, also if it has no listener, port or radio."""
     config = load(path)
     if not (config.listener or config.serial or config.lora):
         raise ConfigError(
@@ -70,7 +70,7 @@ def check_config(
 
 
 def _wrong(config: Config) -> Iterator[Mistake]:
-    """Yield mistakes in the files that a sound configuration names."""
+    """Yield mistakes in the users file and the certificates that a valid configuration names."""
     checks: list[tuple[Place, Callable[[], object]]] = [
         (("gateway", "data"), lambda: Users(config.users_file))
     ]

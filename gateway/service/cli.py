@@ -53,12 +53,12 @@ _TALKATIVE = (
     "gateway.site.links.certificate",
     "gateway.site.links.net",
 )
-"""Loggers whose information is shown: addresses, starts, boards, logins, certificates."""
+"""Loggers whose lines of level INFO are shown by default."""
 
 _OTHER_FILES = 64
 _TURN = 2 << 20
-"""Number of bytes that one turn of the event loop reads and writes under load. If this memory were
-returned to the system after each turn, a run of messages would take a third more time.
+"""Bytes that one turn of the event loop reads and writes under load. The C library keeps this
+memory for reuse; otherwise a run of messages would take a third more time.
 """
 
 
@@ -107,8 +107,8 @@ def run(
 
 
 def _raise_file_limit(limits: LimitsSection) -> None:
-    """Raise the limit of open files: each connection takes a descriptor, and a shell's default is
-    low.
+    """Raise the limit of open files to the highest allowed number: each connection takes a file
+    descriptor, and a shell's default is low.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -206,7 +206,7 @@ def reload(
 
 
 def _device(port: dict[str, Any]) -> str:
-    """Return which device is on a port, and since when it has been silent."""
+    """Return the device on a port, whether it is a problem, and when it was last heard."""
     if port["device"] is None:
         return "open, no device" if port["open"] else "not open"
     heard, state = port.get("heard_s"), port.get("state")  # earlier versions have none
@@ -215,7 +215,6 @@ def _device(port: dict[str, Any]) -> str:
 
 
 def _say_bridge(bridge: dict[str, Any]) -> None:
-    """Print the state of a bridge."""
     typer.echo(
         f"bridge {bridge['name']}: {bridge['error'] or 'connected'};"
         f" {wait(bridge['waiting'])}, {bridge['sent']} sent, {bridge['refused']} refused,"

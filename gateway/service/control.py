@@ -111,7 +111,7 @@ rows.
 """
 
 _OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
-"""Requests that need the present device registry, which a command may just have changed."""
+"""Requests before which the device registry is read again, since a command may have changed it."""
 PRESENT_S = 1.0
 """Longest wait for the registry, in seconds. If its disk hangs, the last known state is shown."""
 
@@ -124,13 +124,13 @@ OncewayError.
 
 
 class Site(Places, Protocol):
-    """The gateway's view of its site."""
+    """The part of the site that this module uses: the sessions of the other members."""
 
     def sessions(self) -> AsyncIterator[Row]: ...
 
 
 class SetAside(Protocol):
-    """Messages that bridges have set aside. numbers: empty for all."""
+    """Messages that bridges have set aside. name: of the bridge. numbers: empty for all."""
 
     async def again(self, name: str, numbers: list[int]) -> int: ...
 
@@ -347,7 +347,7 @@ class Control:
                 await asyncio.sleep(0)  # yield to clients
 
     async def _expect(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
-        """Set the expected interval, or pause, of a board."""
+        """Set the interval in which a board is expected to send, or pause its problems."""
         name, text, expected = request["client"], request["interval"], self._source.expected
         if expected is None or not (name in expected.states or name in expected.elsewhere):
             raise Unknown(
@@ -397,8 +397,8 @@ class Control:
         }
 
     def _spool(self) -> Row:
-        """Return the rows that wait for an uplink. used: whether new publications are kept for an
-        uplink.
+        """Return number and size of the messages in the spool. used: whether new publications are
+        kept for an uplink.
         """
         broker = self._engine.broker
         return {

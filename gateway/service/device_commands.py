@@ -28,7 +28,7 @@ _LONGEST_LINE = 1 << 20
 
 
 def parse(text: str) -> list[str]:
-    """Return the words of a request. Raises ValueError."""
+    """Return the words of a request. text: their JSON. Raises ValueError."""
     words: list[str] = json.loads(text)
     fine = isinstance(words, list) and 0 < len(words) <= MOST_WORDS
     if not fine or not all(isinstance(word, str) and "\0" not in word for word in words):
@@ -39,7 +39,7 @@ def parse(text: str) -> list[str]:
 
 
 async def run(folder: Path, words: list[str]) -> AsyncIterator[dict[str, Any]]:
-    """Run a command for the gateway of this data directory. Raises OncewayError."""
+    """Run a command. Yield rows as the control socket does. Raises OncewayError after LEND_S."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "gateway", "device", words[0]),
         *("--registry", str(folder / FILE), *words[1:]),

@@ -110,7 +110,6 @@ class Gateway:
         return self._listeners.ports if self._listeners else []
 
     def stop(self) -> None:
-        """Ask `run` to stop."""
         self._stop.set()
 
     async def reload(self) -> tuple[OncewayError | None, list[str]]:
@@ -292,7 +291,7 @@ class Gateway:
 
 
 def _tell_change(devices: DeviceList, membership: "Membership | None") -> None:
-    """React to a change of the device registry."""
+    """Publish the changed device registry, and send it to the other members."""
     devices.changed()
     if membership is not None:
         membership.registry.changed()
@@ -310,7 +309,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
 
 
 def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered], Neighbours]:
-    """Return the class of the broker's neighbours: a site's, if there is a site or was one."""
+    """Return a function that makes the broker's neighbours: of a site if there is or was one."""
     if config.site is None and not had_site(state):
         return alone
     from gateway.site.moving.neighbours import SiteNeighbours

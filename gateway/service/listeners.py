@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BOARD_FLIGHTS, BOARD_ALIASES = 2, 8
-"""Limits of a board on a radio: publications in flight, so that the PUBREL of one is sent with the
-PUBLISH of the next; and topic aliases.
+"""Limits of a radio board: messages in flight, and topic aliases. With two messages in flight, the
+PUBREL of one is sent with the PUBLISH of the next.
 """
 
 _GONE = ReasonCode.ADMINISTRATIVE_ACTION, "the listener or port is no longer in the configuration"
 
 GreeterFor = Callable[[DeviceAccess], Greeter]
-"""A function that makes the greeter of a port."""
+"""A function that makes the greeter of a serial port from the port's access rules."""
 
 
 class NetworkListener(Protocol):
@@ -82,7 +82,7 @@ class NetworkListener(Protocol):
 
 
 class _Door:
-    """A section in force. It hands connections to the engine with the present policy."""
+    """A section in use. It hands connections to the engine with the section's policy."""
 
     policy: Policy
 
@@ -94,7 +94,7 @@ class _Door:
 
 
 class _Network(_Door):
-    """A [[listener]] section in force."""
+    """A [[listener]] section in use."""
 
     listener: NetworkListener
 
@@ -122,7 +122,7 @@ class _Network(_Door):
         passwords: Passwords,
         identifiers: Identifiers,
     ) -> None:
-        """Use this section for new connections."""
+        """Apply a changed section to new connections."""
         self.access.section, self.access.passwords = section, passwords
         self.access.identifiers = identifiers
         self.policy = _policy(self.access)
@@ -147,7 +147,7 @@ def _policy(access: ListenerAccess) -> Policy:
 
 
 class _Serial(_Door):
-    """A [[serial]] section in force."""
+    """A [[serial]] section in use."""
 
     listener: SerialListener
 
@@ -157,7 +157,7 @@ class _Serial(_Door):
         self.take(section)
 
     def take(self, section: SerialSection) -> None:
-        """Use this section for new connections."""
+        """Apply a changed section to new connections."""
         self.section = section
         self.access.stranger = section.open
         self.policy = Policy(self.access, section.receive_maximum)
@@ -168,7 +168,7 @@ def _place(section: ListenerSection) -> tuple[object, ...]:
 
 
 class _Lora(_Door):
-    """A [[lora]] section in force."""
+    """A [[lora]] section in use."""
 
     listener: LoraListener
 
@@ -189,7 +189,7 @@ class _Lora(_Door):
         return self._names.get(number) or self._registry.name(self.section.network, number)
 
     def others(self, config: Config) -> Others | None:
-        """Return the other gateways of the site, whose radios hear the same boards."""
+        """Return the other gateways of the site, whose radios hear the same boards, or None."""
         if config.site is None or len(config.site.members) < 2:
             return None
         from gateway.links.lora.turns import Others
@@ -203,7 +203,7 @@ class _Lora(_Door):
         return session is not None and not session.ended
 
     def key(self, number: int) -> bytes | None:
-        """Return the key of an admitted board, or None."""
+        """Return the key of a registered board that may connect, or None."""
         name = self.name(number)
         if name is None or not self._registry.admits(name, False):
             return None
@@ -332,8 +332,8 @@ class Listeners:
         passwords: Passwords,
         identifiers: Identifiers,
     ) -> _Network:
-        """Return a listener that is not started yet. Raises ConfigError if systemd has no socket
-        with its name.
+        """Return a listener that is not started yet. Raises ConfigError if systemd passes no socket
+        with the name in `section.systemd`.
         """
         inherited: list[socket.socket] = self._activated.get(section.systemd or "", [])
         if section.systemd and not inherited:
@@ -410,7 +410,7 @@ class Listeners:
             self._lent.discard(device)
 
     async def _change_lora(self, config: Config) -> None:
-        """Change the radios. A changed section is another radio: its boards begin new sessions."""
+        """Apply the [[lora]] sections. For a changed section, the boards begin new sessions."""
         sections = config.lora
         going = [item for item in self._lora if item.section not in sections]
         self._lora = [item for item in self._lora if item.section in sections]
@@ -459,7 +459,7 @@ class Listeners:
         return [one.client for one in self._engine.broker.connections if self._is_network(one)]
 
     def send_away(self, clients: Collection[str], reason: ReasonCode, text: str) -> None:
-        """Disconnect network clients."""
+        """Disconnect the network clients with these client identifiers."""
         engine = self._engine
         dismiss(engine, lambda one: one.client in clients and self._is_network(one), reason, text)
 
@@ -478,7 +478,7 @@ class Listeners:
 
 
 def certificates(section: ListenerSection) -> Tls | None:
-    """Return the present certificates of a section. Raises OncewayError if they can't be used."""
+    """Read a section's certificates; None without TLS. Raises OncewayError if one is unusable."""
     files = section.tls
     if files is None:
         return None

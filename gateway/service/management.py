@@ -125,7 +125,7 @@ class Management:
             await self._start_web(config.web.bind)
 
     def watch(self, *jobs: Job) -> None:
-        """Add the background jobs of other parts to the status."""
+        """Show problems of background jobs of other parts in the status."""
         self._source.jobs.extend(jobs)
 
     async def close(self) -> None:
@@ -256,13 +256,13 @@ class Management:
             log.info("metrics at http://%s/metrics, health at /healthz", format_address(address))
 
     def _watch(self, user: str, topic_filter: str, messages: Messages) -> Callable[[], None]:
-        """Start a live view. Return a function that stops it."""
+        """Start a live view of messages. Return a function that stops it."""
         from gateway.web.page_messages import Watch
 
         return Watch(self._engine, user, topic_filter, messages).stop
 
     def _where(self, device: str, sequence: int) -> dict[str, Any]:
-        """Return the places of a reading. Runs on any thread."""
+        """Return where a reading is on its way (`gateway/web/where.py`). Runs on any thread."""
         from gateway.web.where import where
 
         return where(self._config, device, sequence)

@@ -79,8 +79,8 @@ class BoardRows:
         self._dirty.add(name)
 
     def changes(self) -> tuple[list[Row], list[str]]:
-        """Return the rows that have changed since the last call, and the names that no longer
-        exist.
+        """Return the rows that have changed since the last call, MOST_AT_ONCE at most, and the
+        names of boards that no longer exist.
         """
         ports = {port.device: port for port in self._source.ports() if port.device}
         pending = {
@@ -166,7 +166,9 @@ class BoardRows:
         return "pending" if pending else "offline"
 
     def _heard(self, name: str) -> int | None:
-        """Return when the last reading arrived, in µs on the time axis, which needs no clock."""
+        """Return when the last reading arrived, in µs on the broker's time axis (`Broker.now`), or
+        None.
+        """
         expected = self._source.expected
         state = expected.states.get(name) if expected is not None else None
         return None if state is None or state.heard is None else int(state.heard * 1e6)

@@ -27,8 +27,8 @@ class Clients:
         self.end = end
 
     async def find(self, sight: Sight, wanted: str) -> dict[str, Any]:
-        """Return visible sessions, retained messages and refusals that contain `wanted` in name,
-        address, user or topic.
+        """Return the visible sessions and retained messages that contain `wanted` in client
+        identifier, address, user or topic; and the counts of all refusals.
         """
         broker = self._source.broker
         wanted = wanted.lower()

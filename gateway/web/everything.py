@@ -44,9 +44,9 @@ def everything(source: Source, uplink: UplinkState | None) -> Row:
 
 
 def port_rows(source: Source) -> list[Row]:
-    """Return the serial ports seen so far. device: the board in session; without power it stays in
-    session until its Keep Alive is over. heard_s: seconds since its last packet. state: the board's
-    state, null if it is not registered.
+    """Return the serial ports seen so far. device: the connected board; a board without power
+    counts as connected until its Keep Alive is over. heard_s: seconds since its last packet. state:
+    the board's state, null if it is not registered.
     """
     broker, expected = source.broker, source.expected
     seen = {

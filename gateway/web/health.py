@@ -59,8 +59,9 @@ STUCK_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem. part: one of Part, or of `gateway/web/overview.py`. todo: the remedy, if it
-    differs from the part's remedy. about: the subject, if the words of the problem may change.
+    """A problem. part: a `Part`, or a part of `gateway/web/overview.py`. todo: the remedy, if it
+    differs from the part's remedy. about: the subject, if the words in `what` may change while the
+    problem lasts.
     """
 
     part: str
@@ -163,7 +164,9 @@ def _spool(source: Source) -> list[Problem]:
 
 
 def _publishers(source: Source) -> list[Problem]:
-    """Return a problem if publishers are paused after a refused publication, with the bounds."""
+    """Return a problem with the number of publishers that are paused after a refused publication,
+    by the bound that they reached.
+    """
     broker = source.broker
     found = broker.pauses.waiting(broker.now)
     if not found:
@@ -175,7 +178,9 @@ def _publishers(source: Source) -> list[Problem]:
 
 
 def _clients(source: Source) -> list[Problem]:
-    """Return clients that fight for one identifier, the first ones by name."""
+    """Return a problem for each client identifier that two clients fight for. Beyond MOST_NAMED,
+    one problem counts the remaining identifiers.
+    """
     found = sorted(source.broker.fights.present.items())
     named = [Problem(CLIENTS, text, about=client) for client, text in found[:MOST_NAMED]]
     if more := found[MOST_NAMED:]:
@@ -193,8 +198,8 @@ def _radios(source: Source) -> list[Problem]:
 
 
 def _site(source: Source) -> list[Problem]:
-    """Return the problems of the site. A client that reconnects waits up to a second for a member
-    that is silent.
+    """Return the problems of the site. A silent member is a problem, because a client that
+    reconnects waits for it for up to a second.
     """
     rows = source.site()
     if not rows:
@@ -247,9 +252,9 @@ def _boards(source: Source) -> list[Problem]:
 
 
 def _serial(source: Source) -> list[Problem]:
-    """Return configured ports that are not open, and ports matching a pattern that are plugged in
-    and cannot be opened. A pattern without a plugged-in port is not a problem: its board is one,
-    if it is expected.
+    """Return configured ports that are not open. For a pattern, return ports that are plugged in
+    and cannot be opened; a pattern that matches no port is not a problem, because a board that is
+    expected there is one (`_boards`).
     """
     found = []
     ports = source.ports()

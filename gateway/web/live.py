@@ -40,7 +40,7 @@ _BEHIND = 64
 @dataclass(slots=True)
 class News:
     """An event, before it is narrowed to a user's sight. overview: None if it has not changed.
-    owners: the board by the text of its problem.
+    owners: name of a board by the text of the board's problem.
     """
 
     now: int | None
@@ -168,7 +168,7 @@ class Live:
             subscriber.drop()
 
     def subscribe(self, sight: Sight | None = None) -> Subscriber:
-        """Begin a stream for a user; without one, for a reader of everything."""
+        """Begin a stream of events. sight: what the user may see; None for everything."""
         self._tell()
         sight = sight or self.sights.of("", operator=True)
         subscriber = Subscriber(self._everything(), sight, lambda: self.boards.connected)

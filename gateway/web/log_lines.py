@@ -1,5 +1,5 @@
 """The gateway's last log lines, for the page. In: log records, from `start` to `close`. Out:
-matching lines, newest last. The journal has all of them.
+matching lines, newest last. Older lines are only in the systemd journal.
 """
 
 import logging
@@ -47,8 +47,8 @@ class LogLines(logging.Handler):
         )
 
     def after(self, number: int, wanted: str, level: str) -> dict[str, Any]:
-        """Return lines after a number. wanted: a text that each line contains. level: the lowest
-        level.
+        """Return the lines with a higher number than `number`. wanted: a text that each line
+        contains. level: the lowest level.
         """
         least = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
         levels = logging.getLevelNamesMapping()

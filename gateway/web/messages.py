@@ -1,7 +1,7 @@
 """Live MQTT messages for one browser.
 
-In: messages of a `Watching`. Out: events with several messages each. If the browser is too slow,
-the oldest messages are dropped.
+In: messages of a live view (`Watching`). Out: events with several messages each. If the browser is
+too slow, the oldest messages are dropped.
 
     {"messages": [{"time", "topic", "retain", "size", "text", "kind"}, …], "watching", "more"}
 
@@ -41,7 +41,6 @@ class Messages:
         self._error: str | None = None
         self._watching = False
         self._error_sent = False
-        """Whether the error was sent."""
         self._news = asyncio.Event()
 
     def begin(self) -> None:

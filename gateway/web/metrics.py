@@ -436,7 +436,7 @@ def _site(source: Source) -> Iterator[Metric]:
 
 
 def _expected(source: Source) -> Iterator[Metric]:
-    """Yield the states of the registered boards, and which boards are a problem."""
+    """Yield the number of registered boards in each state, and the boards with a problem."""
     if source.expected is None:
         return
     words: Counter[str] = Counter(state.word for state in source.expected.states.values())
@@ -496,7 +496,7 @@ def _links(source: Source) -> Iterator[Metric]:
 
 
 def _radios(source: Source) -> Iterator[Metric]:
-    """Yield LoRa radios by port, and the signal of each configured board."""
+    """Yield the metrics of LoRa radios by port, and of the signals of boards by board."""
     radios = source.radios()[:MOST_PORTS]
     for name, text, figure in _RADIO_FIGURES:
         yield _gauges(name, text, "port", {radio.path: figure(radio) for radio in radios})

@@ -92,8 +92,9 @@ class History:
         return received * DAY_S / (SAMPLE_S * (len(self._samples) - 1))
 
     def public(self) -> dict[str, list[int]]:
-        """Return series of equal length for small plots: messages that arrived and landed between
-        two samples; rows that wait, and whether the uplink was down, at the later one.
+        """Return series of equal length for small plots. came, landed: messages between two
+        samples. waiting, down: rows that wait, and whether the uplink was down, at the later of the
+        two samples.
         """
         samples = list(self._samples)
         pairs = list(pairwise(samples))
@@ -154,7 +155,6 @@ def overview(
 
 
 def _bridge(item: BridgeStatus) -> dict[str, Any]:
-    """Return the page's row of a bridge."""
     shown = ("name", "waiting", "oldest_s", "differ", "retained_here", "retained_there", "aside")
     row = {name: getattr(item, name) for name in shown}
     age = None if item.oldest_s is None else round(item.oldest_s)
@@ -170,7 +170,9 @@ def problems_and_remedies(source: Source, uplink: UplinkState | None) -> list[di
 
 
 def all_problems(source: Source, uplink: UplinkState | None) -> list[Problem]:
-    """Return all problems that need a person."""
+    """Return all problems that need a person: of the gateway, its boards, the uplink and the
+    bridges.
+    """
     beyond = [
         Problem(part, text, about=about) for part, about, text in _beyond_health(source, uplink)
     ]
@@ -178,8 +180,8 @@ def all_problems(source: Source, uplink: UplinkState | None) -> list[Problem]:
 
 
 def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str, str, str]]:
-    """Return problems outside the gateway and its boards: uplink, bridges, clock. Each has its
-    part, its subject, and its words.
+    """Return the problems that `problems` of `health.py` lacks: uplink, bridges, unsynchronised
+    clock. Each has its part, its subject, and its words.
     """
     broker = source.broker
     found: list[tuple[str, str, str]] = []
@@ -225,7 +227,7 @@ def _uplink(source: Source, uplink: UplinkState | None) -> dict[str, Any] | None
 
 
 def _room_days(source: Source, history: History) -> float | None:
-    """Return the days until the spool is full if no batch lands any more. None without new rows."""
+    """Return the days until the spool is full if no further batch lands. None without new rows."""
     spool, per_day = source.broker.spool, history.per_day()
     if not per_day:
         return None

@@ -151,7 +151,7 @@ class Deeds:
     publish: Publishing
     flash: Flash
     site: Site | None
-    """The members of the site; None if the gateway belongs to no site."""
+    """Returns the members of the site. None if the gateway belongs to no site."""
     notify: Callable[[], Awaitable[list[str]]] | None = None
     """Sends a test on each notification channel and returns their names; None without [notify].
     Raises OncewayError.
@@ -177,7 +177,9 @@ class _Gate:
         return self._logins.session(request.cookies.get(COOKIE))
 
     def session(self, request: web.BaseRequest, needs: "Needs") -> Login:
-        """Return the session of a request that its user may make. A POST changes something."""
+        """Return the session of a request. Raises _Refused if there is none, if its user lacks the
+        role `needs`, or if a POST comes from another page.
+        """
         changes = request.method == "POST"
         if changes:
             _same_origin(request)
@@ -253,7 +255,9 @@ class PageServer(AtEndpoint):
         self._streams = Streams(MOST_STREAMS)
 
     async def start(self) -> None:
-        """Listen, as soon as the machine has the address. Raises OncewayError."""
+        """Listen. If the machine does not have the address yet, wait for it in the background.
+        Raises OncewayError.
+        """
         await self._endpoint.listen(self._exchanges.connection, waits=True)
         self._lines.start()
 
@@ -426,7 +430,9 @@ class PageServer(AtEndpoint):
 
     @contextmanager
     def _streaming(self, request: web.BaseRequest, session: Login) -> Iterator[None]:
-        """Let the connection of a request live longer than others."""
+        """Keep the connection of a request open for longer than LIFETIME_S, as a stream. Raises
+        _Refused if there are too many streams.
+        """
         stream = Stream(session.user, session.operator, partial(self._exchanges.drop, request))
         if not self._streams.add(stream):
             raise _Refused(503, "Too many browsers show the page. Close one, then try again.")
@@ -487,7 +493,7 @@ class PageServer(AtEndpoint):
         ("GET", "/api/board"): (Needs.VIEWER, _board),
         ("GET", "/api/where"): (Needs.VIEWER, _search),
     }
-    """The role that each other request needs, and its handler."""
+    """The role and the handler of each request with a login, by method and path."""
 
 
 class _Refused(Exception):
@@ -515,21 +521,23 @@ def _me(session: Login | None) -> dict[str, Any]:
 
 
 def _done(problem: str | None) -> web.Response:
-    """Return the answer to a request. If there was a problem, raise the refusal."""
+    """Return an empty answer, or raise _Refused if there was a problem."""
     if problem is not None:
         raise _Refused(409, problem)
     return web.json_response({})
 
 
 def _same_origin(request: web.BaseRequest) -> None:
-    """Refuse a POST from another page. Browsers send `Origin`; other programs need not."""
+    """Raise _Refused if a request comes from another page. Browsers send `Origin` with each POST; a
+    program need not send it.
+    """
     origin = request.headers.get(hdrs.ORIGIN)
     if origin is not None and origin.partition("://")[2] != request.host:
         raise _Refused(403, "This request comes from another page.")
 
 
 def _from_page(request: web.BaseRequest, session: Login) -> None:
-    """Refuse a request without the session's token."""
+    """Raise _Refused if a request lacks the session's token."""
     token = _bytes(request.headers.get("X-Onceway", ""))
     if not hmac.compare_digest(token, session.csrf.encode()):
         raise _Refused(403, "This request does not come from the page. Load it again.")
@@ -547,7 +555,7 @@ def _number(text: str) -> int:
 
 
 async def _body(request: web.BaseRequest) -> Any:
-    """Return the JSON of a request. Refuse one that is not JSON."""
+    """Return the JSON of a request. Raises _Refused if the body is not JSON."""
     if request.content_type != "application/json":
         raise _Refused(415, "Send JSON.")
     try:

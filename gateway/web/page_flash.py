@@ -1,10 +1,10 @@
 """Writing to boards from the page: add a board that is plugged in, update a board, replace a board.
-Home Assistant's updates are jobs, too.
+Home Assistant starts updates here as well.
 
 In: an operator's request. Out: the progress and result of the job. Writing to boards belongs to
 `provisioning`, which the gateway does not import: a separate process runs its command, and the
-gateway lends the port to that process as to any user. One board at a time. A job continues without
-a browser, and an interrupted job continues when it is requested again.
+gateway lends the port to that process as to any user. One board is written at a time. A job
+continues if the browser disconnects. An interrupted job continues when it is requested again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PageFlash:
 
     @property
     def job(self) -> Job | None:
-        """The last job."""
+        """The job that was started last, or None."""
         return self._job
 
     async def close(self) -> None:
@@ -121,9 +121,7 @@ class PageFlash:
         return likely + mine + [entry for entry in found if entry not in likely]
 
     def _knows(self, port: str) -> bool:
-        """Return whether a port is one of the offered ones. Only offered ports are passed to a
-        command.
-        """
+        """Return whether `choices` has offered a port. No other port is passed to a command."""
         known = {port.path for port in self._ports()}
         known |= {name for entry in self._plugged for name in (entry["port"], entry["stable"])}
         return port in known
@@ -133,8 +131,8 @@ class PageFlash:
     async def start(
         self, user: str, deed: str, device: str, kind: str, port: str, empty: bool
     ) -> str | None:
-        """Start a job. Return why it was not started, or None. kind, port: the new board's; empty
-        for an update.
+        """Start a job. Return why it was not started, or None. kind, port: of the new board; empty
+        for an update. empty: whether unsent readings of the board's former device may be deleted.
         """
         if deed not in _VERBS:
             return "Choose add, update or replace."

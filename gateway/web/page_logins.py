@@ -3,9 +3,9 @@
 In: user name, password and address; later tokens. Out: sessions, or reasons of refusal. A session
 ends when its user is removed or gets another password, after half a day without a request, and
 after a week. Passwords are checked on a thread with a short queue, and an address with wrong
-passwords has to wait, as at the listeners (`gateway/access/logins.py`). An earlier login from an
-address frees a user from the waits of its other users. Only hashes of tokens are stored, also in
-a file, so that users stay logged in across a restart.
+passwords has to wait, as at the listeners (`gateway/access/logins.py`). A user who has logged in
+from an address before need not wait because of other users at that address. Only hashes of tokens
+are stored, in memory and in a file, so that users stay logged in across a restart.
 """
 
 import asyncio
@@ -59,9 +59,9 @@ class PageSession:
 
 
 class PageLogins:
-    """The sessions of the page. passwords: the passwords in force. operators, viewers: shell
-    patterns of users who may change something, and of those who may look. file: keeps the sessions
-    over a restart.
+    """The sessions of the page. passwords: returns the passwords in force. operators, viewers:
+    shell patterns of the users who may change something, and of the users who may only look. file:
+    keeps the sessions over a restart.
     """
 
     def __init__(
@@ -92,7 +92,9 @@ class PageLogins:
             self._late = LateFile(saved, self._text, 0)
 
     async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]:
-        """Return a token, or an HTTP status and a text for the user."""
+        """Return a token, or an HTTP status and a text for the user. address: the browser's
+        host.
+        """
         loop = asyncio.get_running_loop()
         passwords = self._passwords()
         if not passwords.asked_for:
@@ -158,7 +160,9 @@ class PageLogins:
         return self._open(user, passwords, asyncio.get_running_loop().time())
 
     def session(self, token: str | None) -> PageSession | None:
-        """Return the session of a token, if it is still valid."""
+        """Return the session of a token, or None if the token is unknown or its session has
+        ended.
+        """
         key = _hash(token or "")
         found = self._sessions.get(key)
         if found is None:
@@ -203,8 +207,8 @@ class PageLogins:
         return token
 
     def _least(self) -> bytes:
-        """Return the session that ends to make room: the oldest of the viewer with the most, or the
-        oldest of all if only operators are logged in.
+        """Return the key of the session that ends to make room: the oldest session of the viewer
+        with the most sessions, or the oldest of all if only operators are logged in.
         """
         count = Counter(one.user for one in self._sessions.values() if not one.operator)
         if not count:
@@ -213,7 +217,9 @@ class PageLogins:
         return next(key for key, one in self._sessions.items() if one.user == most)
 
     def _is_full(self, user: str) -> bool:
-        """Whether a viewer would end an operator's session."""
+        """Whether a viewer cannot log in, because only operators are logged in and no session is
+        free.
+        """
         return (
             not self._is_operator(user)
             and len(self._sessions) >= MOST_SESSIONS

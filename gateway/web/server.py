@@ -36,7 +36,9 @@ class WebServer(AtEndpoint):
         )
 
     async def start(self) -> None:
-        """Listen, as soon as the machine has the address. Raises OncewayError."""
+        """Listen. If the machine does not have the address yet, wait for it in the background.
+        Raises OncewayError.
+        """
         await self._endpoint.listen(self._exchanges.connection, waits=True)
 
     async def close(self) -> None:

@@ -1,9 +1,9 @@
 """The filter of the page: what each user may see, for all answers and streams.
 
-In: a user, and topics, rows, sessions and problems of the whole gateway. Out: those that this user
-may see. An operator sees everything. Each user sees everything while `[page]` names neither
-operators nor viewers, as does a viewer whose `[[acl]]` forbids nothing. Any other viewer sees only
-what the access rules let it read by MQTT:
+In: a user, and topics, rows, sessions and problems of the whole gateway. Out: the part of them that
+this user may see. An operator sees everything. If `[page]` names neither operators nor viewers,
+each user sees everything. A viewer whose `[[acl]]` forbids nothing sees everything as well. Any
+other viewer sees only what the access rules let it read by MQTT:
 
 - a value, if each topic on which its board published it may be read, or its topic of the mirror;
 - a board, if one of its values or its state in the mirror may be read; without any values, if
@@ -119,8 +119,8 @@ class Sight:
         }
 
     def problems(self, found: list[Row], owners: dict[str, str]) -> list[Row]:
-        """Return visible problems, and one about the number of others. owners: the board by the
-        text of its problem.
+        """Return the visible problems. If there are hidden problems, one more problem has their
+        number. owners: name of a board by the text of the board's problem.
         """
         shown = [
             item
@@ -163,15 +163,15 @@ class Sight:
         ]
         if any(section.deny_read for section in mine):
             return False
-        name = secrets.token_hex(8)  # of no topic, so that only wide filters fit
+        name = secrets.token_hex(8)  # a topic that does not exist: only a wide filter matches
         may = all(self._acl.may_read(self.user, client, name) for client in ("", self.user))
         read = [item for section in mine for item in section.read]
         return may and (not read or "#" in read)
 
 
 class Sights:
-    """The sights of all users. One user's streams share one. section: `[page]` of the configuration
-    at the start.
+    """The `Sight` of each user. All streams of a user share one. section: `[page]` of the
+    configuration at the start.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class Sights:
 def newest(
     known: Iterable[Series], wanted: Callable[[str], bool] = lambda name: True
 ) -> Reading | None:
-    """Return the measurement that came last, of those whose names are wanted."""
+    """Return the measurement that arrived last among the series whose names are wanted, or None."""
     measured = [item.last for item in known if not item.last.status and wanted(item.last.name)]
     return max(measured, key=lambda item: item.received or 0, default=None)
 

@@ -1,8 +1,9 @@
-"""The problems that are reported to people: those of the page and of `onceway status`, with two
-exceptions. An unsynchronised clock is not reported, because that is normal after each power cut;
-neither are waiting notifications.
+"""The problems that are reported to people by notifications: the problems of the page and of
+`onceway status`, with two exceptions. An unsynchronised clock is not reported, because that is
+normal after each power cut. Notifications that could not be sent are not reported.
 
-In: a `Source`, and the uplink's state, which is read rarely. Out: problems in words, by identifier.
+In: a `Source`, and the uplink's state, which is read every READ_S. Out: problems in words, by
+identifier.
 """
 
 import math
@@ -18,7 +19,7 @@ _UNTOLD = (UNTOLD, "clock")
 
 
 class Told:
-    """The present problems. While the uplink's state cannot be read, its last state counts."""
+    """The present problems. If the uplink's state cannot be read, its last known state is used."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -1,7 +1,7 @@
-"""The state of the uplink, which is a separate process, from the gateway's database.
+"""The state of the uplink, which is a separate process.
 
-In: the data directory. Out: an `UplinkState`, read in a thread, since the gateway's event loop
-never waits for a disk.
+In: the data directory. Out: an `UplinkState` from the gateway's database, read in a thread, since
+the gateway's event loop never waits for a disk.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ def read(folder: Path) -> UplinkState | None:
 
 
 class UplinkReader:
-    """A reader with one thread, one read at a time: if the disk hangs, only one thread hangs."""
+    """Reads the state in a thread, one read at a time. If the disk hangs, only one thread hangs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

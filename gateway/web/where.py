@@ -1,5 +1,5 @@
-"""The places of one reading, for the page. In: a board and a sequence. Out: the places on this
-gateway where the reading is, as in `onceway where`. Only the centre knows the table.
+"""The places of one reading, for the page. In: a board and a sequence. Out: the places in this
+gateway's spool and batches, as in `onceway where`. The gateway does not know the Spark table.
 """
 
 from dataclasses import asdict
