@@ -261,9 +261,9 @@ class LimitsSection(Section):
     """Limits for all clients. Sizes are in bytes."""
 
     connections: Count = 20_000
-    """Largest number of clients that are connected at a time. If no more fit, and one user, or one
-    address, has more than four fifths of the connections, its oldest connection is closed for a new
-    client of another user or address. The same number of connections may wait before their CONNECT.
+    """Largest number of clients that are connected at a time. If no more fit, a user or an address
+    with more than four fifths of the connections loses its oldest one to another user's client. The
+    same number of connections may wait before their CONNECT.
     """
     connects_per_s: Count = 1000
     """CONNECT packets per second from one address. A burst may have as many as ten seconds allow.
@@ -314,7 +314,7 @@ class LimitsSection(Section):
     """
     session_expiry_s: Annotated[int, Field(ge=0, le=0xFFFF_FFFF)] = 0xFFFF_FFFF
     """The longest time, in seconds, for which the session of an absent client is kept; 4294967295:
-    for ever.
+    without end.
     """
     topic_aliases: Annotated[int, Field(ge=0, le=65535)] = 64
     """Largest number of topic aliases in each direction of a connection."""
@@ -586,7 +586,7 @@ class AclSection(Section):
     read: list[TopicFilter] = []
     """Filters of the topics that these clients may receive."""
     subscribe: list[TopicFilter] = []
-    """These clients may subscribe to these filters, and to narrower ones; default: the filters of
+    """A client may subscribe to these filters, and to narrower ones; default: the filters of
     `read`.
     """
     deny_write: list[TopicFilter] = []
