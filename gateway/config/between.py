@@ -32,8 +32,9 @@ class _Unknown(Exception):
 
 
 class _Right:
-    """Stands in for a section while a check runs, with the valid keys of the section only. part:
-    the valid keys. whole: whether all keys are valid.
+    """A section while one of its checks runs. It contains only the section's valid keys; a check
+    that reads another key ends with _Unknown. part: the valid keys. whole: whether all keys are
+    valid.
     """
 
     def __init__(self, section: type[BaseModel], part: BaseModel, *, whole: bool) -> None:

@@ -130,7 +130,7 @@ class Site(Places, Protocol):
 
 
 class SetAside(Protocol):
-    """Messages that bridges have set aside. name: of the bridge. numbers: empty for all."""
+    """Messages that bridges have set aside. name: a bridge. numbers: empty for all its messages."""
 
     async def again(self, name: str, numbers: list[int]) -> int: ...
 

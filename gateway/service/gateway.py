@@ -309,7 +309,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
 
 
 def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered], Neighbours]:
-    """Return a function that makes the broker's neighbours: of a site if there is or was one."""
+    """Return a function that makes the broker's neighbours: a site's if there is or was a site."""
     if config.site is None and not had_site(state):
         return alone
     from gateway.site.moving.neighbours import SiteNeighbours

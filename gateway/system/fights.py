@@ -25,8 +25,8 @@ the oldest is forgotten.
 @dataclass(slots=True)
 class _Takeovers:
     """Takeovers of one client identifier. count: their number since the time `since`. was: their
-    number in the minute before `since`. addresses: the former and the new client of the last
-    takeover.
+    number in the minute before `since`. addresses: at the last takeover, former client and new
+    client.
     """
 
     since: float

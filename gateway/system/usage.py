@@ -277,7 +277,7 @@ class Spare(Generic[Item]):
     """
 
     LOOKED_AT = 10_000
-    """Most items that are checked per second, on average."""
+    """Largest number of items that are checked per second, on average."""
 
     def __init__(
         self,

@@ -170,9 +170,7 @@ def problems_and_remedies(source: Source, uplink: UplinkState | None) -> list[di
 
 
 def all_problems(source: Source, uplink: UplinkState | None) -> list[Problem]:
-    """Return all problems that need a person: of the gateway, its boards, the uplink and the
-    bridges.
-    """
+    """Return all problems that need a person, including the uplink's and the bridges' problems."""
     beyond = [
         Problem(part, text, about=about) for part, about, text in _beyond_health(source, uplink)
     ]

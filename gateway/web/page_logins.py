@@ -3,9 +3,10 @@
 In: user name, password and address; later tokens. Out: sessions, or reasons of refusal. A session
 ends when its user is removed or gets another password, after half a day without a request, and
 after a week. Passwords are checked on a thread with a short queue, and an address with wrong
-passwords has to wait, as at the listeners (`gateway/access/logins.py`). A user who has logged in
-from an address before need not wait because of other users at that address. Only hashes of tokens
-are stored, in memory and in a file, so that users stay logged in across a restart.
+passwords has to wait, as at the listeners (`gateway/access/logins.py`). But if a user has logged in
+from an address before, wrong passwords of other users at this address do not make the user wait.
+Only hashes of tokens are stored, in memory and in a file, so that users stay logged in across a
+restart.
 """
 
 import asyncio
