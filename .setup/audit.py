@@ -2,8 +2,8 @@
 
 In: `gateway.txt`, and pip-audit's answer. Out: each known fault, each package that could not be
 looked up, and the parts that this check does not cover. Run by `make audit`. Exit code 0: each
-package was looked up, and none has a known fault. 1: some have one. 3: some could not be looked up,
-so nothing is known about them.
+package was looked up, and none has a known fault. 1: a package has a known fault. 3: no fault was
+found, but a package could not be looked up.
 """
 
 import json
@@ -56,7 +56,9 @@ def verdict(wanted: dict[str, str], report: dict[str, Any]) -> tuple[list[str], 
 
 
 def main() -> int:
-    """Run pip-audit. Its own exit code says nothing about packages that it skips."""
+    """Run pip-audit, and print the result. Return the exit code, which is not pip-audit's: that one
+    ignores packages that pip-audit skips.
+    """
     file = HERE / "gateway.txt"
     command = [sys.executable, "-m", "pip_audit", "--requirement", str(file), "--disable-pip"]
     command += ["--require-hashes", "--format", "json", "--progress-spinner", "off"]

@@ -330,7 +330,9 @@ def _home_assistant(userland: Userland) -> None:
 
 
 def _apart(userland: Userland) -> None:
-    """Check that the uplink cannot replace or delete files of the gateway, and runs without it."""
+    """Check that the uplink cannot replace or delete files of the gateway, and that the uplink runs
+    without the gateway.
+    """
     for act in ("rm -f {}", "mv {} {}.old", "touch {}.new", "cat {}"):
         words = act.replace("{}", "/var/lib/onceway/registry.db")
         userland.run("sh", "-c", f"! runuser -u onceway-uplink -- {words} 2>/dev/null")

@@ -1,5 +1,5 @@
 """A second board with a name that is in use, a radio board, a modem that is gone, and a gateway
-without an uplink. There is one message at the begin of each problem, and one at its end.
+without an uplink. Each problem is reported once when it begins, and once when it ends.
 
 In: a booted userland, and its trial of problems, which has the servers for notifications. Raises
 Wrong.
@@ -121,7 +121,7 @@ class Others:
         self._run("sh", "-c", "systemctl stop second; systemctl reset-failed second || true")
 
     def _radio(self) -> None:
-        """A radio board has no cable that could be missing: without power, it is silent."""
+        """Check the problems of a radio board without power, and of a modem that is gone."""
         rig = self._userland.path / "srv/rig"
         hil = Path(__file__).parents[1] / "hil"
         shutil.copytree(hil, rig / "hil", ignore=shutil.ignore_patterns("__pycache__"))

@@ -50,7 +50,7 @@ LEAST_S = 30.0
 SLOW_S = 30.0
 """Extra time for a check each second, and for a command on a busy machine."""
 BEATS = 3
-"""Number of intervals without a heartbeat that prove that it has ended."""
+"""Number of heartbeat intervals in which no heartbeat may arrive after the gateway has stopped."""
 SPEAK = """
 import socket, sys
 channel = socket.socket(socket.AF_UNIX)
@@ -118,7 +118,7 @@ class Problems:
         self._userland.wait("the servers", "sh", "-c", "grep ':2120 ' /proc/net/tcp")  # 8480
 
     def board(self, command: str, unit: str = "board") -> None:
-        """Tell the simulated board of a unit to do this."""
+        """Send a command to the simulated board of a unit."""
         self._run("sh", "-c", PYTHON, "sh", "-c", SPEAK, command, f"/run/{unit}/control")
 
     def status(self, name: str = BOARD) -> tuple[int, dict[str, Any]]:
@@ -195,7 +195,7 @@ class Problems:
         self._plug_in(self._userland)
 
     def _new_key(self) -> None:
-        """Do what the text of the problem demands."""
+        """Give the board a new key, as the remedy of the problem says."""
         self._rekey()
 
     def _rekey(self) -> None:

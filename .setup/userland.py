@@ -20,7 +20,7 @@ journal, which takes 8 MB with the first line.
 
 
 class Wrong(Exception):
-    """A promise of the package that does not hold."""
+    """Error: a promise of the package does not hold."""
 
 
 class Userland:

@@ -32,7 +32,9 @@ def main(folder: Path) -> int:
 
 
 def show(folder: Path, all_counts: Counter[tuple[str, int, int]]) -> int:
-    """Print the shares, and list the branches that no test takes. Returns the exit code."""
+    """Print the share of taken branches for each file, and list the branches that no test takes.
+    Return the exit code.
+    """
     names = sorted({name for name, _, _ in all_counts})
     for name in names:
         counts = [count for (file, _, _), count in all_counts.items() if file == name]

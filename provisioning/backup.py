@@ -1,5 +1,5 @@
 """The device registry as one encrypted file. In: the registry's rows and a passphrase. Out: the
-encrypted bytes. The other way round, bytes and passphrase give the rows.
+encrypted bytes. With the same passphrase, the bytes give the rows again.
 
     file = "OWREG2" salt:16 nonce:12 ciphertext sha256:32    AES-256-GCM over the rows as JSON; the
                                                              first 34 bytes are authenticated too

@@ -46,8 +46,9 @@ def read(path: Path) -> list[Entry]:
 
 
 def by_port(entries: list[Entry], one: Callable[[int, Entry], Done]) -> list[Done]:
-    """Call `one` with each entry and its number, counted from 1, and return the results in order of
-    the list. Entries of different ports run at the same time, those of one port one by one.
+    """Call `one` with each entry and its number, counted from 1. Return the results in the order of
+    the list. Entries with different ports run at the same time, entries with the same port one by
+    one.
     """
     numbered = sorted(enumerate(entries, 1), key=lambda item: item[1].port)
     groups = [list(group) for _, group in groupby(numbered, key=lambda item: item[1].port)]

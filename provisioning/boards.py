@@ -39,7 +39,7 @@ class Board(BaseModel):
 
     @property
     def packed(self) -> str:
-        """Path of the sensor example for this board in an installed package."""
+        """File name of the firmware for this board in an installed package."""
         return f"{self.firmware}.hex" if self.example == "sensor" else f"{self.name}.hex"
 
 
@@ -61,7 +61,7 @@ def board(name: str) -> Board:
 
 
 def by_usb(vendor: int | None, product: int | None) -> list[Board]:
-    """Return the boards that have these USB ids, the most likely one first."""
+    """Return the boards that have these USB ids, the most likely one first; none without ids."""
     if vendor is None or product is None:
         return []
     ids = f"{vendor:04x}:{product:04x}"

@@ -36,7 +36,9 @@ OPEN = Wanted()
 
 
 def radios(registry: Registry) -> list[dict[str, Any]]:
-    """Return the radios of the running gateway, from its control socket."""
+    """Return the radios of the running gateway, from its control socket; none if no gateway
+    runs.
+    """
     try:
         return ask(registry.path.parent, do="radios")
     except NotRunning:

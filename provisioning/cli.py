@@ -1,4 +1,4 @@
-"""`onceway device …`: the commands that write to boards. Commands that only read or mark are in
+"""`onceway device …`: the commands that write to boards. Commands that write to no board are in
 `listing_cli.py`.
 """
 
@@ -349,7 +349,9 @@ def _import(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One plan for one board. verb: past participle of the job, for messages."""
+    """One plan for one board. verb: past participle of the work, such as `provisioned`, for
+    messages.
+    """
 
     verb: str
     registry: Registry
@@ -430,7 +432,7 @@ class Job:
 
 
 def _provision(registry: Registry, name: str, kind: boards.Board, wanted: Wanted = OPEN) -> Plan:
-    """Return the plan; for a radio board it includes a channel."""
+    """Return the plan for provisioning a board. wanted: the user's options for a radio board."""
     return plans.provision(registry, name, channel(registry, name, wanted) if kind.radio else None)
 
 
@@ -446,7 +448,9 @@ def _target(
 
 
 def _confirmed(job: Job) -> Job:
-    """At a terminal, ask whether unsent readings of the board's former device may be deleted."""
+    """At a terminal, ask whether unsent readings of the board's former device may be deleted.
+    Return the job, which deletes them if the user agrees. Raises typer.Abort if the user disagrees.
+    """
     target, plan = job.target, job.plan
     if target.empty or job.as_json or not sys.stdin.isatty() or plan.identity is None:
         return job
@@ -464,8 +468,8 @@ def _confirmed(job: Job) -> Job:
 
 
 def _ask_unless_new(registry: Registry, name: str, target: Target) -> None:
-    """Ask before readings are deleted if the board is the same device: its user probably wants a
-    command that keeps them.
+    """If the board already is the device `name`, ask at the terminal before its readings are
+    deleted: the user probably wants a command that keeps them.
     """
     known = registry.get(name)
     with borrowed(registry.path.parent, target.port), shown(quiet=False) as progress:
@@ -488,8 +492,8 @@ def _device_and_target(
     *,
     at_its_port: bool = False,
 ) -> Target:
-    """Return the device and its target. at_its_port: if no port is named, use the one where the
-    board was written last, provided that it still exists.
+    """Return the target of a job for a device of the registry. at_its_port: if no port is named,
+    use the port where the board was written last, provided that it still exists.
     """
     return _target(
         *_board_and_port(registry, name, board, port, at_its_port=at_its_port), hex_file, foreign

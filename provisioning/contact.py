@@ -1,8 +1,8 @@
 """First contact: waits until a board greets on its port over the reliable link, as it will greet
 the gateway.
 
-In: a port and the expected identity. Out: the board's greeting, or an OncewayError. A board without
-an incarnation gets one, and its interval.
+In: a port and the expected identity. Out: the board's greeting, or an OncewayError.
+`await_greeting` gives an incarnation to a board that has none, and sets its interval.
 """
 
 import asyncio

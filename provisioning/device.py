@@ -176,8 +176,8 @@ def _check_radio(plan: Plan, target: Target) -> None:
 
 
 def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:
-    """Whether giving a board this identity deletes readings: the EEPROM contains readings of
-    another device that was not revoked.
+    """Whether a board loses readings if it gets this identity: its EEPROM contains readings of
+    another device, which was not revoked. carried: the identity in the board's flash.
     """
     known = registry.find(carried.name)
     return carried.key != identity.key and (known is None or known.status != "revoked")

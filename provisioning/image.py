@@ -27,8 +27,8 @@ def write_identity(
 
 
 def without_identity(path: Path, board: Board) -> str:
-    """Return a HEX file that was read from a board without its identity page (which holds the key)
-    and without the boot loader.
+    """Return a HEX file that was read from a board, as text, without its identity page (which holds
+    the key) and without the boot loader.
     """
     program = IntelHex(str(path))[: board.identity]
     text = StringIO()

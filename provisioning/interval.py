@@ -1,4 +1,4 @@
-"""The sampling interval of a board, and the life that it leaves the EEPROM.
+"""The sampling interval of a board, and how long the EEPROM lasts with it.
 
 In: `90s` or `15min` as people type it. Out: the board's command for it, and years. The figures are
 those of firmware/examples/sensor with its journal in the chip's EEPROM.
@@ -22,8 +22,8 @@ _STATUSES = 365.25
 _LONGEST = 65_535
 _UNITS = {"ms": ("", 1, 0.001), "s": (" s", 1, 1.0), "min": (" min", 1, 60.0)}
 _UNITS |= {"m": _UNITS["min"], "h": (" min", 60, 60.0), "d": (" min", 1440, 60.0)}
-"""For each unit that people type: the unit in the board's command, the number of these that make
-one, and the seconds in one.
+"""Units that people type. For each: the unit in the board's command, the number of the command's
+units in one typed unit, and the seconds in one of the command's units.
 """
 
 
@@ -38,16 +38,20 @@ class Interval:
     seconds: float
 
     def years(self, next_sequence: int = 1) -> float:
-        """Return how many years the EEPROM lasts from this next sequence on."""
+        """Return how many years the EEPROM lasts. next_sequence: the board's next sequence; earlier
+        publications have used up a part of the EEPROM's life.
+        """
         remaining = max(CELL_WRITES * SLOTS - next_sequence, 0)
         return min(remaining / (_YEAR_S / self.seconds + _STATUSES), MOST_YEARS)
 
     def is_short(self, next_sequence: int = 1) -> bool:
-        """Whether the EEPROM lasts less than a year."""
+        """Whether the EEPROM lasts less than a year. next_sequence: as for `years`."""
         return self.years(next_sequence) < LEAST_YEARS
 
     def check(self, next_sequence: int = 1) -> None:
-        """Raise OncewayError if the EEPROM lasts less than a year."""
+        """Raise OncewayError if the EEPROM lasts less than a year. next_sequence: as for
+        `years`.
+        """
         if self.is_short(next_sequence):
             days = self.years(next_sequence) * _YEAR_S / 86_400
             raise OncewayError(

@@ -200,7 +200,9 @@ def admit(
 
 
 def _admission_note(row: dict[str, Any], strangers: dict[str, dict[str, str]]) -> str:
-    """Say why an admitted board may still be refused; empty if nothing is known."""
+    """Return why an admitted board may still be refused, as the end of a sentence. Empty if no
+    reason is known.
+    """
     asking = strangers.get(row["name"])
     if asking is None:
         return "; it does not ask to be let in now"

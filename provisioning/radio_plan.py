@@ -43,7 +43,7 @@ class RadioPlan:
     """
 
     network: int
-    """Network number of the site, 0…255."""
+    """Number of the radio network, 0…255."""
 
     device: int
     """Number of the board in its network, 1…254."""

@@ -37,7 +37,8 @@ Rows = dict[str, list[dict[str, Any]]]
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device of the registry. status: the column's value, or `flashing` while its board is being
-    written and after that was interrupted. radio, before: see `schema.py`.
+    written, and after an interruption until the same command has finished. radio, before: see
+    `schema.py`.
     """
 
     name: str

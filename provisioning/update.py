@@ -67,8 +67,8 @@ def is_current(known: Device, image: Image) -> bool:
 def _keep(
     registry: Registry, name: str, target: Target, before: Path, progress: avrdude.Progress
 ) -> None:
-    """Read the program of the device's own board. If the board is another device's, `device.write`
-    reports that.
+    """Save the program of a board to the file `before`. If the board belongs to another device, do
+    nothing, because `device.write` reports this error.
     """
     known = registry.get(name)
     with exclusive.port(target.port):
