@@ -84,7 +84,9 @@ def cyclonedx(found: list[Part], version: str) -> dict[str, Any]:
 
 
 def _licence(item: Distribution) -> str:
-    """Return the licence expression, or the older free text."""
+    """Return a package's licence: its licence expression, else its older free text or
+    classifiers.
+    """
     expression = item.metadata.get("License-Expression") or item.metadata.get("License") or ""
     if expression and "\n" not in expression and len(expression) < 80:
         return expression

@@ -59,7 +59,9 @@ class Others:
         self._radio()
 
     def _problem(self, words: str, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        """Let a problem with these words begin and end: one message at each."""
+        """Let a problem begin and end, and check that both are reported once. words: a part of the
+        problem's sentence.
+        """
         before = len(self._posts())
 
         def events() -> str:
@@ -85,11 +87,13 @@ class Others:
             raise Wrong(f"{words!r} was told as: {events()}")
 
     def _posts(self) -> list[str]:
-        """Return what the webhook has received, a line each."""
+        """Return the JSON objects that the webhook has received, one on each line."""
         return (self._userland.path / "srv/told/web").read_text().splitlines()
 
     def _plug_in(self, unit: str, *options: str) -> None:
-        """Plug a board in, as the gateway's account, which then owns its port."""
+        """Start a simulated board as a unit under the gateway's account, which then owns the
+        board's port.
+        """
         self._unit(
             unit,
             *("/opt/board/simboard", "--control", f"/run/{unit}/control", *options),
@@ -107,13 +111,15 @@ class Others:
         self._userland.wait(unit, "test", "-e", f"/run/{unit}/{name}")
 
     def _clone(self) -> None:
-        """Plug in a board with the same flash: the same name, and the same key."""
+        """Start a second board with a copy of the first board's flash: it has the same name and
+        key.
+        """
         self._run("install", "-d", "-o", "onceway", "/var/lib/second")
         self._run("install", "-o", "onceway", "/var/lib/board/flash", "/var/lib/second/flash")
         self._plug_in("second")
 
     def _other_key(self) -> None:
-        """Give the board itself another key, so that the clone has the old one."""
+        """Give the first board another key, so that only the second board has the old key."""
         self._run("onceway", "device", "rekey", "roof-1", "--port", "/run/board/tty")
         self._plug_in("second")
 

@@ -195,7 +195,6 @@ class Problems:
         self._plug_in(self._userland)
 
     def _new_key(self) -> None:
-        """Give the board a new key, as the remedy of the problem says."""
         self._rekey()
 
     def _rekey(self) -> None:

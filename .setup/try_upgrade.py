@@ -50,7 +50,7 @@ batch_age_s = 1
 """
 _CLONE_NEWNET = 0x4000_0000
 _TRY_S = 10
-"""Time after which clients that still wait connect again, in seconds."""
+"""Seconds after which clients connect again if an exchange or a message is still missing."""
 
 
 class HalfPublisher(Publisher):

@@ -459,7 +459,9 @@ def ping(
 
 
 def _running_gateway(registry: Path | None) -> Path:
-    """Return the data directory of the gateway that the command queries."""
+    """Return the data directory of the gateway to which a command sends its request. Raises
+    UsageError if there is none.
+    """
     folder = gateway_folder(registry)
     if folder is None:
         raise nothing_named("Name a gateway with --config FILE")

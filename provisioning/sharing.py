@@ -191,7 +191,7 @@ def _is_possible(entry: Entry) -> bool:
 
 
 def _digest(row: Row | None) -> str:
-    """Return the digest of the columns that members share."""
+    """Return a digest of the columns that members share; empty for no row."""
     if row is None:
         return ""
     fields = {name: value for name, value in row.items() if name != "port"}

@@ -29,7 +29,7 @@ _PUT_BACK = "put back"
 
 
 class _NotConnected(OncewayError):
-    """The device's port does not exist."""
+    """Error: the device's port does not exist."""
 
 
 @app.command("update")

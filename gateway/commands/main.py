@@ -155,7 +155,6 @@ def _words() -> list[str]:
 
 
 def _forbidden(error: PermissionError) -> OncewayError:
-    """Return the error for a file that this account may not open."""
     return NotAllowed(
         "this account may not open the file", error.filename, "Run the command with sudo"
     )
@@ -189,7 +188,6 @@ def _named() -> str:
 
 
 def _mistyped(wrong: Any) -> OncewayError:
-    """Return the error for a wrong command line."""
     command = wrong.ctx.command_path if wrong.ctx is not None else _named()
     text = wrong.format_message().rstrip(".")
     text = text[:1].lower() + text[1:]

@@ -32,7 +32,6 @@ _LAST_S = 3.0
 """Seconds until the next address is tried, if all untried addresses are in `last`."""
 _throttle = LogThrottle(time.monotonic)
 _lookups: dict[tuple[str, int], Future[list[Any]]] = {}
-"""Name lookups in progress."""
 _lock = threading.Lock()
 """Guards `_lookups` and `_throttle`: several threads dial at once."""
 

@@ -86,6 +86,6 @@ def _spawn(command: list[str], stdin: int) -> int:
 
 
 def _strings(items: Iterable[bytes]) -> ctypes.Array[ctypes.c_char_p]:
-    """Return strings as an array for execve(2)."""
+    """Return strings as a null-terminated array, which execve(2) needs."""
     found = list(items)
     return (ctypes.c_char_p * (len(found) + 1))(*found, None)

@@ -80,7 +80,7 @@ class Subscriber:
         self._events: asyncio.Queue[News | None] = asyncio.Queue()
         self._dropped = False
         self._shown: set[str] = set()
-        """Boards that a viewer has been shown."""
+        """Names of the boards that this browser shows, if its user does not see everything."""
         self._latest: News | None = None
         """The last event with an overview."""
         self._overview: Row | None = None

@@ -65,9 +65,9 @@ class Watch:
         self._filter = topic_filter
         self._seen = seen
         self._second = 0.0
-        """Start of the present second."""
+        """Time at which the present second began, on the event loop's clock."""
         self._shown = 0
-        """Messages shown in the present second."""
+        """Number of messages in the present second."""
         self._rests = False
         self._client = Client(engine, "page", user, self._take)
 

@@ -24,7 +24,7 @@ class Streams:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: list[Stream] = []
-        """Oldest first."""
+        """The open streams, in the order in which they began."""
 
     def add(self, stream: Stream) -> bool:
         """Add a stream if there is room or another user has more streams. An operator cannot
