@@ -54,14 +54,14 @@ _EXPECTED: dict[tuple[Request, ReasonCode], int] = {
 
 _LINK_COUNTERS = {
     "frames_received": "Frames that passed their CRC",
-    "frames_sent": "Frames put on the wire, repetitions included",
-    "retransmissions": "Frames sent again",
-    "duplicates": "DATA frames that were not the expected one",
+    "frames_sent": "Frames that were sent, retransmissions included",
+    "retransmissions": "Frames that were sent again",
+    "duplicates": "DATA frames received again, or before an earlier frame",
     "crc_errors": "Frames with a wrong CRC: damaged on the line, or sent in an earlier session",
     "malformed_frames": "Frames that cannot be read",
-    "sessions": "Sessions begun",
-    "reboots": "Sessions begun by a device that had been rebooted",
-    "give_ups": "Sessions ended because the device did not answer",
+    "sessions": "Link sessions that have begun",
+    "reboots": "Link sessions that have begun after a restart of the device",
+    "give_ups": "Link sessions that ended because the device did not answer",
 }
 
 
@@ -84,8 +84,8 @@ _BOARD_FIGURES = (
 _BRIDGE_GAUGES = {
     "waiting": "Messages that wait for the other broker",
     "waiting_bytes": "Bytes of the messages that wait for the other broker",
-    "aside": "Messages that can never reach the other broker and are kept",
-    "aside_bytes": "Bytes of the messages that are kept aside",
+    "aside": "Messages that are set aside: they can never reach the other broker",
+    "aside_bytes": "Bytes of the messages that are set aside",
     "held": "Messages from the other broker that wait for room here",
     "differ": "Retained topics that differ between both brokers; 0 while that is unknown",
     "oldest_s": "Age of the oldest message that waits for the other broker, in seconds",
@@ -95,32 +95,32 @@ _BRIDGE_COUNTERS = {
     "refused": "Messages that the other broker has refused for good",
     "dropped": "Messages that were dropped because too many waited for the other broker",
     "received": "Messages from the other broker",
-    "set_aside": "Messages that can never reach the other broker, since the start",
-    "aside_lost": "Messages lost because too many were kept aside",
+    "set_aside": "Messages that were set aside since the start of the gateway",
+    "aside_lost": "Messages that were lost because too many were set aside",
     "unconfirmed": "Messages given up at their PUBREL, which may have reached the other broker",
     "not_taken": "Messages from the other broker that this gateway can never accept",
     "looped": "Messages that came back in a loop of bridges and were not forwarded again",
 }
 _SITE_COUNTERS = {
     "asked": "Session lookup queries, one for each member that was asked",
-    "calls": "Calls that carried session lookup queries to other members",
+    "calls": "Calls to other members, each with one or more session lookup queries",
     "moved_in": "Sessions that moved here from another member",
     "moved_out": "Sessions that moved to another member",
     "released": "Packet identifiers that another member released for a client here",
-    "lost": "Messages of sessions that a newer session at another member has replaced",
-    "superseded": "CONNECTs that waited for other members when their client connected again",
+    "lost": "Messages lost because another member had a newer session of their client",
+    "superseded": "CONNECTs whose client connected again before the session lookup had ended",
     "marked": "Answers with a suspect session: a message published again may be in the spool twice",
     "forward_dropped": "Messages for other members that were dropped because too many waited",
     "followers_refused": "Moved sessions without a forwarder: their late messages are lost",
     "retained_left_out": "Retained messages of other members for which there was no room here",
 }
 _SITE_GAUGES = {
-    "given": "Moved sessions that are kept until they have arrived",
-    "filters": "Filters of clients at other members",
+    "given": "Sessions that move to another member, and stay here until they have arrived",
+    "filters": "Topic Filters of clients at other members",
     "followers": "Moved sessions for which messages may still arrive here",
     "forward_waiting": "Messages that wait until another member has them",
     "retained_waiting": "Retained messages that a member with a link may not have yet",
-    "in_doubt": "Sessions here that may not be the newest of their clients",
+    "in_doubt": "Suspect sessions: another member may have a newer session of the client",
 }
 _COPIES_GAUGES = {
     "copies_kept_bytes": "Bytes of other members' spools that are kept here",
@@ -133,11 +133,19 @@ _COPIES_GAUGES = {
 _RADIO_FIGURES: tuple[tuple[str, str, Callable[[RadioStatus], float]], ...] = (
     ("radio_open", "1 while a radio's modem answers", lambda radio: radio.is_open),
     ("radio_boards", "Boards in session by radio", lambda radio: len(radio.connected)),
-    ("radio_airtime_seconds", "Airtime that counts in this hour", lambda radio: radio.used),
-    ("radio_airtime_limit_seconds", "The law's limit of an hour", lambda radio: radio.limit),
+    (
+        "radio_airtime_seconds",
+        "Airtime that the radio has used within the last hour",
+        lambda radio: radio.used,
+    ),
+    (
+        "radio_airtime_limit_seconds",
+        "Legal limit of the airtime within an hour",
+        lambda radio: radio.limit,
+    ),
     (
         "radio_airtime_left_seconds",
-        "Airtime that the radio may still use in this hour",
+        "Airtime that the radio may use now without exceeding the limit",
         lambda radio: radio.limit - radio.used,
     ),
 )
@@ -179,7 +187,7 @@ class GatewayCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         source = self._source
         yield _gauge("build_info", "Version of this gateway", 1, {"version": __version__})
-        yield _gauge("healthy", "1 when /healthz finds nothing wrong", not gateway_problems(source))
+        yield _gauge("healthy", "1 while /healthz reports no problem", not gateway_problems(source))
         yield from _traffic(source)
         yield from _clients(source)
         yield from _store(source)
@@ -218,7 +226,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
     )
     refused = CounterMetricFamily(
         "onceway_refused",
-        "Requests of clients answered with a failure",
+        "Requests of clients that were refused, by request and reason",
         labels=["request", "reason"],
     )
     for (request, reason), count in (_EXPECTED | statistics.refusals).items():
@@ -227,7 +235,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
     pauses = dict.fromkeys([*Bound, "for_good"], 0) | statistics.pauses
     yield _counters(
         "turned_away",
-        "Connections ended because a publication was refused for now, by the bound it reached",
+        "Connections ended because a publication was refused for now, by the reached bound",
         "bound",
         pauses,
     )
@@ -244,7 +252,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
         statistics.quota_pauses,
     )
     yield _counter(
-        "repeated_publishes", "QoS 2 PUBLISH packets that were known already", statistics.repeated
+        "repeated_publishes", "QoS 2 PUBLISH packets that were received again", statistics.repeated
     )
     yield _counter(
         "unknown_releases",
@@ -280,13 +288,15 @@ def _clients(source: Source) -> Iterator[Metric]:
     yield _gauge("partial_packet_bytes", "Memory of incomplete packets", broker.partial)
     yield _gauge(
         "memory_limit_bytes",
-        "Bytes of queues, filters, retained messages and partial packets each",
+        "Limit of the memory for queues; filters and incomplete packets have the same limit each",
         broker.limits.memory_bytes,
     )
     yield _gauge("queue_messages", "Messages in the queues of all sessions", found.queued)
     yield _gauge("queue_bytes", "Bytes in the queues of all sessions", broker.queued)
     yield _gauge("queue_longest_messages", "Messages in the longest queue", found.longest)
-    yield _gauge("inflight_messages", "Messages sent and not yet acknowledged", found.inflight)
+    yield _gauge(
+        "inflight_messages", "Messages sent to clients and not yet acknowledged", found.inflight
+    )
 
 
 def _store(source: Source) -> Iterator[Metric]:
@@ -320,7 +330,7 @@ def _store(source: Source) -> Iterator[Metric]:
     holders = [name for job in source.jobs if isinstance(job, LogJob) for name in job.holders]
     yield _gauges(
         "store_log_held",
-        "1 for each program that keeps the store's log from being cut",
+        "1 for each program because of which the store's write-ahead log cannot be emptied",
         "by",
         dict.fromkeys(holders, 1),
     )
@@ -364,7 +374,9 @@ def _uplink(state: UplinkState) -> Iterator[Metric]:
     yield _gauge(
         "uplink_outage", "1 while the landing place cannot be reached or written", state.outage
     )
-    yield _gauge("uplink_batch_cut", "Number of the newest batch that was cut", state.cut)
+    yield _gauge(
+        "uplink_batch_cut", "Number of the newest batch that was made from the spool", state.cut
+    )
     yield _gauge("uplink_batch_landed", "Number of the newest batch that has landed", state.landed)
     if state.landed_at is not None:
         yield _gauge(
@@ -377,7 +389,7 @@ def _uplink(state: UplinkState) -> Iterator[Metric]:
     yield _counter("uplink_readings", "Older name of uplink_messages", totals.messages)
     yield _counter("uplink_sent_bytes", "Bytes of the batches that have landed", totals.bytes)
     yield _counter("uplink_held", "Damaged rows that were set aside and do not land", totals.held)
-    yield _counter("uplink_failures", "Tries to land a batch that failed", totals.failures)
+    yield _counter("uplink_failures", "Failed attempts to land a batch", totals.failures)
 
 
 def _bridges(source: Source) -> Iterator[Metric]:
@@ -427,7 +439,7 @@ def _site(source: Source) -> Iterator[Metric]:
     copies = rows[0]["copies"]
     yield _counter(
         "site_copies_landed",
-        "Messages of silent members that were copied into this spool",
+        "Messages of silent members that this gateway has put into its own spool, to land them",
         copies["copies_landed"],
     )
     for figure, text in _COPIES_GAUGES.items():
@@ -447,7 +459,9 @@ def _expected(source: Source) -> Iterator[Metric]:
         {str(word): words[word] for word in WORDS},
     )
     missing = GaugeMetricFamily(
-        "onceway_board_problem", "1 for a board that is a problem", labels=["device", "cause"]
+        "onceway_board_problem",
+        "1 for each board with a problem, by cause",
+        labels=["device", "cause"],
     )
     for name, state in source.expected.problems[:MOST_PORTS]:
         missing.add_metric([name, state.word], 1)
@@ -464,7 +478,9 @@ def _links(source: Source) -> Iterator[Metric]:
         {path: port.is_open for path, port in ports.items()},
     )
     device = GaugeMetricFamily(
-        "onceway_link_device", "Which device is in session on a port", labels=["port", "device"]
+        "onceway_link_device",
+        "1 for the device that is connected at a port",
+        labels=["port", "device"],
     )
     for path, port in ports.items():
         if port.device is not None:
@@ -479,10 +495,10 @@ def _links(source: Source) -> Iterator[Metric]:
             {path: getattr(link, name) for path, link in links.items()},
         )
     received = {path: link.bytes_received for path, link in links.items()}
-    yield _counters("link_received_bytes", "Bytes from the line", "port", received)
+    yield _counters("link_received_bytes", "Bytes received from the serial line", "port", received)
     yield _counters(
         "link_sent_bytes",
-        "Bytes to the line",
+        "Bytes sent to the serial line",
         "port",
         {path: link.bytes_sent for path, link in links.items()},
     )
@@ -511,7 +527,7 @@ def _radios(source: Source) -> Iterator[Metric]:
     yield frames
     airtime = CounterMetricFamily(
         "onceway_radio_air_seconds",
-        "Airtime since the start of the gateway: of frames that a radio heard, and of its own",
+        "Airtime since the start of the gateway, of frames heard (up) or sent (down)",
         labels=["port", "band", "direction"],
     )
     for radio in radios:
