@@ -213,7 +213,7 @@ class PageFlash:
 
 
 def _result(code: int, out: str, errors: str) -> tuple[str | None, str | None]:
-    """Return error and outcome of a command that has ended; one of them is None."""
+    """Return error and outcome of a command that has ended. Error or outcome is None."""
     with suppress(ValueError, KeyError, TypeError, IndexError):
         found = json.loads(out)
         row = found[0] if isinstance(found, list) else found
