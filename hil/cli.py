@@ -49,7 +49,7 @@ RUNS = Path("build/hil")
 INTERRUPTED = 130  # exit code of a program ended by Ctrl-C
 
 
-Seed = Annotated[int, typer.Option(help="The same seed plans the same faults.")]
+Seed = Annotated[int, typer.Option(help="Seed: the same seed plans the same faults.")]
 Keep = Annotated[
     bool,
     typer.Option(
@@ -88,13 +88,13 @@ def demo(
             show_default="400, or 80 with --lora",
         ),
     ] = None,
-    boards: Annotated[int, typer.Option(help="Simulated boards, on lines.", min=1)] = 2,
+    boards: Annotated[int, typer.Option(help="Number of simulated wired boards.", min=1)] = 2,
     lora: Annotated[
-        bool, typer.Option("--lora", help="Two additional radio boards, with faults.")
+        bool, typer.Option("--lora", help="Add two radio boards, and faults of radio.")
     ] = False,
     gateways: Annotated[
         int,
-        typer.Option(help="More than one: boards move between them.", min=1, max=len(GATEWAYS)),
+        typer.Option(help="Gateways; boards move between them.", min=1, max=len(GATEWAYS)),
     ] = 1,
     keep: Keep = False,
     folder: Directory = Path("build/demo"),
@@ -150,7 +150,7 @@ def run(
     ] = None,
     core: Annotated[
         bool,
-        typer.Option("--core", help="Without names: the benches that judge each claim once."),
+        typer.Option("--core", help="Run only benches that together judge each claim once."),
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the bench's.")] = None,
     readings: Annotated[
@@ -160,15 +160,15 @@ def run(
         str | None,
         typer.Option(
             help=(
-                "A recorded link, instead of the one that a bench replays; or a folder of them,"
-                " one after the other."
+                "A recorded link, instead of the one that a bench replays; or a folder of recorded"
+                " links, which the runs replay in turn."
             )
         ),
     ] = None,
     repeat: Annotated[
-        int, typer.Option(help="Runs of each bench; each run has the next seed.", min=1)
+        int, typer.Option(help="Number of runs of each bench. Each run has the next seed.", min=1)
     ] = 1,
-    jobs: Annotated[int, typer.Option(help="Runs at the same time.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Number of runs at the same time.", min=1)] = 1,
     shrink_it: Shrink = False,
     keep: Keep = False,
     folder: Annotated[

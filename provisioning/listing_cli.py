@@ -177,7 +177,9 @@ def list_pending(registry: RegistryFile = None, as_json: Json = False) -> None:
 
 @app.command()
 def admit(
-    names: Annotated[list[str], typer.Argument(help="Names of devices.", show_default=False)],
+    names: Annotated[
+        list[str], typer.Argument(help="Names of the devices to admit.", show_default=False)
+    ],
     registry: RegistryFile = None,
     as_json: Json = False,
 ) -> None:
@@ -272,8 +274,8 @@ def expect(
         str,
         typer.Argument(
             help=(
-                "How often it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that sends "
-                "on events; `learn` to estimate it from its readings (default)."
+                "Interval in which it measures, e.g. 30s, 5m, 2h or 1d; `never` for a board that"
+                " sends on events; `learn` to estimate it from its readings (default)."
             )
         ),
     ],
@@ -296,7 +298,10 @@ def expect(
 def pause(
     name: Name,
     time: Annotated[
-        str, typer.Argument(help="For how long, e.g. 8h or 3d; 0 ends the pause.", metavar="TIME")
+        str,
+        typer.Argument(
+            help="Length of the pause, e.g. 8h or 3d; 0 ends the pause.", metavar="TIME"
+        ),
     ],
     registry: RegistryFile = None,
     as_json: Json = False,

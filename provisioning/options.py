@@ -65,7 +65,7 @@ Empty = Annotated[
     bool,
     typer.Option(
         "--empty",
-        help="If the board was another device, delete the readings that it has not sent.",
+        help="If the board was another device, delete its readings that were not sent.",
     ),
 ]
 Network = Annotated[

@@ -35,9 +35,11 @@ class _NotConnected(OncewayError):
 @app.command("update")
 def update_devices(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names of devices.", show_default=False)
+        list[str] | None, typer.Argument(help="Names of the devices to update.", show_default=False)
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All devices of the registry.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Update all devices of the registry.")
+    ] = False,
     hex_file: Hex = None,
     registry: RegistryFile = None,
     as_json: Json = False,

@@ -50,7 +50,7 @@ def backup(
         typer.Option("--to-landing", help="Store the backup at the landing place, not in a file."),
     ] = False,
     keep: Annotated[
-        int, typer.Option(min=1, max=1000, help="How many backups stay at the landing place.")
+        int, typer.Option(min=1, max=1000, help="Number of backups that stay at the landing place.")
     ] = 7,
     config: ConfigOption = None,
     as_json: JsonOption = False,

@@ -135,7 +135,7 @@ def discard(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete messages that are set aside, for good.
+    """Delete messages that are set aside. They cannot be restored.
 
     Example: onceway bridge discard cloud --all
     """

@@ -60,8 +60,8 @@ Damaged = Annotated[
     Literal["skip", "wait"],
     typer.Option(
         help=(
-            "A damaged batch: quarantine it and continue with its gateway (skip), or hold this "
-            "gateway until it is repaired."
+            "If a batch is damaged: quarantine it and go on with its gateway (skip), or read no"
+            " further batch of its gateway until it is repaired (wait)."
         )
     ),
 ]
@@ -449,7 +449,7 @@ def trust_command(
             metavar="FILE",
             help=(
                 "Keys to trust from now on, one per line, as `onceway uplink key` prints them; `-`"
-                " for standard input. Without it: the keys that are trusted now."
+                " for standard input. Without FILE, print the keys that are trusted now."
             ),
         ),
     ] = None,

@@ -34,8 +34,8 @@ def show(data: DataOption = None, config: ConfigOption = None, as_json: JsonOpti
 def trust(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Declare the system clock right, for example after a year on the shelf: the gateway
-    believes the time from now on. Sessions expire by the gateway's own clock, as before.
+    """Declare the system clock right, for example if the machine was off for more than a year: the
+    gateway believes the time from now on. Sessions expire by the gateway's own clock, as before.
 
     Example: sudo onceway clock trust
     """

@@ -232,7 +232,7 @@ app.command("check-config")(check_config)
 @app.command("config")
 def show_config(
     reference: Annotated[
-        bool, typer.Option("--reference", help="Every key with its default and its meaning.")
+        bool, typer.Option("--reference", help="Print every key with its default and its meaning.")
     ] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,

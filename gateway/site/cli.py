@@ -153,7 +153,9 @@ def join(
 @app.command()
 def address(
     name: NameArgument,
-    address: Annotated[str, typer.Argument(help="HOST:PORT where the others reach it.")],
+    address: Annotated[
+        str, typer.Argument(help="HOST:PORT where the other members reach this member.")
+    ],
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -101,12 +101,13 @@ def where(
         typer.Argument(help="Device name; @GATEWAY for a client without an identity of its own."),
     ],
     sequence: Annotated[
-        int, typer.Argument(help="Its sequence number; for @GATEWAY as in the table.")
+        int,
+        typer.Argument(help="Sequence of the reading; for @GATEWAY, the sequence in the table."),
     ],
     config: ConfigOption = None,
     data: DataOption = None,
     table: Annotated[
-        str | None, typer.Option("--table", help="Search this Delta table, too: a path or URL.")
+        str | None, typer.Option("--table", help="Also search this Delta table: a path or URL.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -38,11 +38,11 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     port: Annotated[int, typer.Option(help="Port of the broker, on this machine.")],
-    end: Annotated[str, typer.Option(help="Name of the end: the level below `states`.")],
+    end: Annotated[str, typer.Option(help="Topic level below `states` that this client uses.")],
     states: Annotated[int, typer.Option(help="Number of topics.", min=1)],
     changes: Annotated[int, typer.Option(help="Number of changes.", min=1)],
     per_s: Annotated[float, typer.Option(help="Changes per second, at most.")],
-    seed: Annotated[str, typer.Option(help="The same seed makes the same changes.")],
+    seed: Annotated[str, typer.Option(help="Seed: the same seed makes the same changes.")],
 ) -> None:
     """Change retained messages."""
     kept = [f"{STATES}/{end}/kept/{number}" for number in range(states)]

@@ -55,7 +55,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def main(
     port: Annotated[
-        list[int], typer.Option(help="Port of the broker, on this machine; again for further ones.")
+        list[int], typer.Option(help="Port of a broker on this machine; can be repeated.")
     ],
     name: Name,
     messages: Messages,

@@ -48,16 +48,16 @@ def main(
     topic_filter: Annotated[str, typer.Option(help="Topic filter of the subscription.")],
     qos: Annotated[int, typer.Option(min=0, max=2)],
     clean: Annotated[
-        bool, typer.Option("--clean", help="A new session with each connection.")
+        bool, typer.Option("--clean", help="Begin a new session with each connection.")
     ] = False,
     stays_s: Annotated[
-        float, typer.Option(help="Seconds after which it disconnects; 0: never.", min=0)
+        float, typer.Option(help="Seconds after which the client disconnects; 0: never.", min=0)
     ] = 0.0,
     away_s: Annotated[
-        float, typer.Option(help="Seconds for which it stays disconnected.", min=0)
+        float, typer.Option(help="Seconds for which the client stays disconnected.", min=0)
     ] = 1.0,
     receive_maximum: Annotated[
-        int, typer.Option(help="Receive Maximum: messages in flight to it.", min=1, max=65_535)
+        int, typer.Option(help="Receive Maximum of the client.", min=1, max=65_535)
     ] = 65_535,
 ) -> None:
     """Subscribe."""

@@ -25,10 +25,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def main(
     board: Annotated[Path, typer.Option(help="The board's port.")],
     port: Annotated[Path, typer.Option(help="Path of the port for the gateway (a symbolic link).")],
-    seed: Annotated[str, typer.Option(help="The same seed harms the same bytes.")] = "1",
+    seed: Annotated[str, typer.Option(help="Seed: the same seed harms the same bytes.")] = "1",
     noise: Annotated[
         list[float] | None,
-        typer.Option(help="Share of bytes harmed, in each direction; again for more.", max=0.5),
+        typer.Option(help="Share of bytes harmed in each direction; can be repeated.", max=0.5),
     ] = None,
     noise_table: Annotated[
         list[int] | None,
@@ -72,7 +72,7 @@ def main(
     ] = None,
     page: Annotated[int, typer.Option(help="Address of the identity page.")] = UNO_PAGE,
 ) -> None:
-    """Carry bytes between a board's port and the gateway's, and harm some of them."""
+    """Carry bytes between a board's port and the gateway's port, and harm some of them."""
     recorded = load(trace) if trace else None
 
     def line(direction: str) -> Line:

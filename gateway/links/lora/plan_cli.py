@@ -66,7 +66,7 @@ def plan(
     payload: Annotated[
         int, typer.Option(min=0, max=200, help="Bytes of a reading, without the topic.")
     ] = 20,
-    radio: Annotated[Radio, typer.Option(help="The gateway's radio.")] = Radio.SX127X,
+    radio: Annotated[Radio, typer.Option(help="Kind of the gateway's radio.")] = Radio.SX127X,
     region: Annotated[str, typer.Option(help=f"One of: {', '.join(REGIONS)}.")] = EU868.name,
     mhz: Annotated[
         float | None,
@@ -75,7 +75,12 @@ def plan(
         ),
     ] = None,
     loss: Annotated[
-        float, typer.Option(min=0, max=90, help="Percent of frames lost without a collision.")
+        float,
+        typer.Option(
+            min=0,
+            max=90,
+            help="Percentage of frames that are lost for other reasons than a collision.",
+        ),
     ] = 0.0,
     as_json: JsonOption = False,
 ) -> None:

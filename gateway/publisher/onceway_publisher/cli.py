@@ -36,15 +36,18 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command("publish", context_settings={"ignore_unknown_options": True})  # -5 is a value
 def publish(
-    to: Annotated[str, typer.Option(help="Gateway, such as mqtts://pi or mqtt://USER@pi:1883.")],
+    to: Annotated[
+        str, typer.Option(help="URL of the gateway, such as mqtts://pi or mqtt://USER@pi:1883.")
+    ],
     device: Annotated[
         str, typer.Option(help="Name of the device in the table, and client identifier.")
     ],
     topic: Annotated[
-        str | None, typer.Argument(help="Topic; with --json, lines may have their own.")
+        str | None, typer.Argument(help="Topic. With --json, a line may name another topic.")
     ] = None,
     value: Annotated[
-        str | None, typer.Argument(help="Value; without it, each line of standard input is one.")
+        str | None,
+        typer.Argument(help="Value. Without it, each line of standard input is a value."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Unit of the values, such as Cel.")] = None,
     journal: Annotated[
@@ -52,7 +55,7 @@ def publish(
     ] = None,
     ca: Annotated[Path | None, typer.Option(help="File of the CA that signs the gateway.")] = None,
     password_file: Annotated[
-        Path | None, typer.Option(help="File with the password; else $ONCEWAY_PASSWORD.")
+        Path | None, typer.Option(help="File with the password; default: $ONCEWAY_PASSWORD.")
     ] = None,
     wait: Annotated[
         float,
@@ -64,8 +67,8 @@ def publish(
         bool,
         typer.Option(
             "--json",
-            help="Lines are objects with value, and topic, unit, name, time, retain as needed;"
-            " print an object for each message.",
+            help="Each line of standard input is an object with value and, if needed, topic, unit,"
+            " name, time, retain. Print an object for each message.",
         ),
     ] = False,
 ) -> None:
