@@ -24,13 +24,15 @@ BLIND = (
 
 
 def pinned(text: str) -> dict[str, str]:
-    """Return the versions of a lock file by the package's normalised name."""
+    """Return the version of each package in a lock file, by the package's normalised name. text:
+    the content of the lock file.
+    """
     found = re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.MULTILINE)
     return {normalised(name): version for name, version in found}
 
 
 def normalised(name: str) -> str:
-    """Return a package's name as the index has it (PEP 503)."""
+    """Return a package's name in the form of the package index (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -56,8 +58,8 @@ def verdict(wanted: dict[str, str], report: dict[str, Any]) -> tuple[list[str], 
 
 
 def main() -> int:
-    """Run pip-audit, and print the result. Return the exit code, which is not pip-audit's: that one
-    ignores packages that pip-audit skips.
+    """Run pip-audit, and print the result. Return this program's exit code: pip-audit's exit code
+    does not show that packages were skipped.
     """
     file = HERE / "gateway.txt"
     command = [sys.executable, "-m", "pip_audit", "--requirement", str(file), "--disable-pip"]

@@ -22,7 +22,9 @@ ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
 HOME = Path("usr/lib/onceway")
 _SERVICES = ("s3", "sso", "sso-oidc", "sts")
-"""Amazon services of which botocore's data are kept: the landing place, and its login."""
+"""Amazon services whose data files of botocore stay in the package: for the landing place, and for
+the login to it.
+"""
 _KEPT = ("__init__.py", "_mapping.py", "cli.py")
 _SOURCES = ("*.c", "*.h", "*.pxd", "*.pxi", "*.pyi", "*.pyx")
 """Source files of compiled modules, which are left out."""
@@ -93,7 +95,9 @@ def build(target: Target, wheel: Path) -> Path:
 
 
 def _install(packages: Path, target: Target, wheel: Path) -> None:
-    """Install only the packages of the lock, only as wheels, each checked by its hash."""
+    """Install the packages of the lock file, each from a wheel whose hash is checked. Then install
+    Onceway's wheel.
+    """
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
     locked = ["--require-hashes", "--requirement", ROOT / ".setup/gateway.txt"]
     subprocess.run([*pip, *target.pip, "--target", packages, *locked], check=True)

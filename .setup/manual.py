@@ -32,7 +32,7 @@ what. Exit codes are the same as without --json.
 
 
 def pages(version: str) -> dict[str, str]:
-    """Return the pages by file name."""
+    """Return the manual pages by file name."""
     return {"onceway.1": _commands(version), "gateway.toml.5": _configuration(version)}
 
 

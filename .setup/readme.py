@@ -13,7 +13,9 @@ def lines(heading: str) -> list[str]:
 
 
 def commands(heading: str) -> list[list[str]]:
-    """Return the blocks of a section, each a list of lines. Raises ValueError if there is none."""
+    """Return the blocks of a section, each a list of lines. Raises ValueError if README has no such
+    section.
+    """
     _, found, rest = README.read_text().partition(f"\n## {heading}\n")
     if not found:
         raise ValueError(f"README.md has no section {heading!r}")

@@ -10,8 +10,8 @@ from pathlib import Path
 def repack(
     package: Path, target: Path, version: str, change: Callable[[Path], None] = lambda _: None
 ) -> None:
-    """Make the same package with another version, which the program in it reports as well. change:
-    called with the folder of all files before they are packed.
+    """Make the same package with another version. The program in the package reports the new
+    version as well. change: called with the folder of all files before they are packed.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

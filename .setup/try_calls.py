@@ -63,7 +63,7 @@ def _as_taker(folder: Path) -> None:
 
 
 class Calls:
-    """The trial. It leaves a userland without the package."""
+    """The trial of all calls. It leaves a userland without the package."""
 
     def __init__(self, userland: Userland, package: Path) -> None:
         self._userland = userland
@@ -83,8 +83,8 @@ class Calls:
             self._other(name, relation)
 
     def _other(self, name: str, relation: str) -> None:
-        """Make a package that conflicts with the tested package, and whose preinst fails when told
-        to.
+        """Make a package that conflicts with the tested package. Its preinst fails if there is a
+        file `NAME` in the folder FAIL.
         """
         with tempfile.TemporaryDirectory() as folder:
             control = Path(folder, "DEBIAN")
@@ -215,8 +215,9 @@ class Calls:
         status: str = "installed",
         active: tuple[str, ...] = SERVICES,
     ) -> None:
-        """Run dpkg, and check the services. failing: calls that fail at once. fails: whether dpkg
-        fails, too.
+        """Run dpkg, and check the package and the services afterwards. failing: script calls that
+        are made to fail, such as `preinst-install`. fails: whether dpkg must fail. version, status,
+        active: the expected version, dpkg's status, and the running services.
         """
         fail = self._userland.path / FAIL[1:]
         fail.mkdir()

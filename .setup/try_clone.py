@@ -32,7 +32,7 @@ OUTPUT = "var/tmp/output"
 """File in the userland with the output of the last command."""
 LAST_LINES = 60
 FAILURES = ("FAILED ", "ERROR ")
-"""First words of pytest's lines about failures, which any group of tests may print."""
+"""First words of pytest's lines about failures."""
 
 
 def main() -> None:

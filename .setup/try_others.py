@@ -20,12 +20,12 @@ RIG = (
     "export PYTHONPATH=/srv/rig:$(echo /usr/lib/onceway/lib/python3*/site-packages);"
     ' exec "$(ls /usr/bin/python3.* | head -1)" "$@"'
 )
-"""Python with the package's libraries and the simulated ether."""
+"""Shell command that starts Python with the package's libraries and the rig in its path."""
 RADIO = "lora-1"
 EVERY_S = 20
 NO_UPLINK = 8
 RESTART_S = 8.0
-"""More than the RestartSec of the uplink's unit."""
+"""Seconds, longer than RestartSec of the uplink's unit."""
 SETTLE_S = 30.0
 """Seconds in which a problem that lasts must not be reported again."""
 
@@ -45,7 +45,7 @@ class Problems(Protocol):
 
 
 class Others:
-    """The trial. problems: its methods show status and notifications."""
+    """The trial. problems: reads the gateway's status and the notifications."""
 
     def __init__(self, userland: Userland, problems: Problems) -> None:
         self._userland = userland

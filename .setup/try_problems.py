@@ -1,7 +1,7 @@
 """Boards that are silent, and the notifications about them: a board without power, without its
 cable, and with another key; a second board of its name, and a radio board (`try_others.py`).
-Each is a problem within three intervals, with exit code 3, an e-mail and a webhook, and each end is
-notified, too. The heartbeat ends with the gateway. For an account without rights, commands print a
+Each becomes a problem within three intervals, with exit code 3, an e-mail and a webhook. The end of
+each problem is notified in the same way. The heartbeat ends with the gateway. For an account without rights, commands print a
 sentence before they change anything.
 
 In: a booted userland with the package and the board roof-1 at /run/board/tty. Raises Wrong.
@@ -46,7 +46,7 @@ heartbeat_s = 1
 BOARD = "roof-1"
 TOLD = "/srv/told"
 LEAST_S = 30.0
-"""The least time until a board is a problem (`gateway/boards/expected.py`)."""
+"""Shortest time, in seconds, until a board is a problem (`gateway/boards/expected.py`)."""
 SLOW_S = 30.0
 """Extra time for a check each second, and for a command on a busy machine."""
 BEATS = 3
@@ -59,7 +59,7 @@ channel.sendall(sys.argv[1].encode() + b"\\n")
 assert b'"ok":true' in channel.recv(1000)
 """
 PYTHON = 'exec "$(ls /usr/bin/python3.* | head -1)" "$@"'
-"""The userland's only Python, whose name has its version."""
+"""Shell command that starts the userland's only Python, whatever its version."""
 PRIVATE = (
     "device list",
     "device pending",
@@ -167,7 +167,9 @@ class Problems:
         self.expect_report("ends", row["problem"])
 
     def expect_report(self, event: str, problem: str) -> None:
-        """Wait until an e-mail and a webhook have reported this event."""
+        """Wait until an e-mail and a webhook have reported an event. event: `begins` or `ends`.
+        problem: the problem's sentence.
+        """
 
         def look() -> str:
             folder = self._userland.path / TOLD[1:]

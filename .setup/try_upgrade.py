@@ -104,8 +104,8 @@ class Visitors:
 
     @property
     def broken(self) -> list[str]:
-        """Return the faults except those of order: a refused message is sent again after later
-        ones.
+        """Faults, except a wrong order: a message that was refused is sent again after later
+        messages.
         """
         return [fault for fault in self.faults if " came after " not in fault]
 
@@ -118,7 +118,7 @@ class Visitors:
         return [*self._publishers, *self._subscribers]
 
     def run(self, method: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Run one of the methods below in the userland's network."""
+        """Run a coroutine method of this class in the userland's network."""
         self._thread.submit(lambda: self._loop.run_until_complete(method())).result()
 
     async def subscribe(self) -> None:
@@ -128,7 +128,9 @@ class Visitors:
             subscriber.drop()
 
     async def load(self) -> None:
-        """Publish until the gateway refuses more. One subscriber is away, one stops half-way."""
+        """Publish until the gateway refuses more. One subscriber is away, and another one stops in
+        the middle of QoS 2.
+        """
         self._half.halts = self._half_taker.halts = True
         refused = [publisher.refused for publisher in self._publishers]
         for client in (*self._present, *self._publishers):
@@ -144,7 +146,7 @@ class Visitors:
             publisher.going = False
 
     async def leave(self) -> None:
-        """Drop all connections, as the gateway has ended them."""
+        """Drop all connections, because the gateway has ended."""
         for client in self._clients:
             client.drop()
         self._half.halts = self._half_taker.halts = False
@@ -202,7 +204,7 @@ def _enter_network(process: int) -> None:
 
 
 class Upgrades:
-    """The trial. old, new: files in the userland's /root."""
+    """The trial. old, new: names of the old and the new package file in the userland's /root."""
 
     def __init__(self, userland: Userland, old: str, new: str) -> None:
         self._userland = userland

@@ -35,18 +35,18 @@ class OncewayError(Exception):
 
 
 class UsageError(OncewayError):
-    """The command line or a value cannot be used as it was typed."""
+    """Error: the command line, or a value in it, cannot be used."""
 
     exit_code = 2
 
 
 class NotAllowed(OncewayError):
-    """An action that this account may not do, but another account may."""
+    """Error: this account may not do this, but another account may."""
 
     exit_code = 6
 
 
 class Unknown(OncewayError):
-    """The session or device that a command names does not exist."""
+    """Error: the session or device that a command names does not exist."""
 
     exit_code = 5

@@ -130,7 +130,7 @@ def _run(
 def _run_once(
     command: list[str], commands: str, progress: Progress
 ) -> tuple["_OutputReader", bool, int]:
-    """Run avrdude once. Returns its output, whether it was ended because it made no progress, and
+    """Run avrdude once. Return its output, whether it was ended because it made no progress, and
     its exit code.
     """
     process = subprocess.Popen(

@@ -62,14 +62,16 @@ def check(target: Target) -> Image | None:
 
 
 def read(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
-    """Read the identity from a board's flash; None if it has none."""
+    """Read the identity from a board's flash; None if the flash has no identity page."""
     ports.look(port)
     with exclusive.port(port):
         return carried(board, port, progress)
 
 
 def carried(board: Board, port: str, progress: avrdude.Progress) -> Identity | None:
-    """Read the identity from a board's flash, on a port that this process holds already."""
+    """Read the identity from a board's flash, on a port that this process holds already; None if
+    the flash has no identity page.
+    """
     ports.check(port)
     ports.drop_dtr(port)
     page = avrdude.read(

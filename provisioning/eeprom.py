@@ -15,7 +15,7 @@ CELL_S = 0.0034
 """Seconds to erase and write a cell (ATmega328P data sheet, table 8-2)."""
 _MARGIN = 1.25
 _BOOT_S = 3.0
-"""Allowance for boot loaders that wait before they start the program."""
+"""Seconds allowed for boot loaders that wait before they start the program."""
 
 _COMPARE = 12
 _PROGRAM = (
@@ -49,5 +49,5 @@ def write_eraser(path: Path, size: int) -> None:
 
 
 def seconds(size: int) -> float:
-    """Return the longest time that the program needs after flashing."""
+    """Return the longest time, in seconds, that the program needs after flashing."""
     return _BOOT_S + size * CELL_S * _MARGIN

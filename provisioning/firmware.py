@@ -10,7 +10,7 @@ from gateway.errors import OncewayError
 from provisioning.boards import Board
 
 ROOT = Path(__file__).resolve().parents[1]
-"""The source tree, unless this is an installed package."""
+"""Root of the source tree; in an installed package, the folder of its Python packages."""
 _one_at_a_time = threading.Lock()
 
 

@@ -22,8 +22,8 @@ def borrowed(folder: Path, port: str) -> Iterator[None]:
 
 
 def ports_in_use(folder: Path) -> dict[str, str]:
-    """Return by name the ports of boards in session with the gateway on this data directory. Empty
-    if no gateway runs on it.
+    """Return the port of each board in session with the gateway on this data directory, by the
+    board's name. Empty if no gateway runs on it.
     """
     try:
         (row,) = ask(folder, do="status")

@@ -129,8 +129,8 @@ def _who_may(status: os.stat_result) -> str:
 
 
 def _try_lock(port: str) -> None:
-    """Open and lock the port. Fails if another process uses the port exclusively (TIOCEXCL) or has
-    locked it, even a process that this account cannot see.
+    """Open and lock the port for a moment. Raises OncewayError if another process uses the port
+    exclusively (TIOCEXCL) or has locked it, even a process that this account cannot see.
     """
     try:
         fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)

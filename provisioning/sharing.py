@@ -74,8 +74,8 @@ def share(connection: sqlite3.Connection, incoming: Iterable[Entry], member: str
 
 
 def _with_one_number(entries: dict[str, Entry], sent: set[str]) -> list[Conflict]:
-    """Return pairs of radio boards with the same number, if one of the pair was sent to other
-    members.
+    """Return a conflict for each pair of radio boards with the same number in a network, if an
+    entry of the pair has just arrived. sent: names in the entries that have just arrived.
     """
     known: dict[tuple[int, int], Entry] = {}
     found = []
@@ -90,8 +90,9 @@ def _with_one_number(entries: dict[str, Entry], sent: set[str]) -> list[Conflict
 
 
 def _revoke_renamed(entries: dict[str, Entry], of_old_name: Iterable[Entry]) -> None:
-    """Revoke a renamed board if another member revoked it under its old name: the two entries have
-    one key. of_old_name: entries of the old name.
+    """Revoke a renamed board if another member has revoked it under its old name; both names have
+    the same key. of_old_name: entries before the merge and incoming entries, which may have the
+    board under its old name.
     """
     keys = {
         entry.board.key

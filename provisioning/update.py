@@ -27,7 +27,7 @@ PUT_BACK_TRIES = 2
 
 
 class RolledBack(OncewayError):
-    """The new firmware did not start; the board has its old firmware again."""
+    """Error: the new firmware did not start; the board has its old firmware again."""
 
 
 def update(

@@ -51,7 +51,7 @@ Row = dict[str, Any]
 
 
 class NotRunning(Exception):
-    """No gateway listens in this data directory."""
+    """Error: no gateway listens in this data directory."""
 
 
 def ask(folder: Path, **request: str) -> list[Row]:
@@ -180,7 +180,9 @@ def _read(lines: Iterable[bytes], where: str) -> Iterator[Row]:
 
 @contextmanager
 def short(folder: Path) -> Iterator[str]:
-    """Yield a socket path that fits into a socket address (108 bytes), however deep the folder."""
+    """Yield a socket path that fits into a socket address (108 bytes), however long the folder's
+    path is.
+    """
     file = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{file}/{FILE}"

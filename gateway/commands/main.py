@@ -34,7 +34,9 @@ _SETTINGS = {"help_option_names": ["-h", "--help"]}
 _WRONG_USE = cast(type[Exception], typer.BadParameter.__base__)
 """The base class of typer's errors for a wrong command line; typer has no public name for it."""
 _EXTRAS = {"ingest": "centre", "hil": "hil"}
-"""Extra of each command; commands that are not listed need no extra."""
+"""Extra in `pyproject.toml` with the packages of a command. Other commands need the extra
+`gateway`.
+"""
 _HELP = "Show the help of a command, such as `onceway help device add`."
 _OURS = ("gateway", "hil", "provisioning")
 

@@ -40,13 +40,15 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for progra
 
 
 class NoGateway(OncewayError):
-    """No gateway runs, and only a gateway can do what a command wants."""
+    """Error: no gateway runs, and only a gateway can do what a command wants."""
 
     exit_code = NO_GATEWAY
 
 
 def config_file(named: Path | None = None) -> Path | None:
-    """Return the named configuration file, else the default one, or None if that does not exist."""
+    """Return the named configuration file, or else the default file. Return None if no file is
+    named, and the default file does not exist.
+    """
     if named is not None:
         return named
     path = Path(default_file())
@@ -84,8 +86,8 @@ def installed_folder() -> Path | None:
 
 
 def running_folder(data: Path | None, config: Path | None) -> Path:
-    """Return the data directory for a command that only asks the running gateway. Such a command
-    does not need to read the configuration.
+    """Return the data directory for a command that only sends a request to the running gateway. The
+    account need not be allowed to read the configuration of the installed gateway.
     """
     try:
         return folder_of(data, config)

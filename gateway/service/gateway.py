@@ -66,7 +66,7 @@ _NOT_TAKEN = ReasonCode.NOT_AUTHORIZED, "the listener no longer accepts such cli
 
 
 class BrokenState(OncewayError):
-    """The state in memory may be inconsistent after an internal error."""
+    """Error: the state in memory may be inconsistent after an internal error."""
 
     exit_code = 70
     """EX_SOFTWARE of sysexits.h."""

@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 class UnknownClient(Unknown):
-    """The gateway has no session of this client."""
+    """Error: the gateway has no session of this client."""
 
 
 @app.command("list")

@@ -89,7 +89,7 @@ _SYSTEM = {
 }
 
 _OF_MACHINE = (FULL, QUOTA, READ_ONLY, FAILS, NO_MEMORY, NO_FILES)
-"""Causes whose remedy is the same for each file and each program."""
+"""Faults and lacks of the machine, whose remedy does not depend on the file or the program."""
 
 
 def cause(error: BaseException, *folders: Path) -> Cause:

@@ -105,8 +105,8 @@ class Job:
 
 
 class InternalErrors(Job):
-    """Errors of tasks and timers outside the other jobs, shown as a problem for FORGET_S after the
-    last error. clock: monotonic, in seconds.
+    """Errors of tasks and timers that belong to no other job. They are a problem for FORGET_S after
+    the last error. clock: monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:

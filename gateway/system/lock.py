@@ -21,7 +21,7 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 class Locked(OncewayError):
-    """Another process does this job on this data directory."""
+    """Error: another process does this job on this data directory."""
 
     exit_code = 4
 

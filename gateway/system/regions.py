@@ -53,7 +53,9 @@ class Region:
     """Sliding window of the duty cycle, in seconds."""
 
     def band(self, frequency: int, bandwidth: int = 125_000) -> SubBand:
-        """Return the sub-band of a channel. Raises OncewayError if it lies in none or in two."""
+        """Return the sub-band of a channel. Raises OncewayError if the channel lies in no
+        sub-band.
+        """
         for band in self.bands:
             if band.holds(frequency, bandwidth):
                 return band

@@ -11,9 +11,9 @@ from pathlib import Path
 
 DAY = 86_400_000_000
 BEGIN = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
-"""Earliest time: the package did not exist before."""
+"""Earliest plausible time: the package did not exist before."""
 END = BEGIN + 10 * 365 * DAY
-"""Latest time, as long as the gateway has never believed a time."""
+"""Latest plausible time, as long as the gateway has never believed a time."""
 MOST_AWAY = 400 * DAY
 """Longest plausible time for which a gateway was off, in µs; beyond it, the clock is doubted."""
 STEP = DAY
@@ -25,7 +25,7 @@ _RTC = Path("/sys/class/rtc/rtc0/since_epoch")
 
 
 def rtc() -> int | None:
-    """Return the time of the clock chip, None without one."""
+    """Return the time of the clock chip, or None without a chip."""
     try:
         return int(_RTC.read_text(encoding="ascii")) * 1_000_000
     except (OSError, ValueError):

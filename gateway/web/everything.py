@@ -93,8 +93,8 @@ def board_row(source: Source, name: str) -> Row:
 
 
 def last_rows(source: Source, device: str) -> list[Row]:
-    """Return the last reading of each name of a board, or of all boards. After a power cut, only
-    the last stored value of each board is known.
+    """Return the last reading of each name of a board. device: empty for all boards. After a power
+    cut, only the last stored value of each board is known.
     """
     rows = list(source.history.last(device)) if source.history is not None else []
     known = {row["device"] for row in rows}

@@ -99,7 +99,9 @@ class Subscriber:
         return news.event() if self.sight.whole else self._narrowed(news)
 
     def put(self, news: News) -> bool:
-        """Queue an event. Return False if the subscriber is too far behind, or may see less now."""
+        """Queue an event. Return False if the subscriber is too far behind, or if its access rules
+        have changed.
+        """
         if self._events.qsize() >= _BEHIND or not self.sight.holds:
             self.drop()
         else:

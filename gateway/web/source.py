@@ -36,14 +36,15 @@ class Boards(Protocol):
 class Source:
     """The parts of a running gateway. times: durations of commits. waits_s: returns how long the
     present commit has waited for the disk. ports: serial ports seen so far. folder: the data
-    directory. restored: why the store is another generation, None if it is not. boards: their
-    reports and refusals. radios, bridges: those of the configuration. site: rows of its members,
-    empty without a site. overhearers: receivers of all frames that the radios hear. expected: the
-    state of each board of the registry. untold: functions that return failed notifications. ways:
-    names of the notification channels. history: the last readings of boards. restart: configuration
-    keys that have changed and take effect at the next start. absent: functions that return a
-    sentence for each listener whose address this machine does not have yet. jobs: background jobs
-    of all parts. doubt: returns why the system clock is not believed, None while it is believed.
+    directory. restored: why the store is another generation, None if it is not. boards: reports of
+    boards, and refusals of their publications. radios, bridges: return the status of each
+    configured radio and bridge. site: returns a row for each member, no row without a site.
+    overhearers: receivers of all frames that the radios hear. expected: the state of each board of
+    the registry. untold: functions that return failed notifications. ways: names of the
+    notification channels. history: the last readings of boards. restart: configuration keys that
+    have changed and take effect at the next start. absent: functions that return a sentence for
+    each listener whose address this machine does not have yet. jobs: background jobs of all parts.
+    doubt: returns why the system clock is not believed, None while it is believed.
     """
 
     broker: Broker
@@ -68,7 +69,7 @@ class Source:
 
     @property
     def by_radio(self) -> set[str]:
-        """Radio boards. They receive a command only after they have sent."""
+        """Names of the radio boards. They receive a command only after they have sent."""
         return {name for radio in self.radios() for name in radio.numbers.values()}
 
     @property

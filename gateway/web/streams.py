@@ -49,7 +49,8 @@ class Streams:
 
     def _worst(self, stream: Stream, count: Counter[str]) -> Stream | None:
         """Return the stream that ends to make room: the oldest stream of the viewer with the most
-        streams, or, if only operators have streams, of the operator with the most.
+        streams, or, if only operators have streams, of the operator with the most. Return None if
+        no stream may end for `stream`.
         """
         viewers = [item for item in self._open if not item.operator]
         if not stream.operator or not viewers:
