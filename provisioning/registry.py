@@ -314,9 +314,9 @@ class Registry:
         return {table: list(self._table(table).rows) for table in ("device", "work")}
 
     def load(self, rows: Rows) -> list[str]:
-        """Replace the rows of the same devices by the rows of `dump`, all or nothing. Returns the
-        names that were left unchanged: devices that were revoked or admitted here, or got another
-        key or number, after the time of the backup's row.
+        """Replace the rows of devices by their rows of a backup, which `dump` has returned: all or
+        none. Return the names of devices that were left unchanged: since the time of their row in
+        the backup, they were revoked or admitted here, or got another key or number.
         """
         with self._write_transaction():
             present = {row["name"]: row for row in self._table("device").rows}

@@ -3,10 +3,12 @@ members, and applies their entries.
 
 In: entries of other members (`gateway/site/shared_state/board_entry.py`), and a registry that
 commands have changed. Out: all present entries, the table `device` with their content, and changes
-that were lost because another member had made a change without knowing of them. The table `shared`
-keeps for each name its entry and a digest of the device's row at the last exchange. A row with
-another digest was changed here after that exchange. Both are in the registry's file, so a file that
-is restored from a backup has the entries of that time.
+that were lost because another member had made a change without knowing of them.
+
+The table `shared` keeps for each name its entry and a digest of the device's row at the last
+exchange. If a row has another digest now, a command has changed the row here after that exchange.
+The tables `device` and `shared` are in one file, so a registry that is restored from a backup has
+the entries of that time.
 """
 
 import hashlib

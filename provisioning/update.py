@@ -33,8 +33,8 @@ class RolledBack(OncewayError):
 def update(
     registry: Registry, name: str, target: Target, progress: avrdude.Progress, contact: Contact
 ) -> Device:
-    """Write the firmware of `target`. Raises OncewayError; `RolledBack` if the old firmware was
-    restored.
+    """Write the firmware of `target`. Raises RolledBack if the old firmware was restored, and
+    OncewayError for other failures.
     """
     before = kept(registry, name)
     device.check(target)
