@@ -524,7 +524,7 @@ class AccessSection(Section):
     @model_validator(mode="after")
     def _one_hook(self) -> "AccessSection":
         if self.command and self.url is not None:
-            raise ValueError("needs either a command or a url, not both")
+            raise ValueError("has both a command and a url: remove one of them")
         return self
 
     @property
@@ -998,7 +998,8 @@ class Config(Section):
         if wanted > self.limits.memory_bytes // 2:
             raise Misfit(
                 f"bridges may keep {wanted} bytes (bridge.max_bytes, at least 1 MB), more than half"
-                f" of limits.memory_bytes = {self.limits.memory_bytes}: raise it, too",
+                f" of limits.memory_bytes = {self.limits.memory_bytes}: lower bridge.max_bytes, or"
+                " raise limits.memory_bytes",
                 *("bridge", 0, "max_bytes"),
             )
         return self

@@ -44,7 +44,7 @@ def _check_spooled(value: str) -> str:
 
 def _check_prefix(value: str) -> str:
     if problem := topic_name_problem(value):
-        raise ValueError(f"a topic that {problem}")
+        raise ValueError(f"the topic {problem}")
     if value.startswith("$") or value.endswith("/"):
         raise ValueError("must be the first levels of a topic, without $ before and / after them")
     return value
@@ -199,7 +199,7 @@ def _check_landing(value: str) -> str:
     if colon and scheme == "file" and not path.startswith("/"):
         raise ValueError("must be an absolute path: file:///srv/landing has three slashes")
     if scheme == "sftp" and path.startswith("/"):
-        raise ValueError("names no server, as sftp://user@server/folder does")
+        raise ValueError("names no server: write sftp://user@server/folder")
     return value
 
 

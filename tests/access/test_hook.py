@@ -336,7 +336,7 @@ def test_addresses_that_do_not_answer_share_the_time_with_the_others(
 @pytest.mark.parametrize(
     ("section", "text"),
     [
-        ({"command": ["a"], "url": "http://b"}, "needs either a command or a url, not both"),
+        ({"command": ["a"], "url": "http://b"}, "has both a command and a url: remove one of them"),
         ({"url": "ftp://b"}, "access.url = 'ftp://b': must be a URL, such as https"),
         ({"url": "https://u:secret@b"}, "access.url: must have no password"),
         ({"command": "a b"}, "access.command: write a list, in square brackets"),

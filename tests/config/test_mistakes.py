@@ -90,7 +90,7 @@ def _load(folder: Path, text: str) -> Config:
         ),
         (
             "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['#']\nmax_bytes = 200_000_000",
-            "more than half of limits.memory_bytes = 256000000: raise it, too",
+            "more than half of limits.memory_bytes = 256000000: lower bridge.max_bytes, or raise",
         ),
         (
             "[limits]\nmemory_bytes = 1_000_000\n"
