@@ -68,15 +68,15 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.is_gone) for name, one in feeds],
         ),
         "feed_lag_seconds": (
-            "Time at which the oldest batch that the table lacks landed.",
+            "Time since the oldest batch that the table lacks has landed.",
             [(name, one.lag_s or 0.0) for name, one in feeds],
         ),
         "feed_held": (
-            "1: the feed waits; the report says for what.",
+            "1: the feed is held; the report says why.",
             [(name, one.held is not None) for name, one in feeds],
         ),
         "feed_held_seconds": (
-            "Time since which the feed waits.",
+            "Time for which the feed has been held.",
             [(name, one.held_s) for name, one in feeds],
         ),
         "feed_rows": (
@@ -92,7 +92,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.quarantine) for name, one in feeds],
         ),
         "feed_last_rows_timestamp_seconds": (
-            "When the last rows were added.",
+            "Time at which rows of the feed were last added.",
             [(name, _seconds(one.at)) for name, one in feeds],
         ),
         "names_refused": (
@@ -100,11 +100,11 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [({}, len(report.refused))],
         ),
         "missing_sequences": (
-            "Sequences that the table lacks between those that it has.",
+            "Sequences that are missing between sequences of the table.",
             [({}, report.missing)],
         ),
         "devices_with_gaps": (
-            "Devices of which the table lacks sequences.",
+            "Devices with missing sequences.",
             [({}, len(report.devices))],
         ),
         "conflicts": (
@@ -124,7 +124,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [({}, report.job is not None and report.job.state == "silent")],
         ),
         "table_flawed": (
-            "1: the table cannot be read, or lacks rows; the report says which.",
+            "1: the table cannot be read, or lacks rows; the report says what is wrong.",
             [({"table": one.name.rpartition("/")[2]}, bool(one.flaw)) for one in report.tables],
         ),
         "table_rows": (
@@ -132,14 +132,14 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [({"table": one.name.rpartition("/")[2]}, one.rows) for one in report.tables],
         ),
         "last_rows_timestamp_seconds": (
-            "When the ingest last added rows.",
+            "Time at which the ingest last added rows.",
             [({}, _seconds(report.last_rows))],
         ),
         "micro_batch_seconds": (
-            "How long the last micro-batch took.",
+            "Duration of the last micro-batch.",
             [({}, None if last is None else last / 1000)],
         ),
-        "report_timestamp_seconds": ("When this was written.", [({}, now)]),
+        "report_timestamp_seconds": ("Time at which this report was written.", [({}, now)]),
     }
 
 
