@@ -102,7 +102,7 @@ class ListenerSection(Section):
     """MQTT over TCP or WebSocket."""
 
     type: Literal["tcp", "websocket"] = "tcp"
-    """WebSocket is at the path /mqtt."""
+    """MQTT over TCP, or over WebSocket at the path /mqtt."""
     bind: Bind | None = None
     """An address, such as 127.0.0.1:1883 or [::1]:1883; :1883 means every address."""
     systemd: Annotated[str, Field(min_length=1)] | None = None
@@ -332,9 +332,9 @@ class QueueSection(Section):
     qos_0: bool = False
     """Whether QoS 0 messages also wait while the client is away; in memory, not on disk."""
     messages: Count | None = None
-    """Instead of limits.queue_messages."""
+    """Largest number of messages in one queue, instead of limits.queue_messages."""
     bytes: Count | None = None
-    """Instead of limits.queue_bytes."""
+    """Size limit of the messages in one queue, instead of limits.queue_bytes."""
 
 
 class DeliverySection(Section):
@@ -547,14 +547,14 @@ class QuotaSection(Section):
     connections: Count | None = None
     """Largest number of connections. A further connection is refused with 0x97."""
     messages_per_s: Count | None = None
-    """Messages published per second, in bursts of about a second's worth. The gateway reads more
-    slowly from a faster user.
+    """Messages published per second. A burst may have as many as a second allows. If a user is
+    faster, the gateway reads more slowly from the user's clients.
     """
     bytes_per_s: Count | None = None
     """Bytes of payloads and properties published per second, limited in the same way."""
     spool_share: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the spool that a user's messages may fill; further messages get 0x97. After a
-    restart, messages of a client whose session has ended count for no user.
+    """Share of the spool that a user's messages may fill. Further messages are refused with 0x97.
+    After a restart, messages of a client whose session has ended count for no user.
     """
 
     @model_validator(mode="after")
@@ -578,7 +578,8 @@ class AclSection(Section):
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns; "" is the user of anonymous clients and of boards."""
     boards: bool = False
-    """Whether this section is for boards. It is then for users only if `users` is given, too."""
+    """Whether this section is for boards. If so, it is for users only if `users` is given as well.
+    """
     clients: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns of client identifiers."""
     write: list[TopicFilter] = []
@@ -628,8 +629,8 @@ class AclSection(Section):
 
 
 class UplinkSection(Section):
-    """The transfer from the spool to the landing place. A batch is cut as soon as it reaches one of
-    the three limits.
+    """The transfer from the spool to the landing place. A batch is complete as soon as it reaches
+    batch_count, batch_bytes or batch_age_s.
     """
 
     landing: Landing
@@ -739,7 +740,7 @@ class SiteSection(Section):
 
     members: Annotated[dict[MemberName, Address], Field(min_length=1, max_length=16)]
     """Every gateway of the site, including this one: its gateway.name, and the HOST:PORT where the
-    others reach it. The lines are the same in the file of each gateway.
+    other members reach it. The lines are the same in the file of each gateway.
     """
     bind: Bind | None = None
     """Address to listen on for the other members; default: every address, at this gateway's port in
