@@ -124,7 +124,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [({}, report.job is not None and report.job.state == "silent")],
         ),
         "table_flawed": (
-            "1: the table cannot be read, or lacks rows; the report says what is wrong.",
+            "1: the table cannot be read, or lacks rows; the report names the fault.",
             [({"table": one.name.rpartition("/")[2]}, bool(one.flaw)) for one in report.tables],
         ),
         "table_rows": (
