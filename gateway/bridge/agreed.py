@@ -1,9 +1,10 @@
-"""The agreements of one bridge on disk: the file DATA/bridges/NAME.agreed.
+"""The file DATA/bridges/NAME.agreed of one bridge: for each topic, the digest of the retained
+message that both brokers had last (the agreement).
 
-In: topics that are about to change, and changed digests by topic with the number of the mark that
-covers them. Out: the content of the file at a start. A missing or unreadable file counts as empty:
-then nothing is proven, and no retained message is deleted. Backups leave the file out, because a
-restored store is older than the agreements.
+In: topics whose retained message is about to be forwarded, and changed digests, with the number of
+the mark that covers them (`agreement.py`). Out: the content of the file at a start. If the file is
+missing or cannot be read, it counts as empty: then nothing is proven, and no retained message is
+deleted. Backups leave the file out, because a restored store is older than the agreements.
 
 One thread does all work on the file, in order. Work that has begun is done even if its caller is
 cancelled.
@@ -38,12 +39,12 @@ CREATE TABLE IF NOT EXISTS clean_stop (id INTEGER PRIMARY KEY) STRICT;
 """
 _Found = TypeVar("_Found")
 _SUFFIXES = ("", "-wal", "-shm")
-"""Endings of SQLite's files."""
 
 
 class Kept(NamedTuple):
-    """The content of the file: digests by topic, the number of the mark, and topics in doubt
-    (`Agreement`).
+    """The content of the file. agreements: digest by topic. number: number of the last mark
+    (`agreement.py`). doubted: topics in doubt, and whether the last message went to the other
+    broker.
     """
 
     agreements: dict[str, bytes]
@@ -52,8 +53,9 @@ class Kept(NamedTuple):
 
 
 class AgreedFile:
-    """The file of one bridge, from its creation until `close`. volatile: returns whether our
-    retained message of a topic is in memory only. After a kill, such a topic has no agreement.
+    """The file of one bridge, from its creation until `close`. volatile: returns whether this
+    gateway has the retained message of a topic in memory only. If the gateway was killed, the
+    agreements about such topics are dropped at the next start.
     """
 
     def __init__(
@@ -63,11 +65,11 @@ class AgreedFile:
         self._volatile = volatile
         self._path = data / FOLDER / f"{name}{AGREED}"
         self._unsaved: dict[str, Digest] = {}
-        """Changes that could not be written to the disk."""
+        """Changed digests that could not be written; the next call of `write` writes them."""
         self._thread = ThreadPoolExecutor(1, f"agreed-{name}")
 
     def close(self) -> None:
-        """Note that the gateway stops cleanly."""
+        """Note in the file that the gateway stops cleanly."""
         self._thread.submit(self._note_stop)
         self._thread.shutdown(wait=False)
 
@@ -82,8 +84,9 @@ class AgreedFile:
         return self._do(lambda: self._doubt(topics, sent))
 
     def write(self, changed: dict[str, Digest], number: int) -> asyncio.Future[None]:
-        """Write changed digests, whose topics are no longer in doubt. None deletes a digest.
-        number: the number of the mark. Raises OncewayError; then the next call writes them, too.
+        """Write changed digests; None deletes a digest. Their topics are no longer in doubt.
+        number: number of the mark that covers them. Raises OncewayError if the disk fails; the next
+        call then writes these digests again.
         """
         return self._do(lambda: self._write(changed, number))
 
@@ -115,7 +118,7 @@ class AgreedFile:
             return Kept({}, 0, {})
 
     def _has_stopped(self, database: sqlite3.Connection) -> bool:
-        """Whether the gateway has stopped cleanly since the last start."""
+        """Whether the gateway stopped cleanly before this start. The note about it is deleted."""
         try:
             return database.execute("DELETE FROM clean_stop WHERE id = 1").rowcount > 0
         except sqlite3.Error:  # the disk is full

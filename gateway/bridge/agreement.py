@@ -1,24 +1,25 @@
-"""The comparison of retained messages, ours with those of the other broker of a bridge.
+"""The rules by which a bridge compares our retained messages with those of the other broker.
 
-In: for each topic, the digest of our retained payload, of theirs, and of the payload that both had.
-Out: whether ours is sent, theirs is taken, or nothing is done. No I/O.
+In: for each topic, the digests of our message, of the other broker's message, and of the message
+that both brokers had last (the *agreement*). Out: whether our message is sent, theirs is taken, or
+nothing is done. There is no I/O.
 
 Rules, for one topic:
 
 - Equal messages need nothing.
-- If one side changed since both agreed, that change wins. A deletion is a change.
-- If both changed, ours wins for a topic of `up`, theirs for any other.
-- Without an agreement there is no deletion: the message of the side that has one wins.
+- If one side changed since the agreement, that change wins. A deletion is a change.
+- If both sides changed, our message wins for a topic of `up`, theirs for any other topic.
+- Without an agreement nothing is deleted: if only one side has a message, that message wins.
 
 An agreement counts only if the other broker still has everything that it had then. The proof is a
 number in a retained message of the other broker, the *mark*. The bridge writes a higher number
 after both sides agreed. If the mark has a lower number, the other broker has lost later messages,
 and no agreement counts.
 
-A topic is *in doubt*, on disk too, from before its retained message is forwarded until a mark
-covers the new state. After a cut the old agreement cannot show which side has changed. If one side
-still has the old state, the side that sent last wins, whether or not its message arrived. A
-deletion wins only over the old state.
+A topic is *in doubt*, in memory and on disk, from the time before its retained message is forwarded
+until a mark covers the new state. After the connection has broken, the old agreement cannot show
+which side has changed. If one side still has the old state, the side that sent last wins, whether
+or not its message arrived. A deletion wins only over the old state.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ class Step(Enum):
 
     NOTHING = 0
     SEND = 1
-    """The other broker gets our state, which may be a deletion."""
+    """Our message, or its deletion, is sent to the other broker."""
     TAKE = 2
-    """We get the state of the other broker, which may be a deletion."""
+    """The message of the other broker, or its deletion, is taken over."""
 
 
 def digest(payload: bytes, properties: Properties | None = None) -> Digest:
-    """Return the digest of a retained message. An empty payload is a deletion. Marks of bridges,
-    and properties that every broker changes, do not count.
+    """Return the digest of a retained message, None for an empty payload, which is a deletion.
+    Marks of bridges (`translate.py`), and properties that change on the way, do not count.
     """
     if not payload:
         return None
@@ -76,7 +77,9 @@ def digest_of(message: Retained | None) -> Digest:
 
 
 def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
-    """Return the step that a topic needs. agreed: None without a valid agreement."""
+    """Return the step that makes a topic equal at both brokers. agreed: digest of the message that
+    both had last, None without a valid agreement. up: whether ours wins if both sides changed.
+    """
     if ours == theirs:
         return Step.NOTHING
     if theirs == agreed:
@@ -87,8 +90,8 @@ def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
 
 
 def step_in_doubt(ours: Digest, theirs: Digest, old: Digest, *, up: bool, sent: bool) -> Step:
-    """Return the step for a topic that has changed since its last agreement, `old`. sent: the last
-    message went to the other broker.
+    """Return the step for a topic in doubt. old: digest of the message that both brokers had last.
+    up: as for `step`. sent: whether the last forwarded message went to the other broker.
     """
     if ours == theirs:
         return Step.NOTHING
@@ -100,8 +103,8 @@ def step_in_doubt(ours: Digest, theirs: Digest, old: Digest, *, up: bool, sent: 
 
 
 def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
-    """Return the step for a topic if access rules forbid the right one: the state of the other
-    side, if that side has a message.
+    """Return the step in place of a step that access rules forbid: the opposite step, or NOTHING if
+    the opposite step would delete a message.
     """
     if forbidden is Step.TAKE:
         return Step.NOTHING if ours is None else Step.SEND
@@ -109,8 +112,8 @@ def allowed_instead(forbidden: Step, ours: Digest, theirs: Digest) -> Step:
 
 
 class Agreement:
-    """Digests by topic, and the number of the mark that covers them. most: largest number of
-    topics. agreements, number, doubted: the state from the disk.
+    """The agreements of one bridge: for each topic, the digest of the message that both brokers had
+    last. most: largest number of topics. agreements, number, doubted: as in `agreed.Kept`.
     """
 
     def __init__(
@@ -125,24 +128,24 @@ class Agreement:
         self.number = number
         """Number of the last mark that the other broker has confirmed."""
         self._doubted = doubted or {}
-        """Topics that have changed since a mark covered them, and whether the last message went to
-        the other broker."""
+        """Topics in doubt, each with whether the last message went to the other broker."""
         self._last: dict[str, Digest] = {}
-        """The last state of the changed topics, as far as both brokers are known to have it."""
+        """New digests that both brokers have, by topic, and that no confirmed mark covers."""
         self._written: dict[str, Digest] = {}
-        """Agreements that are covered by the mark that is being written."""
+        """New digests that are covered once the other broker confirms the mark being written."""
 
     def __len__(self) -> int:
         return len(self._agreements)
 
     @property
     def has_fresh(self) -> bool:
-        """Whether agreements exist that no mark covers yet, so that a new mark is needed."""
+        """Whether there are new digests that no mark covers yet, so that a new mark is needed."""
         return bool(self._last)
 
     def doubt(self, topics: Iterable[str], *, sent: bool) -> list[str]:
         """Note that retained messages of these topics are about to be forwarded. sent: whether they
-        go to the other broker. Return the topics that have to be in doubt on disk before.
+        go to the other broker. Return the topics that must be noted on disk as in doubt before
+        that.
         """
         found = []
         for topic in topics:
@@ -153,17 +156,21 @@ class Agreement:
         return found
 
     def note(self, topic: str, state: Digest) -> None:
-        """Note that both brokers have the same state of a topic."""
+        """Note that both brokers have the same message of a topic. state: its digest, None for
+        none.
+        """
         if topic in self._doubted or self._agreements.get(topic) != state:
             self._doubted.setdefault(topic, True)
             self._last[topic] = state
 
     def differs(self, topic: str, state: Digest) -> bool:
-        """Whether a state differs from the agreed state."""
+        """Whether a digest differs from the agreed one, or the topic is in doubt."""
         return topic in self._doubted or self._agreements.get(topic) != state
 
     def step(self, topic: str, ours: Digest, theirs: Digest, *, known: bool, up: bool) -> Step:
-        """Return the step that a topic needs. known: whether the other broker has lost nothing."""
+        """Return the step that makes a topic equal at both brokers. known: whether the other broker
+        has lost no message since the last mark. up: whether ours wins if both sides changed.
+        """
         if not known:
             return step(ours, theirs, None, up=up)
         old = self._agreements.get(topic)
@@ -179,8 +186,9 @@ class Agreement:
         return self._agreements.keys()
 
     def knows(self, number: int | None) -> bool:
-        """Whether a mark proves that the other broker has everything that both brokers agreed on.
-        number: the number in the mark, None without a mark."""
+        """Whether a mark proves that the other broker has every message that both brokers had.
+        number: the number in the mark, None without a mark.
+        """
         return number is not None and 0 < self.number <= number
 
     def begin_mark(self, least: int = 0) -> int:
@@ -191,7 +199,9 @@ class Agreement:
         return max(self.number, least) + 1
 
     def confirm_mark(self, number: int) -> dict[str, Digest]:
-        """Note that the other broker has the mark with a number. Return the changed agreements."""
+        """Note that the other broker has the mark with this number. Return the agreements that the
+        mark has changed: digest by topic, None for a deletion.
+        """
         changed: dict[str, Digest] = {}
         for topic, state in self._written.items():
             if topic not in self._last or self._last[topic] != state:

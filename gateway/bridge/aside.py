@@ -42,15 +42,16 @@ class BridgeAside:
 
     @property
     def kept(self) -> tuple[int, int]:
-        """Number of messages kept now, and their counted bytes."""
+        """Number of messages that are set aside now, and their size in bytes as counted."""
         aside, name = self._engine.broker.aside, self._section.name
         return len(aside.numbers(name)), aside.size(name)
 
     def move(
         self, session: Session, identifier: int, kind: str, reason: str, *, received: bool
     ) -> bool:
-        """Set aside a message in flight. Return False if there is none. kind: the reason without
-        figures. received: whether the other broker may have received the message.
+        """Set aside the message in flight with this packet identifier. Return False if there is
+        none. kind: the reason without numbers. received: whether the other broker may have received
+        the message.
         """
         broker, name = self._engine.broker, self._section.name
         done = set_aside(broker, session, identifier, name, reason, self._most, received=received)

@@ -4,9 +4,10 @@ In: a `[[bridge]]` section. Out: a session with a queue on disk, from the start 
 to the other broker whenever the other broker is reachable. A publication enters the queue in the
 same commit as the spool. Acknowledgements of the other broker go to the session.
 
-So after a power cut of this gateway the session continues where it was: PUBREL for messages with
-PUBREC, and PUBLISH with DUP and the same packet identifier for the others. A message that can never
-reach the other broker moves from the queue to the messages that are set aside (`aside.py`).
+So after a power cut of this gateway the session continues where it was: it sends PUBREL for each
+message whose PUBREC has arrived, and PUBLISH with DUP and the same packet identifier for each other
+message in flight. A message that can never reach the other broker moves from the queue to the
+messages that are set aside (`aside.py`).
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Bridge:
             self._blame(error)
 
     async def _say(self, packets: list[Packet]) -> None:
-        """Send packets to our broker, and wait for the answers."""
+        """Send packets to the broker of this gateway, and wait for the answers."""
         answers = 1 + len(packets)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -223,8 +224,8 @@ class Bridge:
             log.info("bridge %s: connected to %s", self.section.name, self.section.server)
 
     def _may_log(self, line: str) -> bool:
-        """Whether a line may be logged: once per burst, for a connection that breaks again and
-        again.
+        """Whether a line may be logged. While a connection breaks repeatedly, a line is logged once
+        per burst.
         """
         return self._engine.broker.log_throttle.allows(f"bridge {self.section.name} {line}")
 
@@ -298,7 +299,9 @@ class Bridge:
             far.close(forget=anew)
 
     async def _open(self, far: FarConnection, pair: Pair) -> Connack:
-        """Connect. Addresses of the other broker's name that fail after TCP are tried last."""
+        """Connect to the other broker and return its CONNACK. Addresses that accepted TCP earlier
+        but did not answer are tried last.
+        """
         failed, self._failed = self._failed, []
         try:
             return await far.open(self.section, self._name_there(pair), last=failed)
@@ -310,7 +313,9 @@ class Bridge:
     # -- suspects (`gateway/bridge/suspects.py`)
 
     def _has_suspects(self, requests: list[Request]) -> bool:
-        """Whether a message, release or request has to be sent alone."""
+        """Whether a PUBLISH, PUBREL or SUBSCRIBE must be sent alone, because it may have ended an
+        earlier connection.
+        """
         session = self._queue.session
         again = session.send_flow.flights.to_resend if session is not None else set()
         released = session.send_flow.flights.released if session is not None else {}
@@ -341,8 +346,8 @@ class Bridge:
             raise OncewayError(ended.result()[0])
 
     def _pair(self) -> Pair:
-        """Return the pair of sessions. If our session no longer exists, a new word is drawn, so
-        that the session at the other broker is not used again.
+        """Return the pair of sessions. If the session at this gateway no longer exists, return a
+        new pair, so that the session at the other broker is not used again.
         """
         pair = self._pairing.read()
         if pair is None or self._queue.session is None:
@@ -350,14 +355,16 @@ class Bridge:
         return self._pairing.identify(pair)
 
     def _mark(self, pair: Pair) -> str:
-        """Return the mark that this bridge adds to messages (`translate.py`)."""
+        """Return the mark that this bridge adds to messages, to recognize them in a loop."""
         return f"{self._counts.bridge}/{pair.mark}"
 
     def _name_there(self, pair: Pair) -> str:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
 
     def _hello(self, theirs: Properties) -> Properties:
-        """Return properties of the CONNECT to our broker, within the limits of the other broker."""
+        """Return properties of the CONNECT to our broker, within the limits of the other broker.
+        theirs: properties of its CONNACK.
+        """
         if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
             log.warning(
                 "bridge %s: the other broker does not accept QoS %d. Messages go there at QoS %d,"

@@ -1,7 +1,7 @@
 """All bridges of a configuration.
 
-In: the `[[bridge]]` sections. Out: running bridges. The session, the files and the messages set
-aside of a bridge that was removed from the configuration are deleted.
+In: the `[[bridge]]` sections. Out: running bridges. If a bridge was removed from the configuration,
+its session, its files and the messages that it has set aside are deleted.
 """
 
 from __future__ import annotations

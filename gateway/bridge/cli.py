@@ -60,7 +60,6 @@ def status(
 
 
 def _show(bridge: dict[str, Any]) -> None:
-    """Print the state of one bridge."""
     name, oldest = bridge["name"], bridge["oldest_s"]
     age = "" if oldest is None else f", the oldest for {oldest:.0f} s"
     late = " (too long)" if is_late(oldest) else ""
@@ -149,7 +148,7 @@ def discard(
 
 
 def _wanted(numbers: list[int] | None, everything: bool) -> list[int]:
-    """Return the wanted numbers, empty for all."""
+    """Return the wanted numbers, empty for all. Raises UsageError if neither or both are given."""
     if bool(numbers) == everything:
         raise UsageError("no message is named", hint="Give numbers of messages, or --all")
     return numbers or []

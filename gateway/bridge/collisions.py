@@ -1,16 +1,16 @@
 """Retained topics that may differ because messages passed each other on the way.
 
-In: the retained messages that cross during one connection, and those that come back in a loop of
+In: the retained messages that cross during one connection, and messages that come back in a loop of
 bridges. Out: topics to read again at the other broker, and the time for that.
 
-If both ends change a topic at the same moment, each gets the other's message last, and the ends
-keep different messages. No later message reveals the difference. So a topic is in doubt if
-different messages crossed in both directions while one could be on the way. The same holds for
-messages at two QoS levels, because either may overtake the other. A message in a loop replaces our
-message without crossing: in that case the topic is in doubt unless the same message crossed last.
-While doubts continue, the wait doubles each time, up to LONGEST_S. After FREE_BYTES the bridge
-reads BYTES_PER_S on average. The wait is random, so that the bridges of one loop do not all read at
-once.
+If both brokers change a topic at the same moment, each gets the other's message last, and the
+brokers keep different messages. No later message reveals the difference. So a topic is in doubt if
+different messages crossed in both directions while one of them could still be on its way. The same
+holds for messages at two QoS levels, because a message may overtake an earlier one. A message in a
+loop replaces our message without crossing: in that case the topic is in doubt unless the same
+message crossed last. If topics are in doubt again and again, the wait before a reading doubles each
+time, up to LONGEST_S. After the first FREE_BYTES, the bridge reads BYTES_PER_S on average. The wait
+is random, so that the bridges of one loop do not all read at once.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from typing import NamedTuple
 from gateway.bridge.agreement import Digest
 
 FIRST_S = 2.0
-"""The shortest wait until topics in doubt are read, in seconds."""
+"""Shortest wait until topics that may differ are read, in seconds."""
 LONGEST_S = 60.0
 QUIET_S = 5.0
-"""Seconds without a doubt, in addition to three waits, after which the wait is FIRST_S again."""
+"""The wait is FIRST_S again if three waits and these seconds have passed since the last reading."""
 FREE_BYTES = 5_000
 BYTES_PER_S = 10
 READ_BYTES = 350
-"""Bytes that reading the topics takes in addition to the messages: connection and filter."""
+"""Size of a reading in addition to the messages, in bytes: connection and filters."""
 ON_THE_WAY_S = 5.0
-"""Seconds in which a message counts as on the way, even if a later round trip has ended."""
+"""Seconds for which a sent message counts as on its way, even if a later round trip has ended."""
 _MOST = 10_000
 """Largest number of remembered topics (the oldest is forgotten first), and of topics in doubt.
 Differences in other topics are found by the next comparison of all topics.
 """
 
 Way = tuple[bool, int] | None
-"""Direction (True: to the other broker) and QoS of a topic's messages, None if they differ."""
+"""Direction (True: to the other broker) and QoS of a topic's messages. None: more than one of them.
+"""
 
 
 class _Crossing(NamedTuple):
-    """The last known message of a topic. way: None after messages on several ways. at: seconds."""
+    """The last known message of a topic. state: its digest. at: time in seconds."""
 
     way: Way
     state: Digest
@@ -51,8 +52,9 @@ class _Crossing(NamedTuple):
 
 
 class Collisions:
-    """The topics in doubt of one connection. now: returns the time in seconds. on_doubt: called
-    when a topic is newly in doubt. jitter: returns a random factor of each wait.
+    """Topics of one connection that may differ at the two brokers (*in doubt*). now: returns the
+    time in seconds. on_doubt: called if a topic is in doubt and none was before. jitter: returns a
+    random factor for each wait.
     """
 
     def __init__(
@@ -66,12 +68,12 @@ class Collisions:
         self._jitter = jitter
         self._last: dict[str, _Crossing] = {}
         self.topics: dict[str, None] = {}
-        """Topics in doubt."""
+        """Topics that may differ at the two brokers."""
         self._due_at = math.inf
         self._wait_s = FIRST_S
         self._ended_at = -math.inf
         self._spent = 0.0
-        """Bytes that were read, less BYTES_PER_S since then."""
+        """Bytes that were read. BYTES_PER_S are subtracted as time passes."""
 
     def crosses(self, topic: str, way: Way, state: Digest) -> None:
         """Note that a message is forwarded in the direction and at the QoS of `way`."""
@@ -83,15 +85,16 @@ class Collisions:
         self._note(topic, way, state)
 
     def returns(self, topic: str, state: Digest) -> None:
-        """Note that a message came back in a loop. The bridge does not forward it, so only one end
-        has the message now."""
+        """Note that a message came back in a loop. The bridge does not forward it, so only one
+        broker has the message now.
+        """
         last = self._last.get(topic)
         if last is None or last.state != state:
             self.doubt([topic])
 
     def was_read(self, topic: str, state: Digest) -> None:
-        """Note that reading the topic has shown the same state at both ends. A message that is
-        still on the way may be older than that state.
+        """Note that reading the topic has shown the same state at both brokers. A message that is
+        still on its way may be older than this state.
         """
         self._note(topic, None, state)
 
@@ -102,7 +105,7 @@ class Collisions:
             del self._last[next(iter(self._last))]
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Note that topics are in doubt. The first topic sets the time of the next reading."""
+        """Note that topics may differ. The first one sets the time of the next reading."""
         before = len(self.topics)
         for topic in topics:
             if len(self.topics) < _MOST:
@@ -122,7 +125,7 @@ class Collisions:
 
     @property
     def left_s(self) -> float:
-        """Seconds until topics in doubt are read, infinite without a doubt."""
+        """Seconds until topics in doubt are read; infinite if there are none."""
         return max(0.0, self._due_at - self._now()) if self.topics else math.inf
 
     def take(self) -> list[str]:
@@ -144,7 +147,9 @@ class Collisions:
         return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
 
     def forget(self, before: float) -> None:
-        """Forget messages that crossed before a time at which no message was in flight."""
+        """Forget messages that crossed more than ON_THE_WAY_S before the time `before`, at which no
+        message was in flight.
+        """
         for topic, last in list(self._last.items()):
             if last.at >= before - ON_THE_WAY_S:
                 break

@@ -1,7 +1,7 @@
-"""Our retained messages, compared with those of the other broker.
+"""The comparison of our retained messages with those of the other broker.
 
-In: our retained messages, a survey of the other broker's, the agreements. Out: the step for each
-topic, and the topics that are equal or cannot be forwarded.
+In: our retained messages, a survey of the other broker's retained messages, and the agreements.
+Out: the step for each topic, and the topics that are equal or cannot be forwarded.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _AT_ONCE = 500
 
 @dataclass(slots=True)
 class Difference:
-    """The outcome of a comparison. retained_there: retained messages of the other broker. steps:
-    the step of each topic. equal: topics found equal in this comparison. stuck: number of topics
-    that differ and cannot be forwarded.
+    """The outcome of a comparison. retained_there: number of retained messages of the other broker.
+    steps: the step of each topic. equal: topics found equal in this comparison. stuck: number of
+    topics that differ and cannot be forwarded.
     """
 
     retained_there: int
@@ -45,7 +45,9 @@ class Difference:
 
 
 class Comparison:
-    """The comparison of one bridge. refused: states that the other broker can never accept."""
+    """The comparison of one bridge. refused: digests, by topic, of messages that the other broker
+    can never accept.
+    """
 
     def __init__(
         self, core: Core, section: BridgeSection, refused: dict[str, Digest], own: OwnTopics
@@ -57,7 +59,7 @@ class Comparison:
 
     @property
     def filters(self) -> list[str]:
-        """Filters at the other broker, each once."""
+        """Filters of the bridge, with the prefix that topics have at the other broker."""
         section = self._section
         return sorted({section.prefix + item for item in (*section.up, *section.down)})
 
@@ -86,9 +88,10 @@ class Comparison:
         mark: str,
         only: Collection[str] | None = None,
     ) -> Difference:
-        """Return the differences. before: our messages before the survey. arrived: topics that the
-        other broker sent later. known: whether the other broker has lost nothing. mark: the
-        bridge's mark. only: the topics that were read, None for all.
+        """Return the differences. before: our messages by topic, before the survey. arrived: topics
+        of messages that came from the other broker since then. known: whether the other broker has
+        lost no message since the last mark. mark: the mark that this bridge adds to messages. only:
+        the topics that were read, None for all.
         """
         retained, prefix = self._core.retained, self._section.prefix
         theirs_of = {
@@ -125,8 +128,9 @@ class Comparison:
     def _has_looped(
         self, do: Step, topic: str, message: Retained | None, packet: Publish | None, mark: str
     ) -> bool:
-        """Whether a message has crossed this bridge, and come back over another bridge from a topic
-        with the same ending. If it were forwarded, the topic would grow with each comparison.
+        """Whether a message has crossed this bridge and come back over another bridge, which has
+        put levels in front of its topic. If it were forwarded, the topic would grow with each
+        comparison.
         """
         if do is Step.SEND and message is not None:
             properties, state = decoded(message.properties), digest_of(message)
@@ -141,7 +145,7 @@ class Comparison:
         return any(digest_of(self._core.retained.get(end)) == state for end in ends)
 
     def _add(self, found: Difference, topic: str, do: Step, ours: Digest, theirs: Digest) -> None:
-        """Add the step, or the state, of one topic."""
+        """Add the result for one topic: its step, or its digest if it is equal at both brokers."""
         if do is Step.NOTHING:
             found.equal[topic] = ours
         elif (do := self._permitted(do, topic, ours, theirs)) is Step.SEND and (
@@ -152,7 +156,7 @@ class Comparison:
             found.steps[topic] = do
 
     def _permitted(self, do: Step, topic: str, ours: Digest, theirs: Digest) -> Step:
-        """Return the step that the access rules allow."""
+        """Return the step, or if access rules forbid it, the opposite step or NOTHING."""
         if self._may(do, topic):
             return do
         do = allowed_instead(do, ours, theirs)

@@ -1,9 +1,9 @@
 """The pauses before a comparison of retained messages on a new connection.
 
 In: the comparisons of one bridge. Out: seconds to wait before the next one. Each comparison reads
-all retained messages of the other broker. On a line that breaks again and again, most comparisons
-find no difference. After FREE such comparisons in a row, the pause before the next one doubles each
-time, until the comparisons read BYTES_PER_S on average.
+all retained messages of the other broker. On a connection that breaks again and again, most
+comparisons find no difference. After FREE such comparisons in a row, the pause before the next one
+doubles each time, until the comparisons read BYTES_PER_S on average.
 """
 
 import math

@@ -1,13 +1,13 @@
-"""Brings the retained messages of both brokers of a bridge into agreement.
+"""The work that makes the retained messages at both brokers of a bridge equal.
 
-In: our retained messages, and the other broker's after each connect. Out: messages in
-either direction until both sides have the same, by the rules of `agreement.py`. Equal messages are
-not sent.
+In: our retained messages, and the other broker's retained messages, read after each connect. Out:
+messages in either direction until both brokers have the same messages, by the rules of
+`agreement.py`. Equal messages are not sent.
 
 The comparison begins when nothing waits any more in either direction: the queue here is empty, and
 a round trip of PINGREQ brings no message. So a message that was on its way is not sent again. On a
 busy connection, the comparison begins when all messages that waited at first have left. A topic
-that changes during the comparison is left alone, because the bridge forwards its change anyway.
+that changes during the comparison is not compared, because the bridge forwards its change anyway.
 
 On a long connection the comparison is repeated: after the loss of a message, and otherwise rarely.
 Topics that may differ because messages passed each other (`collisions.py`) are compared alone,
@@ -60,7 +60,7 @@ BUSY_S = 30.0
 """Seconds after which a comparison begins even though other messages cross."""
 PER_BATCH = 10
 BATCH_S = 0.1
-"""At most PER_BATCH retained messages leave in BATCH_S."""
+"""At most PER_BATCH retained messages are sent in BATCH_S."""
 _MOST_WAITING = 100
 """Largest number of messages waiting for the other broker at which a retained message is sent."""
 _SETTLED_S = 1.5, 2.5
@@ -72,7 +72,7 @@ _NOTHING_HERE_S = 4.0
 so that only messages of the other broker can be missing here.
 """
 _SOON_S = 0.2
-"""Seconds from an agreement to the mark that covers it."""
+"""Seconds from a change that both brokers have to the mark that covers it."""
 _MARKS = 20
 _MARK_S = 30.0
 """Number of marks that may be sent at once, and seconds until one more may be sent."""
@@ -81,9 +81,10 @@ _MARK_TOPIC = "$onceway/bridge/"
 
 @dataclass(slots=True)
 class Link:
-    """One connection of the bridge. present: the other broker still had our session.
-    tries_suspects: whether a message is sent alone, because it may end the connection. lost: number
-    of messages that were lost or refused since the start.
+    """One connection of the bridge. mark: the mark that this bridge adds to messages. client:
+    client identifier at the other broker. present: whether the other broker still had our session.
+    tries_suspects: returns whether a message is sent alone, because it may end the connection.
+    lost: returns the number of messages that were lost or refused since the start.
     """
 
     far: FarConnection
@@ -97,7 +98,7 @@ class Link:
 
 
 class Convergence:
-    """The retained messages of one bridge. Runs during each connection."""
+    """The comparison of the retained messages of one bridge, during each connection."""
 
     def __init__(self, engine: Engine, section: BridgeSection) -> None:
         self._engine = engine
@@ -108,7 +109,7 @@ class Convergence:
         self._read = False
         """Whether `agreement` was read from the disk."""
         self._differ: int | None = None
-        """Number of topics that differ, not counting topics in doubt; None if unknown."""
+        """Number of topics that still differ after the last comparison; None if unknown."""
         self._stuck = 0
         """Number of topics that differ and cannot be forwarded."""
         self.retained_here = self.retained_there = 0
@@ -116,11 +117,13 @@ class Convergence:
         self.error = ""
         """Reason why the comparison is not complete; empty if the comparison is complete."""
         self.proves = True
-        """Whether the other broker keeps the mark, so that deletions can be proven."""
+        """Whether the other broker keeps the mark, without which no deletion can be proven."""
         self.refused: dict[str, Digest] = {}
         self._comparison = Comparison(engine.broker, section, self.refused, own)
         self._collisions: Collisions | None = None
-        """Topics in doubt on the present connection; None while the bridge is not connected."""
+        """Topics that may differ because messages passed each other on this connection; None while
+        the bridge is not connected.
+        """
         self._crossing = False
         """Whether messages that make both brokers equal are being forwarded."""
         self._careful = False
@@ -183,7 +186,8 @@ class Convergence:
 
     def _doubt(self, topics: Iterable[str], sent: bool) -> Awaitable[object] | None:
         """Note that retained messages of these topics are about to be forwarded. sent: whether they
-        go to the other broker. Return None if nothing has to be written to the disk.
+        go to the other broker. Return None if nothing has to be written to the disk, else a future
+        that ends after the write.
         """
         topics = list(topics)
         found = self.agreement.doubt(topics, sent=sent)
@@ -194,7 +198,7 @@ class Convergence:
 
         def doubted(done: asyncio.Future[bool]) -> None:
             if not done.cancelled() and not done.result():
-                self.agreement.void()  # as the disk does
+                self.agreement.void()  # the file has no agreements either
 
         done = self._file.doubt(found, sent=sent)
         done.add_done_callback(doubted)
@@ -245,8 +249,9 @@ class Convergence:
             await asyncio.sleep(RETRY_S)
 
     async def _knows_us(self, link: Link) -> bool:
-        """Whether the other broker still has everything that both brokers agreed on. Read only the
-        mark."""
+        """Whether the mark shows that the other broker has lost no message that both brokers had.
+        Only the mark is read. False if it cannot be read.
+        """
         survey = Survey(self._section, self._engine.broker.limits)
         try:
             number = await self._read_mark(link, survey)
@@ -257,14 +262,17 @@ class Convergence:
         return link.present and self.agreement.knows(number)
 
     async def _read_mark(self, link: Link, survey: Survey) -> int | None:
-        """Connect, and return the number of the mark, None without one."""
+        """Connect `survey`, and return the number of the mark at the other broker, None without
+        one.
+        """
         await survey.begin(f"{link.client}-r", link.far.address)
         await survey.read([_mark_topic(link)])
         return _number(survey.found.pop(_mark_topic(link), None))
 
     async def _keep_marks(self, link: Link, seconds: float) -> None:
-        """Cover changes by marks, and compare topics in doubt, for at most `seconds`. Return early
-        if a message was lost."""
+        """For at most `seconds`, cover changes by marks, and compare topics that may differ. Return
+        early if a message was lost.
+        """
         loop, collisions = asyncio.get_running_loop(), link.crossings.collisions
         until, lost = loop.time() + seconds, link.lost()
         while loop.time() < until:
@@ -312,7 +320,7 @@ class Convergence:
                 wanted = (prefix + topic for topic in agreement.topics())
                 await survey.read_names(topic for topic in wanted if topic not in survey.found)
             elif agreement.topics():
-                await self._file.clear()  # before a message crosses, and a higher mark is there
+                await self._file.clear()  # before a message crosses, and before a higher mark
                 agreement.void()
             found = await self._difference(link, survey, before, known)
             self.retained_here, self.retained_there = len(before), found.retained_there
@@ -329,7 +337,7 @@ class Convergence:
         return survey.size
 
     async def _compare_doubted(self, link: Link) -> None:
-        """Compare the topics in doubt, and transfer the differing messages."""
+        """Compare the topics that may differ, and transfer the differing messages."""
         before = await self._quiet(link)
         topics, collisions = link.crossings.doubted, link.crossings.collisions
         survey = Survey(self._section, self._engine.broker.limits)
@@ -348,7 +356,9 @@ class Convergence:
     async def _make_equal(
         self, link: Link, survey: Survey, before: dict[str, Retained], steps: dict[str, Step]
     ) -> None:
-        """Transfer the differing messages. before: our retained messages before the survey."""
+        """Transfer the differing messages. before: our retained messages before the survey, by
+        topic.
+        """
         self._differ, self._crossing = len(steps) + self._stuck, True
         sent = [topic for topic, do in steps.items() if do is Step.SEND]
         await self._cross(link, survey, steps)
@@ -395,7 +405,9 @@ class Convergence:
         return {found.topic: found for found in self._comparison.ours()}
 
     def _queue(self) -> tuple[int, int]:
-        """Return the number of the oldest waiting message, and the number after the newest one."""
+        """Return the number of the oldest waiting message, and the number after the newest one; (0,
+        0) without a session.
+        """
         session = self._engine.broker.sessions.get(self._section.client)
         flow = None if session is None else session.send_flow
         return (0, 0) if flow is None else (flow.next - flow.messages, flow.next)
@@ -408,7 +420,9 @@ class Convergence:
         known: bool,
         only: Collection[str] | None = None,
     ) -> Difference:
-        """Return the differences, and note topics that are equal at both ends."""
+        """Return the differences, and note topics that are equal at both brokers. Parameters: as
+        for `Comparison.difference`.
+        """
         await link.far.settled()
         agreement, crossings = self.agreement, link.crossings
         found = await self._comparison.difference(
@@ -481,8 +495,9 @@ class Convergence:
         return True
 
     async def _take(self, link: Link, topic: str, theirs: Publish | None) -> bool:
-        """Publish the other broker's retained message here, or its deletion. Return False if our
-        broker refuses it for now.
+        """Publish the other broker's retained message, or its deletion, at this gateway. Return
+        False if it is to be tried again, because the gateway refuses it for now, or the session has
+        ended.
         """
         engine, broker = self._engine, self._engine.broker
         packet: Publish | None = Publish(topic, b"", retain=True)
@@ -521,7 +536,9 @@ class Convergence:
     # -- the mark
 
     async def _first_mark(self, link: Link, survey: Survey, least: int) -> None:
-        """Write a mark and read it, which shows whether the other broker keeps it."""
+        """If a new mark is needed, write it and read it again, to see whether the other broker
+        keeps it. least: number of the mark at the other broker, 0 for none.
+        """
         agreement, topic = self.agreement, _mark_topic(link)
         if not agreement.has_fresh and not (agreement.topics() and not agreement.knows(least)):
             self.proves = True
@@ -543,7 +560,7 @@ class Convergence:
             await self._file.write(agreement.confirm_mark(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
-        """Cover new agreements by a mark, on average at most one in _MARK_S."""
+        """Write a mark if it is needed to cover changes; on average at most one in _MARK_S."""
         agreement, loop = self.agreement, asyncio.get_running_loop()
         self._changed.clear()
         await self._settle(link)
@@ -560,7 +577,9 @@ class Convergence:
         await self._file.write(agreement.confirm_mark(number), number)
 
     async def _settle(self, link: Link) -> None:
-        """Note the messages at QoS 0 that both brokers have, after our broker's commit."""
+        """Note the retained messages at QoS 0 that both brokers have, after a round trip to the
+        other broker and a commit at this gateway.
+        """
         crossings, retained = link.crossings, self._engine.broker.retained
         sent, crossings.sent = crossings.sent, {}
         await link.far.settled()
@@ -591,6 +610,6 @@ async def _until(done: Callable[[], bool]) -> None:
 
 
 def _number(packet: Publish | None) -> int | None:
-    """Return the number in a mark, None without a mark."""
+    """Return the number in a mark, None without a valid mark."""
     text = b"" if packet is None else packet.payload
     return int(text) if text.isdigit() and len(text) < 16 else None

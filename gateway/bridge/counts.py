@@ -22,7 +22,7 @@ _MOST_KNOWN = 2000
 
 
 class Counts:
-    """The counts of one bridge. gateway: the name of this gateway."""
+    """The counts of one bridge. gateway: the name of this gateway. name: the name of the bridge."""
 
     def __init__(self, gateway: str, name: str, throttle: LogThrottle) -> None:
         self.bridge = f"{gateway}/{name}"
@@ -30,7 +30,7 @@ class Counts:
         self._name = name
         self._throttle = throttle
         self.sent = 0
-        """Messages that the other broker has fully acknowledged, and those at QoS 0."""
+        """Messages that the other broker has fully acknowledged, and messages sent at QoS 0."""
         self.refused = 0
         """Messages that the other broker refuses for good."""
         self.dropped = 0

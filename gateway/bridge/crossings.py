@@ -1,6 +1,6 @@
 """Retained messages that cross a bridge while it is connected.
 
-In: what the exchange of one connection sends and receives. Out: notes in the agreement
+In: messages that one connection sends and receives (`exchange.py`). Out: notes in the agreements
 (`agreement.py`), topics that have to be in doubt before their messages cross, and collisions
 (`collisions.py`).
 """
@@ -20,9 +20,10 @@ _MOST_REFUSED = 1000
 
 
 class Crossings:
-    """The crossings of one connection. note: called with a topic and the state that both brokers
-    have. doubt: called with topics that are about to change, and whether their messages go to the
-    other broker; returns None, or an object to await before the messages are forwarded.
+    """The retained messages that cross on one connection. note: called with a topic, and the digest
+    of the message that both brokers have now. doubt: called with topics that are about to change,
+    and whether their messages go to the other broker; returns None, or an object to await before
+    the messages are forwarded.
     """
 
     def __init__(
@@ -35,32 +36,35 @@ class Crossings:
         self._note = note
         self.collisions = collisions or Collisions(time.monotonic)
         self.doubted: list[str] = []
-        """Topics in doubt that are being read at the other broker."""
+        """Topics that may differ, and are being read at the other broker."""
         self.doubt = doubt
         self.refused = refused
-        """Messages that the other broker can never accept, by topic."""
+        """Digests of messages that the other broker can never accept, by topic."""
         self._leaving: dict[int, tuple[str, Digest]] = {}
         self._arriving: dict[int, tuple[str, Digest] | None] = {}
         self.sent: dict[str, Digest] = {}
-        """Messages at QoS 0 that the other broker may have accepted, by topic."""
+        """Digests of messages at QoS 0 that the other broker may have accepted, by topic."""
         self.received: dict[str, Digest] = {}
-        """Messages at QoS 0 that our broker may have accepted, by topic."""
+        """Digests of messages at QoS 0 that our broker may have accepted, by topic."""
         self.arrived: set[str] = set()
-        """Topics that arrived from the other broker since `arrived` was cleared."""
+        """Topics of the retained messages that arrived from the other broker since `begin_reading`.
+        """
         self.messages = 0
         """Number of messages that arrived from the other broker."""
         self.held_back = 0
-        """Number of packets that wait until their topics are in doubt on disk."""
+        """Number of packets that wait until the file notes that their topics are in doubt."""
 
     @property
     def open(self) -> int:
-        """Number of messages from the other broker whose flow is not over, and of packets that
-        wait.
+        """Number of messages from the other broker whose acknowledgement is not complete, and of
+        packets that wait.
         """
         return len(self._arriving) + self.held_back
 
     def begin_reading(self) -> None:
-        """Note that all messages of the other broker, or those in doubt, are about to be read."""
+        """Note that the retained messages of the other broker are about to be read: all, or only
+        those of topics that may differ.
+        """
         self.arrived.clear()
         self.doubted = self.collisions.take()
 
@@ -72,7 +76,7 @@ class Crossings:
     # -- to the other broker
 
     def leaves(self, packet: Publish) -> None:
-        """Note that a message of our broker was sent."""
+        """Note that a message of our broker was sent to the other broker."""
         if not packet.retain:
             self._leaving.pop(packet.packet_id, None)
             return
@@ -121,5 +125,5 @@ class Crossings:
             self._note(*found)
 
     def finished(self, identifier: int) -> None:
-        """Note the end of the flow of a message from the other broker."""
+        """Note that a message from the other broker is fully acknowledged."""
         self._arriving.pop(identifier, None)

@@ -1,12 +1,13 @@
 """The packets of one connection of a bridge, between our broker and the other broker.
 
 In: packets of both sides. Out: each packet on the other side, and reports of messages that cannot
-be sent: a message that does not fit, that the other broker refuses for good, or that is guilty of
-closed connections. If our broker refuses a message of the other broker for now, the message waits
-(`held.py`).
+be sent: a message that does not fit, that the other broker refuses for good, or at which the other
+broker closes the connection again and again. If our broker refuses a message of the other broker
+for now, the message waits (`held.py`).
 
-While suspects are on trial (`gateway/bridge/suspects.py`), no message at QoS 0 is sent, and PUBRELs
-are sent one at a time. A guilty PUBREL is held back.
+While messages are sent alone, because they may end the connection (`gateway/bridge/suspects.py`),
+no message at QoS 0 is sent, and PUBRELs are sent one at a time. A PUBREL at which the other broker
+closes the connection again and again is held back.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ class Exchange:
         mark: str,
         crossings: Crossings,
     ) -> None:
-        """Serve both sides. mark: the bridge's mark (`translate.py`)."""
+        """Begin to forward packets. answer: CONNACK of the other broker. mark: the mark that the
+        bridge adds to messages (`translate.py`).
+        """
         self._crossings = crossings
         properties = answer.properties or {}
         retain = properties.get(PropertyId.RETAIN_AVAILABLE, 1)
@@ -160,8 +163,8 @@ class Exchange:
         self._go_on(far)
 
     def _incoming(self, far: FarConnection, packet: Publish) -> list[Packet]:
-        """Return a message of the other broker, in a list, for our broker. If our broker can never
-        accept it, refuse it and return an empty list.
+        """Return the packets for our broker that a PUBLISH of the other broker causes: the
+        translated PUBLISH, or none if the message is not forwarded, is refused, or has to wait.
         """
         self._counts.received += 1
         if not packet.dup:
@@ -215,7 +218,7 @@ class Exchange:
         return True
 
     def _try_again(self) -> None:
-        """Offer the messages that our broker refused for now to our broker again."""
+        """Send messages that our broker refused for now to our broker again."""
         near, far, self._again = self._near, self._far, None
         if near is None or far is None:
             return
@@ -292,7 +295,8 @@ class Exchange:
 
     def _answered(self, far: FarConnection, packet: Ack) -> list[bytes]:
         """Return our broker's acknowledgement for the other broker, in a list. The list is empty if
-        the message waits in `refused_for_now`."""
+        the message waits, because our broker refuses it for now.
+        """
         if isinstance(packet, Puback | Pubrec):
             self._crossings.answered(packet)
             if self._is_held(packet):
@@ -302,15 +306,15 @@ class Exchange:
         return self._acknowledgement(far, packet)
 
     async def _after_round_trip(self, far: FarConnection, answers: Sequence[Packet]) -> None:
-        """Hand answers to our broker after a round trip, for messages sent at QoS 0
-        (`lowered.py`).
+        """Hand answers for messages sent at QoS 0 to our broker, after a round trip to the other
+        broker (`lowered.py`).
         """
         await far.settled()
         self.from_far(list(answers))
 
     def _acknowledgement(self, far: FarConnection, packet: Ack) -> list[bytes]:
-        """Return the bytes of an acknowledgement for the other broker, as a list of at most one
-        item.
+        """Return the bytes of an acknowledgement for the other broker, in a list. If it is too
+        large, end the connection and return an empty list.
         """
         try:
             return [far.encoded(packet)]
@@ -319,7 +323,7 @@ class Exchange:
             return []
 
     def _go_on(self, far: FarConnection) -> None:
-        """Send the PUBRELs that may be sent: all, or only one while suspects are on trial."""
+        """Send the PUBRELs that wait: all, or one at a time while messages are sent alone."""
         if not self._to_release:
             return
         guilty = [item for item in self._to_release if self._is_guilty(item)]
@@ -344,8 +348,8 @@ class Exchange:
         return self._suspects.guilty(Release(packet.packet_id))
 
     def _encoded(self, far: FarConnection, packet: Publish) -> bytes:
-        """Return the bytes of a PUBLISH for the other broker, without the mark if only that fits.
-        Raises Unfit if neither fits.
+        """Return the bytes of a PUBLISH for the other broker, with the bridge's mark if it fits,
+        else without. Raises Unfit if the packet does not fit without the mark.
         """
         lower = self._lowered.lower
         with suppress(Unfit):

@@ -121,8 +121,8 @@ class FarConnection(asyncio.Protocol):
     ) -> Connack:
         """Connect, send CONNECT and return the CONNACK. kept_s: Session Expiry Interval in seconds;
         0 also sets Clean Start. address: the only address to try, None for all addresses of the
-        host. last: addresses to try after the others. Raises OncewayError with the reason of a
-        failure.
+        host. last: addresses to try after all other addresses. Raises OncewayError with the reason
+        of a failure.
         """
         host, port, encrypted = split_broker(section.server)
         password = _password(section)
@@ -192,7 +192,7 @@ class FarConnection(asyncio.Protocol):
 
     def close(self, forget: bool = False) -> None:
         """End the connection from this side; `lost` is not called. forget: whether to end the
-        session at the other broker, too.
+        session at the other broker.
         """
         if self._transport is not None and not self._closed:
             bye = Disconnect()
@@ -305,8 +305,8 @@ class FarConnection(asyncio.Protocol):
         self._timer = self._loop.call_later(self._keep_alive / 2, self._look)
 
     async def settled(self) -> None:
-        """Wait until the other broker has handled everything that was sent. Use it after
-        `listen`.
+        """Wait until the other broker has handled everything that was sent. Call this only after
+        `listen`. Raises CancelledError if the connection has ended.
         """
         if self._closed:
             raise asyncio.CancelledError
@@ -336,7 +336,9 @@ class FarConnection(asyncio.Protocol):
         self._hand_over(packets)
 
     def _hand_over(self, packets: list[Packet]) -> None:
-        """Handle packets for the connection itself, and hand the others on."""
+        """Handle packets for the connection itself, such as CONNACK and DISCONNECT. Hand all other
+        packets to `on_packets`.
+        """
         if packets and not self._connack.done():
             answer = packets.pop(0)
             if not isinstance(answer, Connack):

@@ -1,8 +1,9 @@
-"""The filters of `down` at the other broker.
+"""Subscriptions of a bridge at the other broker, to the filters of its setting `down`.
 
-In: the filters of the configuration, and those of earlier connections. Out: one SUBSCRIBE or
-UNSUBSCRIBE for each, and a line in the log for each filter that the other broker does not grant. A
-filter at which the other broker closes the connection is found like a message (`suspects.py`).
+In: the filters of the configuration, and the filters of earlier connections. Out: one SUBSCRIBE or
+UNSUBSCRIBE for each filter, and a line in the log for each filter that the other broker does not
+grant. A filter at which the other broker closes the connection is found like a message
+(`suspects.py`).
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ log = logging.getLogger(__name__)
 _ONLY_NEW = 1
 """Retain Handling: retained messages only for a new subscription."""
 _LAST_IDENTIFIER = 65_535
-"""Packet identifiers of requests count down from this number; those of messages count up from 1."""
+"""Packet identifiers of requests count down from this number. Identifiers of messages count up from
+1.
+"""
 
 Request = tuple[bool, str]
-"""Whether to subscribe or unsubscribe, and a filter at the other broker."""
+"""True to subscribe, False to unsubscribe; and a filter at the other broker."""
 
 
 class FarFilters:
@@ -54,7 +57,7 @@ class FarFilters:
 
     def requests(self, pair: Pair) -> list[Request]:
         """Return the requests to the other broker: unsubscribe from filters that are no longer
-        wanted, and subscribe to the wanted ones, below the prefix.
+        wanted, and subscribe to the wanted filters, which begin with the prefix.
         """
         wanted = [self._section.prefix + item for item in self._section.down]
         unwanted = sorted(set(pair.down) - set(wanted))
@@ -90,7 +93,7 @@ class FarFilters:
         self.lacking[item] = why
 
     def request(self, request: Request, far: FarConnection) -> Subscribe | Unsubscribe | None:
-        """Return the packet of a request, or None if it is too large for the other broker."""
+        """Return the packet of a request, or None if the other broker cannot accept it."""
         subscribe, item = request
         identifier = _LAST_IDENTIFIER - len(self._asked)
         packet: Subscribe | Unsubscribe = (
@@ -146,5 +149,5 @@ class FarFilters:
 
 
 def subscription(topic_filter: str, qos: int) -> Subscription:
-    """Return a subscription that sends nothing back to its publisher [MQTT-3.8.3-3]."""
+    """Return a subscription that does not return messages to their publisher [MQTT-3.8.3-3]."""
     return Subscription(topic_filter, qos, True, True, _ONLY_NEW)

@@ -1,7 +1,8 @@
-"""Packets of one direction, held back until the disk knows that retained topics change.
+"""Packets of one direction of a bridge, which wait until the disk has noted that the topics of
+their retained messages change.
 
 In: packets, and the topics of the retained messages among them. Out: the same packets in order,
-usually at once, and otherwise as soon as the topics are in doubt on disk (`agreement.py`).
+usually at once, and otherwise as soon as the topics are noted on disk as in doubt (`agreement.py`).
 """
 
 from __future__ import annotations

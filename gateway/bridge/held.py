@@ -1,14 +1,14 @@
 """Messages of the other broker that our broker refuses for now.
 
 In: messages of the other broker, the answers of our broker, the time. Out: messages to offer to our
-broker now, and expired ones. The other broker gets no answer while a message waits, so it keeps the
-message, too: a broken connection loses nothing.
+broker now, and expired messages. The other broker gets no answer while a message waits, so it keeps
+the message, and a broken connection loses nothing.
 
-A message at QoS 1 or 2 waits until earlier messages of its topic are accepted, so they stay in
-order [MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics are not delayed. All waiting
-messages are offered again after FIRST_S, then after twice as long each time, up to LONGEST_S. At
-most Receive Maximum messages wait. Beyond MOST_BYTES the connection must end, and only the other
-broker keeps the waiting messages.
+A message at QoS 1 or 2 waits until earlier messages of its topic are accepted, so that all messages
+of a topic stay in order [MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics are not
+delayed. All waiting messages are offered again after FIRST_S, then after twice as long each time,
+up to LONGEST_S. At most Receive Maximum messages wait. Beyond MOST_BYTES the connection must end,
+and only the other broker keeps the waiting messages.
 """
 
 from collections.abc import Callable
@@ -24,8 +24,8 @@ MOST_BYTES = 4_000_000
 
 
 class Held:
-    """Waiting messages of one connection. passes: returns whether our broker's refusal is
-    temporary.
+    """Waiting messages of one connection. passes: returns whether our broker's refusal of a message
+    is temporary. now: returns the time in seconds.
     """
 
     def __init__(self, passes: Callable[[Publish], bool], now: Callable[[], float]) -> None:
@@ -86,7 +86,9 @@ class Held:
         return self.wait_s
 
     def again(self) -> tuple[list[Publish], list[Publish]]:
-        """Return the messages to offer again, and those that have expired."""
+        """Return the messages to offer again, and the messages that have expired. After that, no
+        message waits.
+        """
         now, fresh, expired = self._now(), list[Publish](), list[Publish]()
         for packet, arrived in self._waiting.values():
             aged = _aged(packet, now - arrived)

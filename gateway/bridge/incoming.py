@@ -26,7 +26,7 @@ _HEAD = 2 + MAX_U16 + 2
 @dataclass(slots=True)
 class Unusable(Publish):
     """A PUBLISH that this gateway can never accept. reason: the answer, a code that PUBACK may
-    carry. why: the broken rule, in words. topic: the readable part.
+    carry. why: the broken rule, in words. topic: the part that can be read.
     """
 
     reason: ReasonCode = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR

@@ -17,7 +17,7 @@ class Lowered:
     def __init__(self, most: int) -> None:
         self.most = most
         self._lowered: dict[int, int] = {}
-        """QoS at our broker, by packet identifier."""
+        """QoS that a message has at our broker, by packet identifier."""
         self._unanswered: list[Puback | Pubrec] = []
 
     def lower(self, packet: Publish) -> Publish:
@@ -31,7 +31,7 @@ class Lowered:
         return replace(packet, qos=0, packet_id=0, dup=False)
 
     def sent(self, packet: Publish) -> None:
-        """Note that a message was sent. At a Maximum QoS of 0, prepare our broker's answer."""
+        """Note that a message was sent. If Maximum QoS is 0, prepare the answer for our broker."""
         if packet.qos and not self.most:
             answer = Puback if packet.qos == 1 else Pubrec
             self._unanswered.append(answer(packet.packet_id))
@@ -42,7 +42,9 @@ class Lowered:
         return found
 
     def answer(self, packet: Packet) -> Packet:
-        """Return the answer that our broker expects."""
+        """Return an answer of the other broker as our broker expects it: PUBREC in place of PUBACK
+        for a message that our broker sent at QoS 2.
+        """
         if isinstance(packet, Puback) and self._lowered.get(packet.packet_id) == 2:
             return Pubrec(packet.packet_id, packet.reason)
         return packet

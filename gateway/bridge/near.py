@@ -16,7 +16,9 @@ from gateway.runtime.internal_client import Client
 
 
 class NearClient(Client):
-    """The client of our session: the interface for our broker."""
+    """The client of a bridge's session: the interface to the broker of this gateway. far:
+    connection to the other broker, None for none. hello: additional properties of the CONNECT.
+    """
 
     def __init__(
         self, engine: Engine, section: BridgeSection, far: FarConnection | None, hello: Properties
@@ -24,7 +26,7 @@ class NearClient(Client):
         self.on_packets: Callable[[list[Packet]], None] = lambda packets: None
         self.ended: Callable[[], None] = lambda: None
         self.gate: Gate | None = None
-        """The gate that holds packets for the other broker back; None before the exchange begins.
+        """The gate at which packets for the other broker may wait; None before the exchange begins.
         """
         self._far = far
         self.high_water = FarConnection.high_water

@@ -1,4 +1,4 @@
-"""The queue of a bridge: what happens to messages that are not forwarded.
+"""The queue of a bridge, and the handling of messages that are not forwarded.
 
 In: answers of the other broker, and messages that cannot or must not be forwarded. Out: such
 messages are set aside (`aside.py`), removed from the queue, or dropped, in turns of the engine.
@@ -51,9 +51,11 @@ class OwnQueue:
         self.near: NearClient | None = None
         """The client of the present connection."""
         self.start_over: Callable[[str], None] = lambda reason: None
-        """Callback with a reason to end the connection and the session at the other broker."""
+        """Callback that ends the connection, and the session at the other broker, for a reason."""
         self._released: set[int] = set()
-        """Packet identifiers of messages that are set aside and wait for PUBCOMP."""
+        """Packet identifiers that wait for PUBCOMP, of messages that are set aside or not
+        forwarded.
+        """
 
     @property
     def session(self) -> Session | None:
@@ -61,7 +63,9 @@ class OwnQueue:
         return self._engine.broker.sessions.get(self._section.client)
 
     def suspect_answered(self) -> None:
-        """Send as many messages at a time as usual, because the last suspect was answered."""
+        """Allow the usual number of messages in flight, because the last suspect (`suspects.py`)
+        was answered.
+        """
         near = self.near
 
         def widen() -> None:
@@ -75,12 +79,14 @@ class OwnQueue:
         self._soon("raising the number of messages in flight", widen)
 
     def held_back(self) -> None:
-        """Drop the guilty releases that are held back, if no other release waits for PUBCOMP.
+        """Drop the PUBRELs at which the other broker closes the connection, if no other PUBREL
+        waits for PUBCOMP.
 
-        The other broker may keep such an identifier forever, and would treat a later message with
-        it as the old message. So a new session begins at the other broker, with a new word (see
-        `pairing.py`) that is on disk before the identifier is used again. Messages that wait for
-        PUBREL at the other broker are lost with its session, so no other PUBREL may be missing.
+        The other broker may keep such a packet identifier forever, and would treat a later message
+        with this identifier as the old message. So a new session begins at the other broker, with a
+        new client identifier (`pairing.py`), which is on disk before the packet identifier is used
+        again. Messages that wait for PUBREL at the other broker are lost with its session, so no
+        other PUBREL may be missing.
         """
         near = self.near
 

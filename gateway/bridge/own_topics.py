@@ -1,11 +1,11 @@
 """Retained messages of the gateway itself: readings as JSON, and topics for Home Assistant.
 
-In: the configuration, and retained messages of both ends. Out: which of two states is newer.
+In: the configuration, and retained messages of both brokers. Out: which of two states is newer.
 
 These messages are in memory only (`gateway/mirror/`). After a kill or a power cut some are missing
 at this gateway, or up to ten minutes old. So a missing message does not count as deleted, and an
 older reading does not replace a later one at the other broker. The next reading of the board makes
-both ends equal.
+both brokers equal.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pairs of sessions, ours and the other broker's: the file DATA/bridges/NAME.json.
+"""The pair of sessions of a bridge, one at each broker: the file DATA/bridges/NAME.json.
 
 A packet identifier is valid only within one pair of sessions. If one session of the pair is lost or
 replaced, or our store has a new generation (`gateway/store/generation.py`), old identifiers are
@@ -53,13 +53,15 @@ class Pairing:
             return None
 
     def draw(self) -> Pair:
-        """Draw a new word, so that the present session at the other broker is not used any more."""
+        """Choose a new random word, so that the present session at the other broker is not used any
+        more. Return the new pair.
+        """
         pair = self.read()
         mark = "" if pair is None else pair.mark
         return self._keep(Pair(secrets.token_hex(4), False, mark=mark or secrets.token_hex(4)))
 
     def identify(self, pair: Pair) -> Pair:
-        """Give the bridge an identity if the file of an older release has none."""
+        """Add the random part of the bridge's mark if the file of an older release has none."""
         return pair if pair.mark else self._keep(replace(pair, mark=secrets.token_hex(4)))
 
     def join(self, pair: Pair) -> Pair:

@@ -4,9 +4,9 @@ In: what a connection has achieved, and how it ended. Out: seconds until the nex
 at first, twice as long after each failure, `LONGEST_S` at most.
 
 A connection does not count as a failure, so that the next attempt follows soon, if it lasted for
-`SETTLED_S`, or if the other broker acknowledged a message on it: a line that breaks often still
-moves messages. A connection that the other broker ended with a reason, such as "session taken over"
-or "quota exceeded", counts as a failure unless it lasted long enough.
+`SETTLED_S`, or if the other broker acknowledged a message on it: a connection that breaks often
+still moves messages. A connection that the other broker ended with a reason, such as "session taken
+over" or "quota exceeded", counts as a failure unless it lasted long enough.
 """
 
 import random
@@ -38,7 +38,7 @@ class Pauses:
     def next(self, lasted_s: float, suspects: int | None) -> float:
         """Return the seconds until the next attempt. lasted_s: duration of the last one. suspects:
         number of consecutive messages at which the other broker closed the connection, None unless
-        a message is on trial.
+        such a message is being sent alone (`suspects.py`).
         """
         if suspects is not None:
             self._tries = suspects

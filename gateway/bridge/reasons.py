@@ -61,7 +61,7 @@ OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
 
 
 def blames_message(reason: ReasonCode) -> bool:
-    """Whether a failure blames the message."""
+    """Whether a failure with this reason code is the fault of the message."""
     return reason in OF_THE_MESSAGE
 
 

@@ -15,18 +15,18 @@ class BridgeStatus:
     error: why there is no connection, None while connected. waiting, waiting_bytes: messages on
     disk for the other broker. sent: messages that the other broker has acknowledged. refused:
     messages that it has refused for good. dropped: messages dropped at the bound, the oldest first.
-    received: messages from the other broker. set_aside: messages that can never reach it.
-    aside_lost: set-aside messages dropped at their bound. aside, aside_bytes: set-aside messages
-    kept now. lacking: filters of `down` that the other broker refuses. unconfirmed: messages
-    dropped because the other broker closes the connection at their PUBREL; they may have arrived.
-    not_taken: messages from the other broker that this gateway can never accept. held: messages
-    that this gateway refuses for now; the other broker keeps them. looped: messages that came back
-    in a loop of bridges and were not forwarded again. retained: one of STATES, or the reason why
-    the brokers cannot be compared. differ: retained topics that differ, None while unknown. agreed:
-    retained topics that both brokers are proven to agree on. retained_here, retained_there:
-    retained messages of each broker after the last comparison. oldest_s: age of the oldest waiting
-    message in seconds, counted from the gateway's start at the earliest; None if none waits.
-    last_error: error of the last connection that failed or ended.
+    received: messages from the other broker. set_aside: messages that can never reach the other
+    broker. aside_lost: set-aside messages dropped at their bound. aside, aside_bytes: set-aside
+    messages kept now. lacking: filters of `down` that the other broker refuses. unconfirmed:
+    messages dropped because the other broker closes the connection at their PUBREL; they may have
+    arrived. not_taken: messages from the other broker that this gateway can never accept. held:
+    messages that this gateway refuses for now; the other broker keeps them. looped: messages that
+    came back in a loop of bridges and were not forwarded again. retained: one of STATES, or the
+    reason why the brokers cannot be compared. differ: retained topics that differ, None while
+    unknown. agreed: retained topics whose message both brokers are proven to have. retained_here,
+    retained_there: retained messages of each broker after the last comparison. oldest_s: age of the
+    oldest waiting message in seconds, counted from the gateway's start at the earliest; None if
+    none waits. last_error: error of the last connection that failed or ended.
     """
 
     name: str
@@ -67,7 +67,7 @@ _MOST_SAMPLES = 500
 
 
 def is_late(oldest_s: float | None) -> bool:
-    """Whether messages wait too long for the other broker."""
+    """Whether messages wait too long for the other broker. oldest_s: as in `BridgeStatus`."""
     return oldest_s is not None and oldest_s > LATE_S
 
 
@@ -98,8 +98,8 @@ def read(found: Mapping[str, Any]) -> BridgeStatus:
 
 
 def problems(item: BridgeStatus) -> list[tuple[str, str]]:
-    """Return the problems of a bridge: the kind and a text for each. Page, notifications, `onceway
-    doctor`, `onceway gateway status` and `onceway bridge status` have no others.
+    """Return the problems of a bridge: the kind and a text for each. The page, notifications,
+    `onceway doctor`, `onceway gateway status` and `onceway bridge status` all show these problems.
     """
     found = []
     if item.error is not None:
@@ -136,7 +136,7 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
 
 
 class QueueAge:
-    """The age of the oldest message of a queue, from samples of the number of the next message."""
+    """The age of a queue's oldest message, estimated from samples of message numbers."""
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, int]] = []

@@ -4,11 +4,11 @@ In: filters. Out: the other broker's retained messages that match, the bridge's 
 (`agreement.py`). The connection has no session and reads at QoS 0, so a retained message costs one
 packet and no answer.
 
-MQTT does not define when the last retained message has arrived. A broker that sends them with the
-SUBACK has sent all of them before its next PINGRESP. For others, the end is reached when two round
-trips of PINGREQ in a row, 0.2 s apart, bring nothing. A broker may drop messages at the bound of a
-client's output (mosquitto: `max_queued_messages`). So a missing topic is asked for once more by its
-name before it counts as missing.
+MQTT does not define when the last retained message has arrived. A broker that sends retained
+messages with the SUBACK has sent all of them before its next PINGRESP. For other brokers, the end
+is reached when two round trips of PINGREQ in a row, 0.2 s apart, bring no message. A broker may
+drop messages at the bound of a client's output (mosquitto: `max_queued_messages`). So a missing
+topic is asked for once more by its name before it counts as missing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NAMES_BYTES = 4_000
 
 class Survey:
     """One reading of the other broker's retained messages. limits: bounds of our retained messages,
-    which also apply to those of the other broker.
+    which also apply to the other broker's messages.
     """
 
     def __init__(self, section: BridgeSection, limits: LimitsSection) -> None:
@@ -59,7 +59,7 @@ class Survey:
         self.found: dict[str, Publish] = {}
         """Retained messages, by topic at the other broker."""
         self.unreadable: set[str] = set()
-        """Filters that the other broker refuses."""
+        """Filters that the other broker refuses, or does not offer."""
         self._numbers = count(1)
         self._far = FarConnection(
             self._on_packets, lambda reason, blamed: None, lambda: None, limits.packet_bytes
@@ -106,7 +106,9 @@ class Survey:
             await self._ask(Unsubscribe(next(self._numbers), names))
 
     async def write(self, topic: str, payload: bytes) -> bool:
-        """Write a retained message. Return False if the other broker does not accept it."""
+        """Write a retained message. Return False if the other broker refuses it, or does not answer
+        within 5 s.
+        """
         if not self._far.qos:
             self._far.send(Publish(topic, payload, retain=True))
             return True
@@ -148,7 +150,7 @@ class Survey:
 
 
 def _groups(topics: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Yield topics in groups of `most` bytes, or of one topic."""
+    """Yield topics in groups of at most `most` bytes. A longer topic is a group of its own."""
     group, size = list[str](), 0
     for topic in topics:
         weight = len(topic.encode()) + 3

@@ -9,27 +9,28 @@ every message in flight is a suspect, and suspects are tried alone:
   in flight when a connection closed  → suspect, with one close
   next connection                     → stays open for a while without any message; a close now is
                                         no message's fault
-  then one suspect after the other → acknowledged: no longer a suspect → closed while it alone was
-  in flight: one more close
+  then one suspect after the other    → acknowledged: no longer a suspect
+                                      → closed while it alone was in flight: one more close
   `TIMES` closes                      → guilty
 
 A close long after several messages were sent makes new suspects, and adds no close to earlier
 suspects. Many brokers process a QoS 2 message at its PUBREL, so a PUBREL is a suspect of its own
 (`Release`). Filters that are subscribed to are tried in the same way. The caller sends suspects
-alone, never sends guilty ones, and sends nothing else while `tries_suspects`.
+alone, never sends guilty messages, and sends nothing else while `tries_suspects`.
 """
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 TIMES = 3
-"""Number of closes that make a message guilty."""
+"""Number of closes after which a message is guilty, and is not sent any more."""
 HOLD_S = 1.0
 """Seconds that a connection must stay open before a suspect is sent."""
 ANSWER_S = 3.0
 """Seconds to wait for the answer to a request while suspects are tried."""
 SOON_S = 15.0
-"""Seconds after a message, beyond which a close does not show which of several messages caused it.
+"""Seconds after a suspect was sent, within which a close of the connection counts against the
+suspect, even if other messages were in flight.
 """
 SLOWEST = 1_000
 """Assumed speed of the slowest line, in bytes per second. It extends SOON_S for long messages."""
@@ -43,11 +44,13 @@ class Release:
 
 
 class Suspects:
-    """Suspects of one bridge. Keys are packet identifiers of messages, releases, and requests."""
+    """Suspects of one bridge. A key is the packet identifier of a PUBLISH, a `Release` for a
+    PUBREL, or a request for a SUBSCRIBE or UNSUBSCRIBE (`far_filters.Request`).
+    """
 
     def __init__(self) -> None:
         self._closes: dict[Hashable, int] = {}
-        """Number of closes by suspect."""
+        """Suspects, each with the number of connections that closed while it was in flight."""
         self._in_flight: dict[Hashable, float] = {}
         """Keys sent on this connection and not answered. Value: the time until which a close counts
         as caused by the key.
@@ -61,12 +64,12 @@ class Suspects:
         return bool(self._closes)
 
     def sent(self, key: Hashable, size: int, now: float) -> None:
-        """Note that a message, release or request was sent. size: its bytes."""
+        """Note that a PUBLISH, PUBREL or request was sent. size: its bytes. now: seconds."""
         self._in_flight[key] = now + SOON_S + size / SLOWEST
 
     def answered(self, key: Hashable) -> None:
-        """Clear a message, release or request of suspicion, because the other broker has answered
-        it.
+        """Note that the other broker has answered a PUBLISH, PUBREL or request, which is no suspect
+        then.
         """
         self._in_flight.pop(key, None)
         self._closes.pop(key, None)
@@ -80,7 +83,7 @@ class Suspects:
         return key in self._closes
 
     def guilty(self, key: Hashable) -> bool:
-        """Whether a key must not be sent again."""
+        """Whether the connection closed at a key so often that the key must not be sent again."""
         return self._closes.get(key, 0) >= TIMES
 
     def forget_guilty(self, key: Hashable) -> None:
@@ -89,8 +92,9 @@ class Suspects:
         self.in_a_row += 1
 
     def ended(self, blamed: bool, now: float) -> None:
-        """Judge the end of the connection. blamed: whether the other broker closed it, and named no
-        reason apart from a message.
+        """Count the end of the connection against the keys in flight. blamed: whether the other
+        broker closed the connection, without a reason or because of a message. now: time in
+        seconds.
         """
         in_flight, self._in_flight = self._in_flight, {}
         if blamed:

@@ -2,8 +2,8 @@
 
 In: PUBLISH packets and acknowledgements, as received. Out: the same packets for the other side: the
 topic with or without the prefix, and RETAIN only if the other broker has retained messages. Packet
-identifiers, QoS, DUP and reasons stay the same. So a message has one flow from our store to the
-other broker's, without a copy in between.
+identifiers, QoS, DUP and reasons stay the same. So a message goes from our store to the other
+broker's store, without a copy in between.
 
 Each message gets the mark of the bridge, a user property. A message that already has the mark has
 come back in a loop of bridges, and must not cross again.
@@ -38,16 +38,16 @@ NO_MARK = "a bridge that leaves no mark"
 
 
 def crosses(section: BridgeSection, topic: str) -> bool:
-    """Whether messages of a topic cross a bridge. Each gateway has its own list of devices. If the
-    list would have the same topic at the other broker, it crosses only if the configuration names
-    that topic.
+    """Whether messages of a topic cross a bridge. The list of devices (DEVICES_TOPIC) is an
+    exception, because each gateway has its own list: it crosses only with a prefix, or if the
+    configuration names this topic.
     """
     return topic != DEVICES_TOPIC or bool(section.prefix) or topic in (*section.up, *section.down)
 
 
 class Unfit(Exception):
     """A packet that the other broker can never accept, with the reason in words. kind: the reason
-    without figures.
+    without numbers.
     """
 
     def __init__(self, kind: str, text: str) -> None:
@@ -57,7 +57,7 @@ class Unfit(Exception):
 
 class Translator:
     """The translator of one bridge. prefix: prefix of topics at the other broker. retain: whether
-    the other broker keeps retained messages. mark: the value of MARK.
+    the other broker keeps retained messages. mark: value of the user property MARK.
     """
 
     def __init__(self, prefix: str, retain: bool, mark: str) -> None:
@@ -76,7 +76,7 @@ class Translator:
         return marks[-1].rpartition("/")[0] if marks[-1] != self._mark else NO_MARK
 
     def _with_mark(self, properties: Properties | None) -> Properties:
-        """Return the properties of a message, with the mark unless it has too many already."""
+        """Return the properties of a message, with the mark if one more property is allowed."""
         found = properties or {}
         user = _user(found)
         mark = [(MARK, self._mark)] if len(user) < MOST_OF_ONE else []
@@ -137,7 +137,6 @@ def without(properties: Properties, mark: str | None = None) -> Properties:
 
 
 def _user(properties: Properties) -> list[tuple[str, str]]:
-    """Return the user properties of a message."""
     found: list[tuple[str, str]] = properties.get(PropertyId.USER_PROPERTY, [])
     return found
 

@@ -1,4 +1,5 @@
-"""The broker: sessions, flows, routing, limits and access rules. No socket, no disk, no clock.
+"""The broker: sessions, flows, routing, limits and access rules. The package uses no socket, no
+disk and no clock.
 
 In: bytes of connections, the time, and the news that a commit is on disk. Out: bytes of
 connections, commits as plain rows, and orders for the store. `gateway/runtime/engine.py` drives the
@@ -22,9 +23,9 @@ The files in layers; a file imports only from lower layers, for types too (`make
     retained_changes.py  changes of retained messages, also those of other gateways
 
     core.py            state that all connections share
-    neighbours.py      the peer gateways, as the broker sees them; here: none
-    effects.py         side effects of a message, noted until it is done
-    router.py          topics → subscriptions, and turns in shared ones
+    neighbours.py      the peer gateways, as the broker sees them; in this file: none
+    effects.py         side effects of a message, carried out after the message
+    router.py          finds the subscriptions of a topic, and the next subscriber of a shared one
     view.py            views of a session for users
     session.py         the state of a client: receive_flow.py (Delivery Method B), send_flow.py
                        (its queue), in_flight.py (messages in flight), retained_feed.py

@@ -2,14 +2,15 @@
 
 Each check returns a reason to refuse, or None. `Access` is the part of one listener: at CONNECT it
 identifies the client. `Acl` defines what each client may do. There is one `Acl` for the whole
-broker, because messages for the sessions of absent clients are judged too.
+broker, because the broker checks each message for a disconnected client, which has no listener.
 
 Rules of an ACL: without any section, every user may do everything. With sections, a client may do
 what any section that names its user and client identifier allows, unless another such section
 denies it. If no section allows anything, everything that is not denied is allowed. `%u` and `%c` in
 a filter stand for the user name and the client identifier. Only the broker publishes to `$SYS…`
-(MQTT 5, section 4.7.2), and only the gateway to DEVICES_TOPIC, which the centre believes. The
-state of a mosquitto bridge, in its will too, is acknowledged and dropped.
+(MQTT 5, section 4.7.2), and only the gateway publishes to DEVICES_TOPIC, because the centre trusts
+its content. A message or will with which a mosquitto bridge tells its state is acknowledged and
+dropped.
 
 A board has no user. Only sections that name boards apply to it (`boards = true`, or the user "");
 without such sections, a board may do everything.
@@ -29,11 +30,11 @@ from gateway.mqtt.packets import Connect
 from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SYSTEM_PREFIX, covers, split_shared, topic_matches
 
-_BRIDGE_STATE = f"{SYSTEM_PREFIX}/broker/connection/"  # where a mosquitto bridge tells its state
+_BRIDGE_STATE = f"{SYSTEM_PREFIX}/broker/connection/"  # topics of a mosquitto bridge's state
 _KNOWN = 16_384
 _KNOWN_LENGTH = 256
 _FOUND = 65_536
-"""Largest number of filters that are cached with client names filled in."""
+"""Largest number of cached filters in which `%u` and `%c` are replaced."""
 
 Refusal = tuple[ReasonCode, str]
 """Reason code for the client, and text for the log and the Reason String."""
@@ -42,10 +43,10 @@ Refusal = tuple[ReasonCode, str]
 @dataclass(frozen=True, slots=True)
 class SlowCheck:
     """A slow check of a CONNECT, such as a password against a memory-hard hash. The check runs off
-    the event loop. user: user name of the client, once the client is let in. answer: called once,
-    on any thread. holds: returns whether an answer that lets the client in is still valid; called
-    on the event loop. asks_others: whether the answer comes from another service, which may be
-    slow. listed: whether the gateway's own file has the user.
+    the event loop. user: user name that the client has if it is let in. answer: called once, on any
+    thread. holds: returns whether an answer that lets the client in is still valid; called on the
+    event loop. asks_others: whether the answer comes from another service, which may be slow.
+    listed: whether the user is in the gateway's own file of users.
     """
 
     user: str
@@ -90,7 +91,7 @@ class WaitingCaller(Caller, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request to find out, off the event loop, who a client is."""
+    """A CONNECT whose check runs off the event loop."""
 
     connection: WaitingCaller
     packet: Connect
@@ -103,8 +104,8 @@ class Access(Protocol):
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None: ...
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
-        """Return the client identifier of a known caller, or a refusal. wanted: the identifier in
-        its CONNECT, empty for none. An empty result means that any identifier will do.
+        """Return the client identifier of a caller that was let in, or a refusal. wanted: the
+        identifier in its CONNECT. If `wanted` and the result are "", the broker chooses one.
         """
 
     def holds(self, caller: Caller) -> bool:
@@ -118,7 +119,9 @@ class Access(Protocol):
         """Whether a client without a reliable link may state the identities of its publications."""
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None:
-        """Note that a device's publication, maybe a duplicate, has arrived. See `Spool.rows`."""
+        """Note that a device's publication has arrived, which may be a duplicate. identity: device,
+        incarnation, sequence. monotonic: µs since the gateway started.
+        """
         return
 
     def note_publication(
@@ -130,16 +133,14 @@ class Access(Protocol):
         monotonic: int,
         utc: int | None,
     ) -> None:
-        """Note that a publication of a device was accepted, or refused for this reason. monotonic,
-        utc: the current time, as in `Spool.rows`.
+        """Note that a publication of a device was accepted, or refused for `reason`. monotonic: µs
+        since the gateway started. utc: µs since 1970, None while the clock is not known.
         """
         return
 
 
 class ByAcl(Access):
-    """Base of access rules that follow the broker's ACL. Subclasses decide which clients are let
-    in.
-    """
+    """Base of access rules that follow the broker's ACL. Subclasses decide who may connect."""
 
     def identifier(self, caller: Caller, wanted: str) -> str | Refusal:
         return wanted
@@ -162,7 +163,7 @@ class ByAcl(Access):
 class Acl:
     """The [[acl]] sections of a configuration. user: None for anonymous clients and boards;
     sections name them as "". is_board: whether a client identifier without a user belongs to a
-    board. owns: whether no other user may take a user's client identifier.
+    board. owns: whether a client identifier is reserved for this user.
     """
 
     def __init__(
@@ -177,7 +178,6 @@ class Acl:
         self._owns = owns
         self._known: dict[tuple[str, bool, str | None, str, str], bool] = {}
         self._found: dict[tuple[str, bool, str, str], tuple[list[str], list[str]]] = {}
-        """Filters that apply to a client. The cache is cleared when it grows too large."""
         self._found_size = 0
 
     def may_write(self, user: str | None, client: str, topic: str) -> bool:
@@ -232,8 +232,8 @@ class Acl:
         return known
 
     def _rules(self, verb: str, board: bool, user: str, client: str) -> tuple[list[str], list[str]]:
-        """Return the filters that allow and the filters that deny. The result is cached, because
-        there may be many sections, many filters in one SUBSCRIBE, and many receivers of a message.
+        """Return the filters that allow an action, and the filters that deny it. verb: read, write,
+        subscribe or identity. The result is cached.
         """
         about = verb, board, user, client
         rules = self._found.get(about)
@@ -247,7 +247,7 @@ class Acl:
         return rules
 
     def _filters(self, verb: str, board: bool, user: str, client: str) -> list[str]:
-        """Return the filters that allow a client something, with its names filled in."""
+        """Return the filters that allow an action, with `%u` and `%c` replaced."""
         owned = self._owns(user, client)
         return [
             item
@@ -256,7 +256,9 @@ class Acl:
         ]
 
     def _denied(self, verb: str, board: bool, user: str, client: str) -> list[str]:
-        """Return the filters that deny a client something. Here a name may widen a filter."""
+        """Return the filters that deny an action, with `%u` and `%c` replaced. Wildcards in a name
+        stay, so that they can only deny more.
+        """
         return [
             item.replace("%u", user).replace("%c", client)
             for section in self._about(board, user, client)
@@ -275,7 +277,7 @@ class Acl:
 
 
 def _open(sections: list[AclSection]) -> bool:
-    """Whether everything that is not denied is allowed, because no section allows anything."""
+    """Whether no section allows anything, so that all that no section denies is allowed."""
     return all(
         (section.deny_write or section.deny_read)
         and not (section.write or section.read or section.subscribe)
@@ -291,7 +293,8 @@ class Policy:
     receive_maximum: int = 1024
     """Receive Maximum of the broker, announced to its clients."""
     connections: int | None = None
-    """Largest number of clients. Here and in the next two fields, None means `[limits]`."""
+    """Largest number of clients of this listener. Here, in `packet_bytes` and in `keep_alive_s`,
+    None means that only `[limits]` applies."""
     packet_bytes: int | None = None
     keep_alive_s: int | None = None
     keeps_sessions: bool = False

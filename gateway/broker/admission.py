@@ -1,14 +1,14 @@
 """Bounds on the number and the rate of clients. In: a CONNECT with its address, listener and user.
-Out: a reason to refuse, or none.
+Out: a reason to refuse, or None.
 
-Rules: the number of clients has a total bound and a bound per listener; the number of sessions has
-a bound, too (0x97). CONNECTs from one address have a rate, with bursts of ten seconds' worth
-(0x9F). A client that takes over its own session counts once. A board, on a serial line or by radio,
-is never refused by these bounds: it has no other way in.
+Rules: the number of clients has a bound in total and per listener, and the number of sessions has a
+bound (reason code 0x97). CONNECTs from one address have a bound of their rate, with bursts of ten
+seconds' worth (0x9F). A client that takes over its own session counts once. A board, on a serial
+line or by radio, is never refused by these bounds, because it has no other way in.
 
-When all connections are in use, one connection of an origin that has more than its share is ended,
-if the new client is of another origin. When there are too many sessions, in total or of one origin,
-the oldest empty session without a connection for an hour is ended to make room.
+If all connections are in use, a connection of an origin that has more than its share is ended for a
+new client of another origin. If there are too many sessions, in total or of one origin, the oldest
+empty session that had no connection for an hour is ended for a new session.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _IDLE_S = 3600.0
 
 
 class Admission:
-    """The bounds. Each address has a leaky bucket, stored as the time at which the bucket is empty;
-    a CONNECT adds 1 / rate seconds to that time.
+    """Admission of clients. Each address has a leaky bucket, stored as the time at which the bucket
+    is empty; a CONNECT adds 1 / rate seconds to that time.
     """
 
     def __init__(self, core: Core) -> None:
@@ -75,8 +75,9 @@ class Admission:
     def lacks_connection(
         self, owner: Origin | None, end: Callable[[Attached, ReasonCode, str], None]
     ) -> str:
-        """Return the bound, in words, that a further connection of an origin would exceed, or "".
-        end: callback that ends a connection to make room.
+        """Make room for a connection while all are in use: end a connection of another origin, if
+        that origin has more than its share. Return the exceeded bound in words, "" if there is
+        room.
         """
         core, most = self._core, self._core.limits.connections
         greedy = core.attached.greedy(most)
@@ -88,8 +89,8 @@ class Admission:
         return ""
 
     def lacks_session(self, owner: Origin | None, end: Callable[[Session], None]) -> str:
-        """Return the bound, in words, that a further session of an origin would exceed, or "". end:
-        callback that ends a session to make room.
+        """Make room for a session: if there are too many, end an empty session. Return "" if there
+        is room, else the exceeded bound in words. end: ends a session.
         """
         core, most = self._core, self._core.limits.sessions
         if owner is not None and not within(owner.sessions + 1, most):
@@ -104,7 +105,7 @@ class Admission:
 
 
 def _holds_nothing(core: Core, session: Session) -> bool:
-    """Whether a session is empty, so that its end costs its client only Session Present."""
+    """Whether a session without a connection has been empty for an hour: its end costs nothing."""
     return (
         session.departed is not None
         and core.now - session.departed > _IDLE_S

@@ -17,8 +17,8 @@ ROW_BYTES = 64
 
 
 class Message(NamedTuple):
-    """An application message. properties: encoded, without the property length. expires: in seconds
-    on the broker's time axis, None for never.
+    """An application message. properties: encoded, without the property length. expires: time in
+    seconds on the broker's time axis, None for never.
     """
 
     topic: str
@@ -42,12 +42,12 @@ class Bound(NamedTuple):
 
 
 class Aside:
-    """The messages that are set aside. stored: number, bridge and size of each one in the store."""
+    """Messages that are set aside. stored: number, bridge and size in bytes of each message."""
 
     def __init__(self, ledger: Ledger, stored: Iterable[tuple[int, str, int]]) -> None:
         self._ledger = ledger
         self._sizes: dict[str, dict[int, int]] = {}
-        """Sizes of messages, by bridge and the message's number, the oldest first."""
+        """Sizes in bytes, by bridge and message number, the oldest first."""
         self._next = 1
         for number, bridge, size in stored:
             self._sizes.setdefault(bridge, {})[number] = size
@@ -55,7 +55,7 @@ class Aside:
 
     @property
     def bridges(self) -> list[str]:
-        """Names of the bridges that have messages here."""
+        """Names of the bridges with messages that are set aside."""
         return [name for name, sizes in self._sizes.items() if sizes]
 
     def numbers(self, bridge: str) -> list[int]:
@@ -67,8 +67,8 @@ class Aside:
         return sum(self._sizes.get(bridge, {}).values())
 
     def keep(self, bridge: str, message: Message, reason: str, most: Bound, utc: int | None) -> int:
-        """Add a message to the open changes. Return how many messages are lost at the bound. utc:
-        µs since 1970, None while the clock is unknown.
+        """Set a message aside with the open changes. Return how many messages are dropped at the
+        bound, with this one if it is too large. utc: µs since 1970, None if unknown.
         """
         if message.size > most.size:
             return 1
@@ -100,7 +100,7 @@ class Aside:
         return lost
 
     def forget(self, bridge: str, number: int) -> bool:
-        """Delete a message with the open changes. Return False if there is none."""
+        """Delete a message with the open changes. Return False if the bridge does not have it."""
         if self._sizes.get(bridge, {}).pop(number, None) is None:
             return False
         changes = self._ledger.changes

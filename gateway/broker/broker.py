@@ -1,5 +1,5 @@
-"""The broker: all sessions, subscriptions and messages of one gateway. No socket, no disk, no
-clock.
+"""The broker: all sessions, subscriptions and messages of one gateway. The broker uses no socket,
+no disk and no clock.
 
 In: connections (`enter`), whose bytes arrive through `dispatch.py`; the time (`advance`); the news
 that a commit is on disk (`on_disk`). Out: `dirty`, the connections that have bytes to write or want
@@ -76,9 +76,9 @@ class Broker(Core):
         self.partial_nameless = 0
         """Bytes of incomplete packets from clients without an accepted CONNECT."""
         self.names = 0
-        """Bytes of topic names that have an alias."""
+        """Memory of all topic aliases, in bytes."""
         self.feeding: dict[Session, None] = {}
-        """Sessions that may have room for retained messages."""
+        """Sessions that wait for retained messages, and may have room for some."""
         self._axis_noted = state.now
         take_over(self, state)
         self.settle()
@@ -121,9 +121,7 @@ class Broker(Core):
         self.hang_up(connection, reason, text)
 
     def hang_up(self, connection: Attached, reason: ReasonCode, text: str) -> None:
-        """End a connection on behalf of other work. An error while its DISCONNECT is written
-        affects no other connection.
-        """
+        """End a connection. An error while DISCONNECT is written affects no other connection."""
         before = self.step.unfinished
         try:
             connection.disconnect(reason, text)
@@ -148,14 +146,16 @@ class Broker(Core):
         )
         self.sessions[client] = self.by_id[session.id] = session
         if session.durable:
-            self.changes.flows[session] = None  # a missing row means that it is gone
+            self.changes.flows[session] = None  # a missing row means that the session is gone
             if origin and user is None:
                 self.changes.origins["session", client] = origin, 0
         self.give(session, origin)
         return session
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
-        """Bind a connection to its session. Return the commit that CONNACK waits for, or 0."""
+        """Bind a connection to its session. will: the will in its CONNECT, or None. Return the
+        number of the commit that CONNACK waits for, 0 if CONNACK waits for none.
+        """
         pending = self.wills.pop(session.client, None)
         if pending is not None:
             self.will_use.add(pending.origin, -pending.size)
@@ -343,7 +343,7 @@ class Broker(Core):
     # -- retained messages
 
     def feed(self, session: Session) -> None:
-        """Note that a session may have room for the retained messages of its `feed`."""
+        """Note that a session may have room for more of the retained messages that it waits for."""
         if session.feed is not None:
             self.feeding[session] = None
 
@@ -358,7 +358,7 @@ class Broker(Core):
             return False
 
     def go_on(self) -> None:
-        """Do some of the work that is too long for one turn (`feeding`, and effects)."""
+        """Continue work that is too long for one turn: retained messages, wills, ended sessions."""
         for session in list(islice(self.feeding, _FEEDS)):
             del self.feeding[session]
             if not session.ended and self._feed(session):
@@ -376,13 +376,13 @@ class Broker(Core):
 
     @property
     def idle_work(self) -> bool:
-        """Whether anything is to be written to the store, although no client waits for a commit."""
+        """Whether a commit would write to the store, although no client waits for a commit."""
         return not self.changes.empty or self.needed_rows.unwritten_deletions > 0
 
     def seal(self, sweep: bool = False) -> Commit:
-        """Close the open changes and return them as the next commit. Raises RuntimeError if the
-        changes may hold half of a step. sweep: delete unneeded rows even if they are few, because
-        the disk has time. A delete writes pages too.
+        """Close the open changes and return them as the next commit. Raises RuntimeError if a step
+        was interrupted. sweep: whether to delete unneeded message rows even if they are few,
+        because the disk is idle.
         """
         if self.step.unfinished:
             raise RuntimeError("work on shared state was interrupted") from self.step.error
@@ -452,13 +452,13 @@ class Broker(Core):
         connection.fail(error, f"releasing answers that waited for {action}")
 
     def take_read(self, order: Order, rows: Any) -> None:
-        """Handle the rows that an order has read."""
+        """Handle the rows that the store has read for an order."""
         queue_pages.answer(self, order, rows)
         self.settle()
 
     def take_unread(self, order: Order, error: Exception) -> bool:
-        """Handle an order that the store could not read: the session ends. Return False for the
-        queue of a session that has ended already, whose `Collect` affects no client.
+        """Handle an order that the store could not read: end its session. Return False for a
+        `Collect`, which affects no client, because its session has ended before.
         """
         session = self.by_id.get(order.session)
         if isinstance(order, Collect):
@@ -472,8 +472,8 @@ class Broker(Core):
     # -- time
 
     def set_clock(self, utc_start: int | None) -> None:
-        """Set the start of this boot in UTC: the clock became known, or was corrected. Earlier rows
-        get their time with the next commit.
+        """Set the start of this boot, in µs UTC, because the clock became known or was corrected.
+        Rows that were stored before the clock was known get their time with the next commit.
         """
         if self.utc_start is None and utc_start is not None:
             self.changes.clock = utc_start
@@ -505,7 +505,7 @@ class Broker(Core):
             if will.due is not None and will.due <= now
         )
         for client in list(islice(due, _AT_ONCE)):
-            self.wills[client] = self.wills.pop(client)  # if it is refused, others come first
+            self.wills[client] = self.wills.pop(client)  # if it is refused, other wills come first
             self.effects.will(client, self.sessions.get(client))
         expired = (session for session in self.sessions.values() if session.ends <= now)
         for session in islice(expired, _AT_ONCE):

@@ -2,7 +2,7 @@
 
 In: changes that the flows made in one or more event-loop turns. Out: a `Commit`, plain rows for the
 store, made when the writer is free. A message that arrives and is delivered between two commits
-leaves no row, and a value that changes ten times is written once, which saves an SD card.
+leaves no row. A value that changes ten times is written once, which spares an SD card.
 
 Rules: changes are sealed in order, and a commit holds whole changes only, so everything that one
 packet caused is in one transaction. A packet that must wait for the disk waits for the commit's
@@ -60,7 +60,7 @@ class PersistentSession(Protocol):
 
 
 class Changes:
-    """The open changes."""
+    """Changes of the state that are not part of a commit yet."""
 
     __slots__ = (
         "aside",
@@ -90,7 +90,7 @@ class Changes:
         self.bytes = 0
         """Size of the message rows in bytes."""
         self.clock: int | None = None
-        """Start of this boot in µs UTC, if it has become known since the last commit."""
+        """Start of this boot in µs UTC if it has become known since the last commit, else None."""
         self.sessions: dict[int, PersistentSession] = {}
         self.ended: list[int] = []
         """Ids of sessions that have ended."""
@@ -112,7 +112,6 @@ class Changes:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write."""
         return not (
             self.flows
             or self.deliveries

@@ -1,7 +1,7 @@
 """One MQTT Network Connection of the broker: bytes in, bytes out, and its end.
 
 In: packets to send, incomplete packets to keep, and `lost(reason)`. Out: `take()`, the bytes to
-write now; `closing`, set when they are the last ones.
+write now; `closing`, which is set if these bytes are the last ones.
 
 A packet that must wait for a commit holds back all later packets, so each connection has one order
 of packets. Only acknowledgements that wait for a second disk are ordered separately, since such a
@@ -37,11 +37,11 @@ from gateway.system.usage import origin
 _SMALL = 4096
 """Number of bytes of an incomplete packet that a connection may always keep."""
 _NAMES = 8
-"""Divisor: topic names with an alias may take this fraction of the memory of queues."""
+"""Divisor of `limits.memory_bytes`: the part of it that topic names with an alias may take."""
 _ALIAS_BYTES = 256
 """Overhead of an alias in addition to its name, in bytes."""
 _NAMELESS = 8
-"""Divisor: the part of the memory for incomplete packets that `Core.nameless` may take."""
+"""Divisor of `limits.memory_bytes`: part for incomplete packets before an accepted CONNECT."""
 
 
 class _Held:
@@ -118,9 +118,9 @@ class Connection:
         self.closing: str | None = None
         """Reason of the close, for the log; None while the connection is open."""
         self.session: Session | None = None
-        """The session, once CONNECT is accepted."""
+        """The session, once CONNECT is accepted; None before."""
 
-        # what CONNECT says
+        # from CONNECT
         self.version = 0
         self.client = ""
         self.user: str | None = None
@@ -136,11 +136,11 @@ class Connection:
         self.sent_aliases_limit = 0
         """Largest number of topic aliases that the client accepts."""
         self.named = False
-        """Whether the client or the access rules chose the client identifier."""
+        """Whether the client or the access rules, not the broker, chose the client identifier."""
         self.reads_reasons = False
         """Whether the client reads the reason codes of PUBACK and PUBREC."""
         self.identifies = False
-        """Whether CONNACK says that the identity in this client's publications counts."""
+        """Whether CONNACK announces that the broker accepts identities from this client."""
         self.problem_information = True
         """Whether the client wants Reason Strings."""
 
@@ -155,9 +155,9 @@ class Connection:
         self.kept = 0
         """Bytes in `stream` at the last call of `keep`."""
         self.interrupted = False
-        """Whether `stream` may contain complete packets, because the turn was over."""
+        """Whether `stream` may contain complete packets, because the turn ended before them."""
         self.seen = broker.now
-        """Time at which the client was last heard."""
+        """Time of the last bytes from the client, in seconds on the broker's time axis."""
         self.unread = False
         """Whether the broker has stopped reading from the client."""
         self.quota_pause_s = 0.0
@@ -167,14 +167,14 @@ class Connection:
         self.pause: Pause | None = None
         """The pause of a client whose publication was refused for now; None for other clients."""
         self.names = 0
-        """Bytes of topic aliases, the client's and the broker's."""
+        """Memory of the topic aliases that the client and the broker have set, in bytes."""
         self.aliases_limit = limits.topic_aliases
         """Highest topic alias that the client may use."""
         self.aliases: dict[int, Topic] = {}
         self.alias_bytes = 0
         """Bytes of the names in `aliases`."""
         self.sequence = peer.device.next_sequence if peer.device else 0
-        """Sequence of a device's last publication, or before its first, of the next publication."""
+        """A device's last sequence on this connection; before the first one, the expected one."""
 
         # bytes out
         self.out: list[Piece] = []
@@ -188,19 +188,19 @@ class Connection:
         self.dirty = False
         """Whether the connection is in `Broker.dirty`."""
         self.full = False
-        """Whether too many bytes wait for the client, here or in the link. Then QoS 1 and 2 wait,
-        and QoS 0 is dropped."""
+        """Whether too many bytes wait for the client, in the broker or in the link. If so, messages
+        at QoS 1 and 2 wait, and messages at QoS 0 are dropped."""
         self.greeted: int | None = None
-        """The commit that CONNACK waits for, None before there is a CONNACK."""
+        """Number of the commit that CONNACK waits for, None before there is a CONNACK."""
         self.sent_aliases: dict[bytes, int] = {}
-        """The broker's topic aliases, by topic."""
+        """Topic aliases that the broker has set, by encoded topic name."""
         broker.enter(self)
 
     # -- bytes out
 
     def send(self, packets: Piece, commit: int = 0, acknowledgements: int = 0) -> None:
         """Queue packets, to be written after commit `commit` and after all packets queued before. A
-        closed connection drops them.
+        closed connection drops them. acknowledgements: number of PUBACKs and PUBRECs in them.
         """
         if self.state is State.CLOSED:
             return
@@ -227,7 +227,7 @@ class Connection:
         self, packets: bytes, commit: int = 0, acknowledgements: int = 0, copied: bool = False
     ) -> None:
         """Queue PUBACK or PUBREC packets like `send`, in the order of the publications
-        [MQTT-4.6.0-2]. copied: wait also until the commit is on two disks, where required.
+        [MQTT-4.6.0-2]. copied: whether to wait for a second disk if one is required.
         """
         broker = self.broker
         copied = copied and broker.neighbours.second_disk is not None and broker.must_wait(commit)
@@ -296,7 +296,9 @@ class Connection:
         return data
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
-        """Return head and tail of a run's packets, or None if they are too large for the client."""
+        """Return the bytes before and after the packet identifier, up to the payload, of a run's
+        packets. None if they are too large for the client. first, extra: as for `PublishRun.shape`.
+        """
         if run.expires is not None:
             extra += b"\x02" + pack_u32(max(0, round(run.expires - self.broker.now)))
         room = self.packet_limit - run.size - (2 if first & QOS_BITS else 0)
@@ -322,7 +324,9 @@ class Connection:
             self.broker.feed(self.session)
 
     def send_qos_0(self, run: PublishRun, flags: int, extra: bytes, skip: int, count: int) -> None:
-        """Send publications of a run at QoS 0. If the client does not read, they are dropped."""
+        """Send `count` publications of a run at QoS 0, from index `skip` on. If too many bytes wait
+        for the client, drop these publications.
+        """
         statistics = self.broker.statistics
         if self.full:
             statistics.dropped += count
@@ -341,7 +345,7 @@ class Connection:
     # -- bytes in
 
     def attach(self, session: Session) -> None:
-        """Bind the connection to the session of the client, which is now known."""
+        """Bind the connection to the session of its client, because CONNECT was accepted."""
         broker = self.broker
         broker.partial_nameless -= self.kept
         broker.nameless.pop(self, None)
@@ -367,7 +371,6 @@ class Connection:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the client's CONNECT was accepted."""
         return self.session is not None
 
     @property
@@ -394,8 +397,8 @@ class Connection:
         self.broker.names -= _ALIAS_BYTES + len(wire)
 
     def keep(self, kept: int) -> None:
-        """Account for the received bytes that are not processed yet. Raises ProtocolError if such
-        bytes of all connections take too much memory.
+        """Account for `kept` received bytes that are not processed yet. Raises ProtocolError if
+        such bytes of all connections take too much memory.
         """
         more = kept - self.kept
         if not more:
@@ -417,9 +420,9 @@ class Connection:
     # -- publications that are refused for now
 
     def refuse_and_close(self, lack: Lack, topic: str, text: str) -> None:
-        """End the connection in place of a reason code: the client treats any code as success, its
-        version has none, or the packet cannot be read. The connection ends after the
-        acknowledgements of earlier publications have been sent.
+        """Refuse a publication and end the connection, because the client treats every reason code
+        as success, its MQTT version has none, or the packet cannot be read. The connection ends
+        after the acknowledgements of earlier publications have been sent.
         """
         broker, pause = self.broker, self.pause
         if pause is None:
@@ -433,7 +436,9 @@ class Connection:
         self.part()
 
     def part(self) -> None:
-        """End a connection after a refusal, as soon as its acknowledgements have been sent."""
+        """If a publication was refused with `refuse_and_close`, end the connection as soon as
+        earlier acknowledgements have been sent and the pause is over.
+        """
         pause, broker = self.pause, self.broker
         if (
             pause is not None
@@ -448,7 +453,7 @@ class Connection:
     # -- the end
 
     def fail(self, error: Exception, doing: str) -> None:
-        """End the connection after an exception that left shared state whole, as soon as no
+        """End the connection after an exception that left shared state consistent, as soon as no
         iteration is in progress. Until then nothing is sent to the client.
         """
         blame(self.broker, self, error, doing)
@@ -458,8 +463,8 @@ class Connection:
 
     @property
     def lingers(self) -> bool:
-        """Whether the link should let the client read everything sent before it closes. The client
-        may be sending at that time.
+        """Whether the link should let the client read everything sent before the link closes. The
+        client may be sending in the meantime.
         """
         return self.pause is not None and bool(self.pause.farewell)
 
@@ -520,7 +525,7 @@ class Connection:
         """Name for logs: client identifier, if known, and address."""
         return f"{self.client} ({self.peer.address})" if self.client else self.peer.address
 
-    # -- packets to the far end
+    # -- packets to the client
 
     def _farewell(self, reason: ReasonCode, text: str) -> bytes:
         """Return the broker's DISCONNECT. Return empty bytes before MQTT 5, because the server has
@@ -537,11 +542,11 @@ class Connection:
         return self.within(Disconnect(reason, self.problem(text)))
 
     def within(self, packet: Connack | Disconnect) -> bytes:
-        """Encode a packet, if need be without its Reason String. Empty if it is still too large."""
+        """Return the encoded packet, without its Reason String if need be; b"" if still too large."""
         return encode_within(packet, Version.V5, self.packet_limit) or b""
 
     def problem(self, text: str) -> Properties | None:
-        """Return a Reason String, if the client wants it and the link is not slow."""
+        """Return a Reason String if the client wants one and is no board, else None."""
         if not self.problem_information or self.peer.device is not None:
             return None
         return {PropertyId.REASON_STRING: text}

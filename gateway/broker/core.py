@@ -67,7 +67,7 @@ class Core(Ledger):
         self.sessions: dict[str, Session] = {}
         """Sessions by client identifier."""
         self.by_id: dict[int, Session] = {}
-        """Sessions, and stand-ins for sessions that have moved (`Role`), by number."""
+        """Sessions, and forwarders of sessions that have moved (`Role`), by number."""
         self.connections: dict[Attached, None] = {}
         self.nameless: dict[Attached, None] = {}
         """Connections without an accepted CONNECT, the oldest first."""
@@ -80,17 +80,15 @@ class Core(Ledger):
         self.attached = Shared()
         """Number of connected clients, by origin."""
         self.effects = Effects()
-        """Effects that `Broker.settle` carries out."""
         self.turn_is_over: Callable[[], bool] = lambda: False
         """Whether this turn has taken long enough, so that the rest of a client's bytes waits for
         the next turn. Set by the broker's caller."""
         self.neighbours = neighbours(self, state)
-        """The peer gateways."""
         self._next_session = state.next_session
         self.disk_lack = ""
         """Reason why the disk accepts no messages; empty while the disk accepts messages."""
         self.disk_room = sys.maxsize
-        """Largest size in bytes of messages in the open changes; beyond it, they are refused."""
+        """Bound on the total size of messages in the open changes, in bytes."""
 
     def is_board(self, client: str) -> bool:
         """Whether a client without a user is a board: registered, or on a link of boards."""
@@ -101,16 +99,14 @@ class Core(Ledger):
         return connection is not None and connection.peer.device is not None
 
     def may_read(self, session: Session, topic: str) -> bool:
-        """Whether a session may receive messages of a topic."""
         return session.role.may_read(self.acl, session, topic)
 
     def next_session(self) -> int:
-        """Return the number of a new session."""
         self._next_session += 1
         return self._next_session - 1
 
     def give(self, session: Session, origin: str) -> None:
-        """Count a new session in the totals of its user and of its origin. A board has neither."""
+        """Count a new session, except that of a board, in the totals of its user and its origin."""
         if not session.incarnation:
             session.account = self.accounts.of(session.user)
             session.account.sessions += 1
@@ -119,11 +115,11 @@ class Core(Ledger):
                 found.sessions += 1
 
     def lacks_room(self, size: int) -> str:
-        """Return the reason why the disk cannot accept `size` more bytes, "" if it can."""
+        """Return the reason why the disk cannot accept `size` more bytes, or ""."""
         return self.disk_lack or FULL.reason * (self.changes.bytes + size > self.disk_room)
 
     def must_wait(self, commit: int) -> bool:
-        """Whether a commit must be on a second disk, and is not there yet."""
+        """Whether commit number `commit` must reach a second disk, and has not reached it yet."""
         return self.neighbours.lacks(commit)
 
     @property

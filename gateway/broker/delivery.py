@@ -1,5 +1,5 @@
-"""Entries of a session's queue: a run, or part of one. With them: their rows in the store, the
-orders that read these rows, and the connection as the queue sees it.
+"""Entries of a session's queue (each a run, or part of a run), references to their rows in the
+store, orders to read these rows, and the connection as the queue sees it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gateway.broker.topic import NOTICES
 
 PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
-"""Largest number of rows, and of bytes, that one read returns from a queue in the store."""
+"""Bounds of one read of a queue from the store: PAGE_ROWS rows, and PAGE_BYTES bytes."""
 MOST_PENDING = 4 * PAGE_ROWS
 """Largest number of messages, of `PAGE_BYTES` at most, that a connected session keeps in memory in
 addition to the messages in flight. The rest of its queue stays in the store. The value leaves room
@@ -21,11 +21,11 @@ for a thousand devices that publish at once.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""Number of unneeded message rows at which they are deleted even if the disk is busy."""
+"""From this number of unneeded message rows on, they are deleted even if the disk is busy."""
 
 
 class Delivery:
-    """A run, or part of one, in one session's queue."""
+    """A run, or part of a run, in the queue of one session."""
 
     __slots__ = (
         "commit",
@@ -56,33 +56,32 @@ class Delivery:
         share: str = "",
     ) -> None:
         self.session = session
-        """Number of the session."""
         self.run = run
         self.first = first
-        """Number of the first message; the others follow."""
+        """Number of the first message in the queue. Later messages have the next numbers."""
         self.count = count
         self.skip = skip
-        """Index in the run of the first publication."""
+        """Index of the first publication in the run."""
         self.flags = flags
         """QoS << 1 | RETAIN."""
         self.extra = extra
-        """Properties for this receiver."""
+        """Encoded properties for this receiver only."""
         self.commit = commit
-        """The commit that a QoS 2 PUBLISH waits for, 0 for none."""
+        """Number of the commit that a QoS 2 PUBLISH waits for, 0 for none."""
         self.share = share
         """Filter of the shared subscription that the messages match, or empty."""
         self.sent = 0
         """Number of messages that were sent."""
         self.open = count
-        """Number of messages that are not finished."""
+        """Number of messages that are neither fully acknowledged nor dropped."""
         self.kept = False
         """Whether the messages belong in the store."""
         self.stored = False
-        """Whether the store or the sealed commit has a row for the delivery."""
+        """Whether the store, or a sealed commit, has a row for the delivery."""
 
     @property
     def notice(self) -> bool:
-        """Whether these are notices between gateways, on which later messages depend."""
+        """Whether the messages are notices between gateways, on which later messages depend."""
         return self.run.topic.name == NOTICES
 
     def row(self) -> QueueRow:
@@ -102,41 +101,41 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """An order to read a page of a session's queue, from number `first` on."""
+    """An order for the store: read a page of a session's queue, from message number `first` on."""
 
     session: int
     first: int
     whole: bool = False
-    """Whether commits before the read contain the whole queue, so that the page cannot be empty."""
+    """Whether the whole queue is committed before the read, so that the page cannot be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """An order to read a page of an ended session's queue, from number `first` on. Only rows from
-    shared subscriptions are read.
+    """An order for the store: read a page of an ended session's queue, from message number `first`
+    on. Only rows from shared subscriptions are read.
     """
 
     session: int
     first: int
     others: bool = False
-    """Whether to read the message numbers of the session's other rows, too. The commit that ends
-    the session deletes these rows.
-    """
+    """Whether to read the message ids of the session's other rows as well. The commit that ends the
+    session deletes these rows."""
 
 
 Order = Load | Collect
-"""An order for the store."""
 
 
 class Undelivered(NamedTuple):
-    """Messages of a shared subscription that a subscriber did not get before its session ended."""
+    """Messages for the subscribers of a shared subscription: new messages, or messages that a
+    subscriber did not get before its session ended.
+    """
 
     run: PublishRun
     qos: int
     share: str
     """Filter of the shared subscription."""
     skip: int
-    """Index in the run of the first message."""
+    """Index of the first message in the run."""
     number: int
     """Number of messages, from `skip` on."""
 
@@ -159,11 +158,11 @@ class NeededRows:
         self.next = next_message
         """Lowest id that no message has had."""
         self.finished: list[tuple[int, int]] = []
-        """Queue rows to be deleted, as session and first number."""
+        """Queue rows to be deleted, each as session number and first message number."""
         self.dead: list[int] = []
         """Ids of messages to be deleted."""
         self.reused: set[int] = set()
-        """Ids from `dead` whose rows messages of the open changes overwrite."""
+        """Ids, once in `dead`, whose rows will be overwritten by messages of the open changes."""
         self._references = dict(references)
 
     @property
@@ -172,7 +171,7 @@ class NeededRows:
         return len(self.finished) + len(self.dead)
 
     def refer(self, run: PublishRun) -> None:
-        """Count one more queue row that refers to a run."""
+        """Count one more queue row for a run. The first one gives the run its message id."""
         if run.message:
             self._references[run.message] = self._references.get(run.message, 1) + 1
         elif self.dead:
@@ -192,7 +191,7 @@ class NeededRows:
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """Remove a reference of a queue row to a run; see `release`."""
+        """Remove a queue row of a run from its count. The last one frees the run's message id."""
         if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False
@@ -209,9 +208,9 @@ class NeededRows:
         return count == 1
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return the queue rows and the message rows to delete with the sealed changes. One commit
-        deletes a queue row and writes the `flow` row without its messages. So a start can
-        distinguish a finished delivery from a damaged `flow`.
+        """Return the keys of queue rows and the ids of messages to delete with the sealed changes.
+        One commit deletes a queue row and writes the `flow` row without its messages. So a start
+        can distinguish a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []
         self.reused.clear()
@@ -256,7 +255,7 @@ class Outgoing:
         self._packets: list[Piece] = []
         self._size = 0
         self._commit = 0
-        """The commit that the packets wait for."""
+        """Number of the commit that the packets wait for."""
 
     def add(self, packets: Piece, commit: int) -> None:
         large = len(packets) >= LARGE

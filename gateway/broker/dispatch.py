@@ -1,9 +1,9 @@
-"""Processes a client's bytes, one packet or one run of packets at a time.
+"""Processing of a client's bytes, one packet or one run of packets at a time.
 
 In: bytes of a link, which `gateway.mqtt.stream` cuts into packets and runs. Out: the effect of each
-on the connection. The rest waits if the client does not read its output, or if the turn is over
-(`Connection.interrupted`). A run (PUBLISH packets that differ only in identifier and payload, or
-plain acknowledgements) is handled in one step.
+packet or run on the connection. Further bytes wait if the client does not read its output, or if
+the turn is over (`Connection.interrupted`). A run (PUBLISH packets that differ only in identifier
+and payload, or plain acknowledgements) is handled in one step.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_WAITING = 65_536
 
 
 def receive(connection: Connection, data: bytes) -> None:
-    """Process every packet that is complete with these new bytes."""
+    """Add bytes from the client, and process every packet that is complete now."""
     state, broker = connection.state, connection.broker
     if state is State.CLOSED:
         return
@@ -76,7 +76,7 @@ def answered(order: Ask, refused: Refusal | None) -> None:
 
 
 def placed(connection: Connection, packet: Connect, refused: Refusal | None) -> None:
-    """Continue a CONNECT after the session lookup at peers. refused: why there is no session."""
+    """Continue a CONNECT after the session lookup at peers, unless the connection has ended."""
     if connection.state is not State.CLOSED:
         _accept(connection, packet, refused, asked=True)
 
@@ -165,7 +165,7 @@ def _fail(connection: Connection, error: MqttError) -> None:
 def _acks(
     connection: Connection, session: Session, first: int, identifiers: tuple[int, ...]
 ) -> None:
-    """Handle acknowledgements of one kind. first: their first byte, 0 for a PUBREC that refuses."""
+    """Handle acknowledgements of one type. first: their first byte; 0 for a PUBREC with an error."""
     if first == _PUBREL:
         exchanges.release(connection, session, identifiers)
         return
@@ -187,7 +187,6 @@ def _acks(
 
 
 def _other(connection: Connection, session: Session, packet: Packet) -> None:
-    """Handle a packet that is not part of a run."""
     if isinstance(packet, Publish):
         exchanges.decoded(connection, session, packet)
     elif isinstance(packet, Pingreq):
@@ -210,8 +209,8 @@ def _other(connection: Connection, session: Session, packet: Packet) -> None:
 
 
 def _pong(connection: Connection) -> None:
-    """Queue PINGRESP in order. If the disk fails, send it at once, so that the client does not
-    conclude that the broker is dead. CONNACK is first in any case [MQTT-3.2.0-1].
+    """Queue PINGRESP after the packets that wait. If the disk fails, send it at once, so that the
+    client does not conclude that the broker is dead. CONNACK is first in any case [MQTT-3.2.0-1].
     """
     broker = connection.broker
     if (

@@ -11,8 +11,8 @@ effect remains:
   4. All queues together exceed their bound: the longest queues drop messages.
   5. A will is published. Thousands of wills may take several turns: the store holds them until
      then.
-  6. The state of a session that ended with its connection is deleted. It may take several turns,
-     too, because such a session is not in the store.
+  6. The state of a session that ended with its connection is deleted. This may take several turns,
+     because such a session is not in the store.
 
 The loop ends, because messages that are distributed again overflow no queue (`fan_out.py`).
 """
@@ -35,7 +35,7 @@ class Effects:
         self.faults: dict[Attached, None] = {}
         """Connections that end because of an internal error."""
         self.ends: dict[Session, tuple[ReasonCode, str] | None] = {}
-        """Sessions that end, with the reason for clients that are connected."""
+        """Sessions that end, with reason code and text for a client that is connected."""
         self.wills: dict[str, Session | None] = {}
         """Clients whose will is due, with the session of the will if it is known. The session may
         have ended."""

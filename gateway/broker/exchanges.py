@@ -3,9 +3,9 @@
 In: runs and acknowledgements from a connection. Out: routed publications, and the answers to the
 client.
 
-Rules: an answer leaves after the commit that makes it true. A failure is reported in PUBACK or
-PUBREC, never together with a success for the same PUBLISH. MQTT before version 5 has no such
-report, so the connection is closed and nothing is acknowledged.
+Rules: an answer is sent after the commit of the change that it confirms. A failure is reported in
+PUBACK or PUBREC, never together with a success for the same PUBLISH. MQTT before version 5 has no
+such report, so the connection is closed and nothing is acknowledged.
 
 A temporary refusal (`lack.py`) ends the connection of a client that may take any PUBACK or PUBREC
 for success, and a pause follows (README.md, "Publications that are refused").
@@ -37,7 +37,7 @@ from gateway.system.usage import Account
 
 _PUBACK, _PUBREC, _PUBREL, _PUBCOMP = 0x40, 0x50, 0x62, 0x70
 _ALIAS_BYTES = 128_000
-"""Largest number of bytes of the topic names that one client's aliases stand for."""
+"""Largest total size of the topic names of one client's aliases, in bytes."""
 _ENDS = "; its connection ends, and nothing is read from the client for 1 to 30 s"
 _TOO_FAST = (
     "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
@@ -52,7 +52,7 @@ def receive(
     run: PublishRun,
     identity: Identity | None = None,
 ) -> None:
-    """Process a run and answer it."""
+    """Process a run and answer it. identity: stated by a client in user properties, else None."""
     if session.foreign:
         session.role.receive(connection, run)
     elif (pause := connection.pause) is None or not run.qos or not pause.puts_off(run, identity):
@@ -79,7 +79,7 @@ def go_on_after_pause(connection: Connection, session: Session) -> None:
 
 
 def meter(connection: Connection, account: Account, messages: int, size: int) -> None:
-    """Count published messages and bytes against the user's rate."""
+    """Count published messages and bytes against the user's quota. Above it, reading pauses."""
     broker = connection.broker
     quota_pause_s = account.publishes(messages, size, broker.now)
     if quota_pause_s > 0:
@@ -214,8 +214,8 @@ def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | 
 
 
 def _fitting(connection: Connection, session: Session, run: PublishRun) -> int:
-    """Return how many publications of a run can be accepted at once, from the first one on. The
-    publications differ only in payload: if the first one alone is refused, all are.
+    """Return how many publications of a run can be accepted at once, from the first one on; 0 for
+    none. The publications differ only in payload: if the first one alone is refused, all are.
     """
     accepted, refused = 0, run.count + 1
     if run.qos:
@@ -231,7 +231,7 @@ def _fitting(connection: Connection, session: Session, run: PublishRun) -> int:
 
 
 def _in_parts(connection: Connection, session: Session, run: PublishRun) -> None:
-    """Process as much of a run as can be accepted at once, then the rest."""
+    """Process as many publications of a run as can be accepted at once, then the rest."""
     connection.broker.statistics.received[run.qos] -= run.count
     while run.count and connection.state is not State.CLOSED:
         part = _fitting(connection, session, run) or run.count

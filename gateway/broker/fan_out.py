@@ -80,7 +80,7 @@ def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
 
 
 def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
-    """Complete a lack with its text. If the publication can never be accepted, remove the bound."""
+    """Return a lack with its text; its bound is None if the publication can never be accepted."""
     topic = core.router.routed(run.topic)
     if topic.refused:
         shared = topic.name.startswith(SHARE_PREFIX)
@@ -158,9 +158,9 @@ def _origin(run: PublishRun) -> Origin | None:
 def publish(
     core: Core, run: PublishRun, client: str, identity: Identity | None = None, commit: int = 0
 ) -> int:
-    """Route a run: send it, queue it for absent clients, and spool it. client: the publisher.
-    commit: a commit that the acknowledgement waits for in any case. Return the commit that the
-    acknowledgement waits for, 0 for none.
+    """Route a run: send it, queue it for disconnected clients, and spool it. client: identifier of
+    the publisher, "" for the gateway. commit: number of a commit that the acknowledgement waits for
+    in any case. Return the number of the commit that the acknowledgement waits for, 0 for none.
     """
     core.step.unfinished += 1
     topic: RoutedTopic = run.topic  # type: ignore[assignment] # every topic is the router's
@@ -175,7 +175,7 @@ def publish(
     qos = run.qos
     if qos and not commit and topic.durable:
         commit = core.promise()
-    if run.retain and client:  # the gateway's own are in memory only (`announce.py`)
+    if run.retain and client:  # "" is the gateway: in memory only (`announce.py`)
         commit = _retain(core, run, client) or commit
     if topic.heard is not None:
         topic.heard(run)
@@ -210,14 +210,14 @@ def publish(
 
 def distribute(core: Core, share: Share, messages: Undelivered, commit: int) -> None:
     """Distribute messages to the subscribers of a shared subscription. If no subscriber has room,
-    the queues of the subscribers next in turn overflow.
+    the subscribers next in turn get the messages, and their queues overflow.
     """
     _overflow(core, share, _distribute(core, share, messages, commit), commit)
 
 
 def _eligible(core: Core, run: PublishRun, again: bool = False) -> Callable[[Session], bool]:
-    """Return a predicate: whether a subscriber of a shared subscription may receive a run. again:
-    whether another subscriber had the run, whose session has ended.
+    """Return a function that returns whether a subscriber of a shared subscription may receive a
+    run. again: whether the run was given before to a subscriber whose session has ended.
     """
     name = run.topic.name
     foreign = not again and run.publisher is not None and run.publisher.foreign
@@ -232,7 +232,7 @@ def _distribute(
     core: Core, share: Share, messages: Undelivered, commit: int, again: bool = False
 ) -> Undelivered:
     """Distribute messages to the subscribers of a shared subscription that have room. Return the
-    messages for which none has room. Each subscriber is checked only a few times.
+    messages for which no subscriber has room. Each subscriber is checked only a few times.
     """
     eligible = _eligible(core, messages.run, again)
     for connected in (True, False):
@@ -256,7 +256,7 @@ def _with_room(core: Core, members: _Members, messages: Undelivered) -> _Members
 def _distribute_evenly(
     core: Core, share: Share, members: _Members, messages: Undelivered, commit: int
 ) -> Undelivered:
-    """Give each subscriber an even share; all must have room. Return the rest, which is empty."""
+    """Give each subscriber an even share; all must have room. Return the remaining messages: none."""
     each, more = divmod(messages.number, len(members))
     for index, member in enumerate(members):
         if part := each + (index < more):
@@ -267,7 +267,7 @@ def _distribute_evenly(
 def _distribute_one_by_one(
     core: Core, share: Share, members: _Members, messages: Undelivered, commit: int
 ) -> Undelivered:
-    """Give messages out one by one. A subscriber without room for one gets no more."""
+    """Give messages out one by one, while a subscriber has room. Return the remaining messages."""
     ring = deque(members)
     while ring and messages.number:
         if is_full(core, ring[0][0], messages.run, 1):
@@ -301,7 +301,7 @@ def _give(
     part: int,
     commit: int,
 ) -> Undelivered:
-    """Give the first `part` messages to one subscriber. Return the others."""
+    """Give the first `part` messages to one subscriber. Return the remaining messages."""
     run, qos, name, skip, count = messages
     session, subscription = member
     flags = min(qos, subscription.qos) << 1 | (run.retain and subscription.retain_as_published)
@@ -335,8 +335,8 @@ def redistribute(core: Core, messages: Undelivered) -> None:
 
 
 def feed_retained(core: Core, session: Session) -> bool:
-    """Send a session retained messages that it waits for, as far as it has room. Return True if
-    there is room for more.
+    """Send a session some of the retained messages that it waits for, if there is room. Return True
+    if a later call can send more.
     """
     feed, sent, looked = session.feed, 0, False
     while feed:
@@ -417,8 +417,8 @@ def deliver(
     commit: int,
     share: str = "",
 ) -> None:
-    """Send or queue messages for one session. flags: QoS << 1 | RETAIN. share: filter of the shared
-    subscription that the messages match, or empty.
+    """Send or queue `count` publications of a run, from index `skip` on, for one session. flags:
+    QoS << 1 | RETAIN. share: filter of the shared subscription that the messages match, or empty.
     """
     send_flow = session.send_flow
     qos, connection = flags >> 1, session.connection
@@ -447,7 +447,7 @@ def deliver(
 
 
 def _retain(core: Core, run: PublishRun, client: str) -> int:
-    """Store a run's last publication as the retained message. Return the commit, 0 for none."""
+    """Store or delete the retained message after a run. Return the commit's number, 0 for none."""
     name = run.topic.name
     if run.size:
         payload, version = run.payload(run.count - 1), next_version(core, name)

@@ -2,7 +2,7 @@
 
 Rules: a second connection of a client takes the session over; the first one gets 0x8E and is closed
 [MQTT-3.1.4-3]. Clean Start 1 ends the old session [MQTT-3.1.2-4], Clean Start 0 resumes it
-[MQTT-3.1.2-5]. CONNACK states which of the two happened, after the commit that makes it true.
+[MQTT-3.1.2-5]. CONNACK states which of the two happened, after the commit of that change.
 
 A device on a reliable link must use its name as client identifier. A device with another
 incarnation has lost its memory and gets a new session, because new publications with old packet
@@ -36,7 +36,7 @@ _P = PropertyId
 
 
 def connect(connection: Connection, packet: Connect) -> None:
-    """Accept a CONNECT. Raises ProtocolError with the reason for CONNACK."""
+    """Handle a CONNECT. Raises ProtocolError with the reason for CONNACK if it is refused."""
     broker, device = connection.broker, connection.peer.device
     connection.version, connection.bridge = packet.version, packet.bridge
     properties = packet.properties or {}
@@ -189,7 +189,7 @@ def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolEr
 
 
 def _expiry(connection: Connection, packet: Connect, properties: Properties) -> int:
-    """Return the Session Expiry Interval in seconds. Clean Session 0 means the limit."""
+    """Return the Session Expiry Interval in seconds. Clean Session 0 gets the configured limit."""
     limit = connection.broker.limits.session_expiry_s
     if connection.policy.keeps_sessions:
         limit = NEVER
@@ -265,7 +265,7 @@ def _resume(connection: Connection, session: Session) -> None:
 
 
 def _will(connection: Connection, will: Will) -> StoredWill | None:
-    """Return the will to store, if any. Raises ProtocolError if it could never be published."""
+    """Return the will to store, None if it is to be dropped. Raises ProtocolError to refuse it."""
     router = connection.broker.router
     with connection.broker.step:
         topic = router.topic(will.topic)
@@ -309,7 +309,6 @@ def refuse(connection: Connection, error: MqttError) -> None:
 
 
 def disconnect(connection: Connection, session: Session, packet: Disconnect) -> None:
-    """Handle a DISCONNECT of the client."""
     broker = connection.broker
     expiry = (packet.properties or {}).get(_P.SESSION_EXPIRY_INTERVAL)
     if expiry is not None:

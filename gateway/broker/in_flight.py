@@ -1,7 +1,7 @@
-"""The messages in flight of one session: those that were sent and are not fully acknowledged.
+"""The messages in flight of one session: messages that were sent and are not fully acknowledged.
 
-In: messages as they are sent, and acknowledgements (`send_flow.py`). Out: messages to
-send again on the next connection, and the packet identifiers in use.
+In: messages as they are sent, and acknowledgements (`send_flow.py`). Out: messages to send again on
+the next connection, and the packet identifiers in use.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ class InFlight:
         self.receiving: dict[int, Delivery] = {}
         """QoS 2 deliveries that wait for PUBREC, by packet identifier."""
         self.released: dict[int, Delivery | None] = {}
-        """Identifiers that wait for PUBCOMP, in order, each with the delivery to delete then."""
+        """Identifiers that wait for PUBCOMP, in order, with the delivery to delete after it."""
         self.resend: deque[tuple[int, Delivery]] = deque()
-        """Messages in flight on an earlier connection, each with its number."""
+        """Messages that were in flight on an earlier connection, each as number and delivery."""
 
     @property
     def count(self) -> int:
-        """Number of messages that were sent and are not fully acknowledged."""
         return len(self.acknowledging) + len(self.receiving) + len(self.released) + len(self.resend)
 
     @property
@@ -41,7 +40,7 @@ class InFlight:
         return max(self.ends(), default=0)
 
     def find(self, identifier: int) -> tuple[Delivery, int] | None:
-        """Return delivery and index in the run of a message that waits for PUBACK or PUBREC."""
+        """Return delivery and index in the run of a message before PUBACK or PUBREC, else None."""
         delivery = self.acknowledging.get(identifier) or self.receiving.get(identifier)
         if delivery is None:
             return None
@@ -49,7 +48,7 @@ class InFlight:
         return delivery, delivery.skip + number - delivery.first
 
     def ends(self) -> list[int]:
-        """Return the numbers of the first and the last message of each QoS, sorted."""
+        """Return the numbers of the oldest and latest message at QoS 1 and at QoS 2, sorted."""
         return sorted(
             number_of(identifier, delivery.first)
             for flights in (self.acknowledging, self.receiving)

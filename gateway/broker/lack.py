@@ -25,7 +25,6 @@ class Bound(StrEnum):
 
     @property
     def words(self) -> str:
-        """Text about this bound, for people."""
         return _BOUNDS[self][0]
 
     @property
@@ -49,7 +48,7 @@ room, or the remedy. README.md has the table for users.
 
 
 FOR_GOOD = "their messages are refused for good"
-"""Text for a refusal for good that has another reason than a bound."""
+"""Text for a refusal for good whose reason is not a bound."""
 
 
 class Lack(NamedTuple):
@@ -63,5 +62,5 @@ class Lack(NamedTuple):
 
     @property
     def passes(self) -> bool:
-        """Whether the refusal is temporary. All others are for good, and a retry is useless."""
+        """Whether the refusal is temporary. If not, a retry is useless."""
         return self.bound is not None and self.bound.passes

@@ -26,7 +26,7 @@ class Statistics:
     """Counters of the broker."""
 
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
-    """Number of PUBLISH packets received, by QoS; `sent` has those sent, by QoS."""
+    """Number of PUBLISH packets received, by QoS. `sent` is the number of PUBLISH packets sent."""
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])
     bytes_received: int = 0
     bytes_sent: int = 0
@@ -148,7 +148,7 @@ class Ledger:
 
     def __init__(self, now: float, limits: LimitsSection, rows: NeededRows) -> None:
         self.now = now
-        """Seconds on the time axis (`gateway/runtime/clock.py`)."""
+        """Present time, in seconds on the time axis (`gateway/runtime/clock.py`)."""
         self.limits = limits
         self.step = Step()
         """Steps on state that all connections share."""
@@ -156,20 +156,17 @@ class Ledger:
         self.queued = 0
         """Bytes of the messages in all queues, as counted against `limits.memory_bytes`."""
         self.to_drop = 0
-        """Bytes in `queued` of messages that are dropped as soon as the store returns them."""
+        """Bytes in `queued` of messages in the store that are dropped as soon as they are read."""
         self.received = 0
-        """Identifiers between PUBLISH and PUBREL, of all sessions."""
+        """Number of packet identifiers between PUBLISH and PUBREL, in all sessions."""
         self.changes = Changes(1)
-        """The open changes."""
         self.committed = 0
         """Number of the last commit that is on disk."""
         self.needed_rows = rows
         self.orders: list[Order] = []
-        """Orders for the store."""
         self.to_send: list[Sender] = []
         """Queues with messages to send at the end of the turn."""
         self.waits = CommitWaits()
-        """Connections and calls that wait for commits."""
 
     def send(self) -> None:
         """Send everything that was queued in this turn."""
@@ -182,8 +179,8 @@ class Ledger:
                 self._fail(flow, error, before)
 
     def serve(self, flow: Sender, call: Callable[[], None]) -> None:
-        """Call a function for one queue. If it raises an exception that leaves shared state whole,
-        the connection of the queue's receiver ends.
+        """Call a function for one queue. If it raises an exception that leaves shared state
+        consistent, the connection of the queue's receiver ends.
         """
         before = self.step.unfinished
         try:
@@ -203,19 +200,19 @@ class Ledger:
             self.waits.calls.setdefault(commit, []).append(call)
 
     def promise(self) -> int:
-        """Mark the open changes as urgent and return their number."""
+        """Mark the open changes as urgent. Return the number of the commit that they become."""
         self.changes.urgent = True
         return self.changes.number
 
     def keep_flow(self, session: PersistentSession) -> int:
-        """Add the state of a session's flows to the open changes and return their number."""
+        """Add the state of a session's flows to the open changes. Return their commit's number."""
         changes = self.changes
         changes.flows[session] = None
         changes.urgent = True
         return changes.number
 
     def keep_mark(self, mark: Mark) -> int:
-        """Add a board's anti-replay window to the open changes and return their number."""
+        """Add a board's anti-replay window to the open changes. Return their commit's number."""
         self.changes.marks[mark] = None
         mark.commit = self.promise()
         return mark.commit

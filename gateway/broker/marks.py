@@ -1,5 +1,5 @@
 """Anti-replay windows of boards: per incarnation, the highest sequence that was accepted, and which
-of the 64 below it were (RFC 4303, 3.4.3).
+of the 64 sequences below it were accepted (RFC 4303, 3.4.3).
 
 In: identities of publications of boards that have proved their key. Out: whether a publication is a
 duplicate, and rows for the commit that brings the publication to disk. A window outlives sessions,
@@ -7,10 +7,10 @@ restarts and Clean Start. So a board's PUBREL needs no commit: the PUBLISH alrea
 PUBCOMP confirms.
 
 A window contains only sequences that were accepted, but it may lack some. If a sequence is in the
-window, its publication is acknowledged without being stored again, so a window is written in
-the same commit as its publications, or later. If a sequence is not in the window, its publication
-is stored again under the same identity, and the table at the centre drops the duplicate. So a
-window may be outdated or lost without harm.
+window, its publication is acknowledged without being stored again, so a window is written in the
+same commit as its publications, or later. If a sequence is not in the window, its publication is
+stored again under the same identity, and the table at the centre drops the duplicate. So a window
+may be outdated or lost without harm.
 
 A sequence below the window counts as unknown, and its publication is accepted. A board's journal
 has 60 places, and a larger journal drops older entries (`firmware/src/ow_journal.h`). So a sequence
@@ -79,8 +79,8 @@ class Mark:
             self._window |= 1 << (-ahead - 1)
 
     def greeted(self, next_sequence: int) -> None:
-        """Add the packet identifiers between PUBLISH and PUBREL that an older version stored
-        without their high halves. next_sequence: the board's next sequence.
+        """Add the packet identifiers between PUBLISH and PUBREL that an older version of the
+        gateway stored in place of sequences. next_sequence: the board's next sequence.
         """
         for identifier in unpack_set(self._kept):
             sequence = sequence_of(identifier, next_sequence)
@@ -119,9 +119,7 @@ class Marks:
 
     def __init__(self, rows: Iterable[MarkRow]) -> None:
         self._marks: dict[str, dict[int, Mark]] = {}
-        """Windows by device and incarnation. The last incarnation of a device is the one used most
-        recently.
-        """
+        """Windows by device and incarnation, the most recently used incarnation last."""
         for row in rows:
             mark = Mark(*row)
             self._marks.setdefault(mark.device, {})[mark.incarnation] = mark
@@ -141,7 +139,7 @@ class Marks:
         return mark
 
     def latest(self, device: str) -> Mark | None:
-        """Return a device's most recently used window."""
+        """Return a device's most recently used window, or None."""
         return next(reversed(self._marks.get(device, {}).values()), None)
 
     def merge(self, row: MarkRow) -> Mark:

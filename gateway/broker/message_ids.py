@@ -13,8 +13,7 @@ IDENTIFIERS = 0xFFFF
 
 _table = pack(f">{IDENTIFIERS}H", *range(1, IDENTIFIERS + 1)) * 2
 HIGH = _table[0::2]
-"""High bytes of the packet identifiers 1…65535, 1…65535. A slice is a column of a run of packets.
-"""
+"""High bytes of the packet identifiers 1…65535, 1…65535, to be copied into a run of packets."""
 LOW = _table[1::2]
 
 
@@ -49,14 +48,14 @@ def sequence_of(identifier: int, near: int) -> int:
 
 
 def unpack_ids(data: bytes) -> tuple[int, ...]:
-    """Return the identifiers of a column of the table `flow`: two bytes each."""
+    """Return the packet identifiers in a column of the table `flow`, of two bytes each."""
     return unpack(f">{len(data) // 2}H", data)
 
 
 def pack_bits(bits: bytes | bytearray) -> bytes:
-    """Pack a set of identifiers for the store, from 65,536 bits, the lowest bit of each byte first.
-    The result is a zero, which no list of identifiers begins with; the offset of the first
-    bytes that are not 0; and the bytes up to the last that is not 0.
+    """Pack a set of identifiers for the store. bits: 65,536 bits, the lowest bit of each byte
+    first. The result has a 0 in two bytes, with which no list of identifiers begins; the offset of
+    the first bytes that are not 0, in two bytes; and the bytes up to the last one that is not 0.
     """
     begun = bits.lstrip(b"\0")
     first = (len(bits) - len(begun)) & ~1
@@ -64,7 +63,7 @@ def pack_bits(bits: bytes | bytearray) -> bytes:
 
 
 def unpack_set(data: bytes) -> tuple[int, ...]:
-    """Return the identifiers that `pack_bits` has packed, or of a list (`unpack_ids`)."""
+    """Return the identifiers in the result of `pack_bits`, or in a list (`unpack_ids`)."""
     if data[:2] != b"\0\0":
         return unpack_ids(data)
     (first,) = unpack(">H", data[2:4])

@@ -20,18 +20,18 @@ from gateway.mqtt.packets import Connect
 
 
 class Neighbours:
-    """The neighbours of a gateway without a site: no peer gateway."""
+    """Base class of the peer gateways, and the class for a gateway without any."""
 
     lookup: object | None = None
-    """Lookup of sessions at peer gateways, and of identifiers. None: no peer gateway is queried."""
+    """Lookup of sessions and identifiers at peer gateways. None: no peer gateway is queried."""
     second_disk: object | None = None
-    """Tracker of the second disk that acknowledgements of publications for the spool wait for.
-    None: acknowledgements wait for no second disk."""
+    """Tracker of the rows that must reach a second disk before their publications are acknowledged.
+    None: no second disk is required."""
     has_news = False
     """Whether `tell` is due as soon as the open changes are on disk."""
 
     def leave(self) -> None:
-        """Leave the group of gateways for good."""
+        """Leave the site for good."""
 
     # -- requests of clients
 
@@ -43,7 +43,7 @@ class Neighbours:
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Query the peer gateways about PUBRELs with identifiers that this gateway does not know.
-        Return True if a query is sent; then `exchanges.released` is called later for each one.
+        Return True if a query is sent; `exchanges.released` is then called for each identifier.
         """
         return False
 
@@ -58,7 +58,7 @@ class Neighbours:
         return session, extra
 
     def send_on(self, session: Session, read: bool) -> None:
-        """Send on the queue of a session that has moved. read: whether the queue has been read from
+        """Forward the queue of a session that has moved. read: whether the queue has been read from
         the store; otherwise it must be read again.
         """
 
@@ -74,7 +74,7 @@ class Neighbours:
         return False
 
     def is_safe(self, row: int) -> None:
-        """Note that the spool is on a second disk up to this row, or has landed."""
+        """Note that all spool rows up to this id are on a second disk, or have landed."""
 
     # -- sessions, commits and time
 
@@ -86,25 +86,25 @@ class Neighbours:
         return True
 
     def has_newest(self, session: Session) -> bool:
-        """Whether a session here is surely the newest of its client."""
+        """Whether this gateway certainly has the newest session of the client."""
         return True
 
     def ended(self, session: Session) -> None:
         """Note that a session has ended."""
 
     def seal(self) -> None:
-        """Add rows to the open changes, which are about to be sealed with rows of neighbours."""
+        """Complete the rows about peer gateways in the open changes, which are sealed next."""
 
     def sealed(self, commit: Commit) -> None:
-        """Note the commit that the open changes, still accessible, have become. The commit has rows
-        of neighbours, or rows that must be on a second disk.
+        """Note that the open changes, which are still accessible, have become this commit. Called
+        if the commit has rows about peer gateways, or rows that must be on a second disk.
         """
 
     def on_disk(self, number: int) -> None:
-        """Note that commit `number` is on disk, if there is a second disk."""
+        """Note that commit `number` is on disk. Called only if a second disk is required."""
 
     def tell(self) -> None:
-        """Report the changes of `has_news`. Called when the packets of a commit are released."""
+        """Report news (`has_news`) to peer gateways, when the packets of a commit are released."""
 
     def reconfigure(self) -> None:
         """Apply a changed configuration."""
@@ -114,5 +114,5 @@ class Neighbours:
 
 
 def alone(core: object, state: Recovered) -> Neighbours:
-    """Return the neighbours of a broker without a site: none."""
+    """Return the `Neighbours` of a broker without a site."""
     return Neighbours()

@@ -1,7 +1,7 @@
 """The pause of one connection whose client was refused (`pauses.py` has the rules and the times).
 
 In: publications that arrive within the pause. Out: the same publications once the pause is over,
-and until when the gateway does not read from the client.
+and the time until which the gateway does not read from the client.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EACH_BYTES = 65_536
 gateway stops reading until the pause is over.
 """
 PART = 8
-"""Divisor: the part of limits.memory_bytes for postponed publications."""
+"""Divisor: the part of `limits.memory_bytes` that postponed publications may take."""
 _RUN_BYTES = 512
 """Overhead of a run in memory, in bytes."""
 _LOOK_S = 1.0
@@ -28,7 +28,7 @@ _LOOK_S = 1.0
 connection waits for the last acknowledgement before its end.
 """
 _OF_THE_SPOOL = (Bound.SPOOL, Bound.SECOND_DISK, Bound.DISK)
-"""Bounds that have room again if any publication for the spool is accepted."""
+"""Bounds that have room again as soon as any publication for the spool is accepted."""
 
 
 class Pause:
@@ -65,17 +65,15 @@ class Pause:
         self.until = record.over(broker.now) if record is not None and not shared else float("-inf")
         """End of the pause on this connection, on the time axis."""
         self.farewell = ""
-        """Reason String of the connection's end; empty while the connection continues. Once it is
-        set, publications at QoS 1 and 2 are dropped without an answer, and the client sends them
-        again.
-        """
+        """Reason String of the connection's end; empty while the connection continues. If it is
+        set, publications at QoS 1 and 2 are dropped unanswered; the client sends them again."""
         self.reason: ReasonCode | None = None
         """Reason code for the end of the connection."""
         self.bound: Bound | None = None
         self.topic = ""
-        """Bound and topic of the publication that ends the connection (see `Record`)."""
+        """Topic of the publication that ends the connection; `bound`: the bound that refused it."""
         self.after = 0
-        """The commit that the last acknowledgement before the end waits for."""
+        """Number of the commit that the last acknowledgement before the end waits for."""
         self.put_off: deque[tuple[PublishRun, Identity | None]] = deque()
         """Publications that arrived within the pause, in order."""
         self.size = 0

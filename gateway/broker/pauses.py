@@ -24,8 +24,7 @@ LONGEST_S = 30.0
 AWAY_S = 1.0
 KEPT_S = 60.0
 SHOWN_S = 5.0
-"""Seconds for which a pause is still shown after its end, because the client may be about to retry.
-"""
+"""Seconds for which a pause is still shown after its end: the client may be about to retry."""
 MOST = 16_384
 
 
@@ -67,7 +66,7 @@ class Pauses:
         return record
 
     def refused(self, key: int, now: float, bound: Bound | None, topic: str) -> Record:
-        """Begin a pause, unless one is running."""
+        """Begin a pause, unless one is running. Return the client's record."""
         record = self.of(key, now) or Record()
         self._records.pop(key, None)
         self._records[key] = record
@@ -89,7 +88,7 @@ class Pauses:
 
 
 def client_key(user: str | None, client: str, address: str = "") -> int:
-    """Return the key of a client. address: counts for a client without an identifier. The key is a
+    """Return the key of a client. address: given for a client without an identifier. The key is a
     hash, so that long names take no memory; two clients collide with a probability of 2^-64.
     """
     return hash((user, client, address))

@@ -28,15 +28,15 @@ class Peer:
     address: str
     """Address for logs, for example `127.0.0.1:40312` or `/dev/ttyUSB0`."""
     device: DeviceIdentity | None = None
-    """The device that greeted on a reliable link."""
+    """The device that greeted on a reliable link, or None."""
     certificate_name: str | None = None
-    """The name in the client's certificate."""
+    """The name in the client's certificate, or None."""
 
 
 class State(Enum):
-    """The states of a connection, each with its allowed packets (MQTT 5, section 3.1.0). The first
-    packet is CONNECT, and there is no second one [MQTT-3.1.0-1, MQTT-3.1.0-2]: the packet stream
-    checks that (`gateway/mqtt/stream.py`). A closed connection neither accepts nor sends packets.
+    """The states of a connection (MQTT 5, section 3.1.0). The first packet is CONNECT, and no
+    second CONNECT follows [MQTT-3.1.0-1, MQTT-3.1.0-2]: the packet stream checks that
+    (`gateway/mqtt/stream.py`). A closed connection neither accepts nor sends packets.
     """
 
     NEW = auto()
@@ -44,7 +44,7 @@ class State(Enum):
     ASKED = auto()
     """CONNECT is being checked; later packets wait."""
     OPEN = auto()
-    """The client is known, and the connection has a session."""
+    """CONNECT was accepted, and the connection has a session."""
     CLOSED = auto()
 
 

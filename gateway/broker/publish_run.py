@@ -85,8 +85,8 @@ class PublishRun(Publishes[Topic]):
         self.id_at = id_at
         self.payload_at = payload_at
         self.weight = self.size
-        """Bytes of one publication, as counted against bounds: with properties, and with a long
-        topic name."""
+        """Size of one publication as counted against bounds, in bytes: payload, properties, and the
+        part of the topic name that OVERHEAD does not include."""
         if properties or len(topic.wire) > OVERHEAD:
             self.weight += len(properties) + max(0, len(topic.wire) - OVERHEAD)
         self.properties = properties
@@ -94,7 +94,7 @@ class PublishRun(Publishes[Topic]):
         self.expires = expires
         """Time of expiry on the broker's time axis, or None."""
         self.publisher = publisher
-        """The session that the run comes from."""
+        """Session of the publisher; None for the gateway, and for a will without a session."""
         self.message = 0
         """Id of the run's row in the store, 0 if no queue row needs one."""
         self.written = False
@@ -107,7 +107,7 @@ class PublishRun(Publishes[Topic]):
         return b"".join(self.payloads()) if self.payload_at else self.raw
 
     def part(self, skip: int, count: int) -> "PublishRun":
-        """Return `count` publications from `skip` on as a new run."""
+        """Return `count` publications from index `skip` on as a new run."""
         return PublishRun(
             self.topic,
             self.raw[skip * self.stride : (skip + count) * self.stride],
@@ -149,8 +149,8 @@ class PublishRun(Publishes[Topic]):
         return shape
 
     def packets(self, shape: tuple[bytes, bytes], number: int, skip: int, count: int) -> bytes:
-        """Return the PUBLISH packets of `count` publications from `skip` on. number: message number
-        of the first one, for its packet identifier; 0 at QoS 0.
+        """Return the PUBLISH packets of `count` publications from index `skip` on. number: message
+        number of the first one, for its packet identifier; 0 at QoS 0.
         """
         head, tail = shape
         raw, stride = self.raw, self.stride

@@ -1,9 +1,10 @@
 """Limits of queues. In: messages that are about to be queued for a session. Out: whether there is
 room for them. Sessions that have to end are noted in `effects.py`.
 
-Bounds: messages and bytes per session (`limits`, or its own `[[queue]]`), and bytes of all queues
-together. Expired messages at the front of a queue are dropped first. QoS 0 is dropped and counted,
-unless the session keeps QoS 0 and drops the oldest. For QoS 1 and 2, the configuration decides:
+Bounds: messages and bytes per session (`[limits]`, or its own `[[queue]]` section), and bytes of
+all queues together. Expired messages at the front of a queue are dropped first. QoS 0 is dropped
+and counted, unless the session keeps QoS 0 and drops the oldest. For QoS 1 and 2, the configuration
+decides:
 
   end the session        its queue and subscriptions are deleted; the client gets 0x97
                          if it is connected, and otherwise sees Session Present 0: a gap is never
@@ -16,7 +17,7 @@ If the front of the queue is only in the store, it is read first. In the meantim
 exceed its bound by an eighth, or by a page if a page is larger. Beyond that, a queue with "drop the
 oldest" drops the new messages, and the session of any other queue ends.
 
-When all queues together are full, the longest ones drop messages until a 32nd of the bound is
+When all queues together are full, the longest queues drop messages until a 32nd of the bound is
 free: a slow consumer harms only itself. A queue whose messages are only in the store notes the
 excess, and drops these messages once they are read. Publishers are refused while all queues
 together exceed their bound by an eighth.
@@ -42,9 +43,7 @@ _GRACE = 8
 """Divisor: the fraction by which a bound may be exceeded while the store is read."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
-"""Divisor: the fraction of the bound of all queues that is freed at a time: not less, because
-finding the longest queues takes time.
-"""
+"""Divisor: part of `limits.memory_bytes` that is freed when the longest queues are shortened."""
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
@@ -72,8 +71,8 @@ def never_fits(core: Core, session: Session, run: PublishRun) -> bool:
 
 
 def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: int) -> bool:
-    """Whether `count` messages of a run may be queued for a session. Older messages may have been
-    dropped to make room. Always False for a session that ends.
+    """Make room in a session's queue for `count` messages of a run; older messages may be dropped.
+    Return False if the new messages are dropped: there is no room, or the session ends.
     """
     if session.ended:
         return False
@@ -93,9 +92,9 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 
 
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
-    """Return how many messages of a run, at least one, `make_room` can judge in one step with the
-    same result as one by one. These messages have room, or get room from the oldest messages, or
-    (at QoS 0) are all dropped.
+    """Return how many messages of a run, at least one, a single call of `make_room` may decide
+    about, with the same result as a call for each. These messages have room, or get room from the
+    oldest messages, or (at QoS 0) are all dropped.
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
@@ -120,7 +119,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
 
 
 def _forces(session: Session, qos: int) -> bool:
-    """Whether a new message pushes older ones out of a queue that is at its own bound."""
+    """Whether a full queue applies `queueing.full` at this QoS. If not, it drops new messages."""
     return qos > 0 or (session.queueing.qos_0 and session.queueing.full == "drop the oldest")
 
 
@@ -164,7 +163,7 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
 
 
 def _is_needed(core: Core, session: Session, run: PublishRun) -> bool:
-    """Whether a run is a notice and notices are few; then the queue may exceed its bound."""
+    """Whether a run is a notice for a peer gateway for which the queue may exceed its bound."""
     return run.topic.name == NOTICES and session.send_flow.messages < 2 * bounds(core, session)[0]
 
 
@@ -174,7 +173,7 @@ def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = 
 
 
 def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, int]:
-    """Return the bounds of a queue: messages, bytes. grace: higher, while its front is read."""
+    """Return a queue's bounds: messages, bytes. grace: raise them, while its front is read."""
     queueing, limits = session.queueing, core.limits
     messages = queueing.messages or limits.queue_messages
     most = queueing.bytes or limits.queue_bytes
@@ -185,7 +184,7 @@ def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, i
 
 
 def bound_key(core: Core, session: Session, count: int, size: int) -> str:
-    """Return the key of the bound that `count` more messages of `size` bytes would exceed."""
+    """Return the configuration key of the bound that `count` messages of `size` bytes exceed."""
     send_flow, (messages, most) = session.send_flow, bounds(core, session)
     if send_flow.messages + count > messages:
         return queue_key(session.client, session.queueing, "messages", messages)
@@ -195,7 +194,7 @@ def bound_key(core: Core, session: Session, count: int, size: int) -> str:
 
 
 def _drop_expired(core: Core, session: Session) -> bool:
-    """Drop expired messages at a queue's front. Return True if reading may find more."""
+    """Drop expired messages at a queue's front. Return True if a read of the store may find more."""
     send_flow = session.send_flow
     while send_flow.pending:
         expires = send_flow.pending[0].run.expires
@@ -239,7 +238,7 @@ def _drop_oldest(
     core: Core, session: Session, messages: int, size: int, bound: str = _ALL_QUEUES
 ) -> int:
     """Drop unsent messages of the oldest delivery, until `messages` messages and `size` bytes are
-    freed or none is left. Return the number dropped. bound: the key of the bound, for the log.
+    freed or no message is left. Return how many messages are dropped. bound: its key, for the log.
     """
     send_flow, at = session.send_flow, _oldest(core, session)
     dropped = 0
@@ -264,8 +263,8 @@ def _end(core: Core, session: Session, text: str) -> None:
 
 
 def trim(core: Core, session: Session) -> None:
-    """Shorten a queue whose front has been read from the store. Drop expired messages and the bytes
-    noted in `to_drop`. A queue with "drop the oldest" drops its excess, a long one a tenth more.
+    """Shorten a queue whose front was read from the store: drop expired messages, the bytes noted
+    in `to_drop`, and with "drop the oldest" the excess (a tenth more in a long queue).
     """
     send_flow = session.send_flow
     _drop_expired(core, session)
@@ -313,7 +312,7 @@ def shorten_longest_queues(core: Core) -> None:
                 pass
             if send_flow.tail:
                 later = send_flow.size - send_flow.to_drop - before + wanted
-                send_flow.to_drop += later  # as soon as they are read
+                send_flow.to_drop += later  # dropped as soon as they are read
                 core.to_drop += later
                 send_flow.ask()
             excess -= before - send_flow.size + send_flow.to_drop

@@ -1,8 +1,8 @@
-"""Long queues: their tail is only in the store.
+"""Long queues, whose tail is only in the store.
 
-In: notices that a queue has room for more of its tail, or that a session with a tail ends. Out:
-orders for the caller of the core, which reads the store and returns the rows. A session of an
-absent client has no messages in memory. A session of a connected client has about a page of
+In: calls for a queue that has room for more of its tail, and for a session with a tail that ends.
+Out: orders for the caller of the core, which reads the store and returns the rows. A session of a
+disconnected client has no messages in memory. A session of a connected client has about a page of
 messages in memory, in addition to the messages in flight.
 
 Rules: an order is carried out after every commit that was sealed before the order, and before every
@@ -117,9 +117,9 @@ def _loaded(core: Core, order: Load, rows: list[StoredDelivery]) -> None:
 def _take_page(
     core: Core, flow: SendFlow, first: int, deliveries: list[Delivery], after: int
 ) -> bool:
-    """Add a page to a queue: the numbers from `first` on, below `after`. The page is empty if the
-    tail is not committed yet. A missing number is lost for good. Return False if no message was
-    added.
+    """Add a page to a queue: messages with the numbers from `first` on, below `after`. The page is
+    empty if the tail is not committed yet. A message that the page lacks is lost for good. Return
+    False if no message was added.
     """
     flow.asked = False
     if first != flow.tail:
@@ -138,7 +138,7 @@ def _take_page(
 
 
 def _take_behind(flow: SendFlow, number: int) -> None:
-    """Move the QoS 0 deliveries up to this queue number to `pending`."""
+    """Append to `pending` the QoS 0 deliveries that were queued before this message number."""
     while flow.behind and flow.behind[0][0] <= number:
         flow.pending.append(flow.behind.popleft()[1])
 
@@ -149,8 +149,8 @@ def is_whole(row: StoredDelivery) -> bool:
 
 
 def _missing(session: Session, order: Load, rows: list[StoredDelivery]) -> int:
-    """Return how many messages of a page are missing. Queue numbers have no gap, except in a queue
-    where only notices for a peer gateway remain.
+    """Return how many messages of a page are missing. Message numbers have no gap, except in a
+    queue where only notices for a peer gateway remain.
     """
     if not rows:
         return session.send_flow.next - order.first if order.whole else 0
@@ -179,7 +179,7 @@ def _tell(core: Core, session: Session, missing: int) -> None:
 
 
 def unreadable(core: Core, session: Session, error: Exception) -> None:
-    """End any client's session, because a page of its queue will never be readable."""
+    """End a session, because a page of its queue cannot be read."""
     own = session.user == INSIDE
     log.error(
         "%s: its queue cannot be read from the store (%s: %s). The session ends, and %s. See:"
@@ -197,7 +197,7 @@ def unreadable(core: Core, session: Session, error: Exception) -> None:
 def _collected(
     core: Core, order: Collect, messages: list[int], shared: list[StoredDelivery]
 ) -> None:
-    """Release an ended session's messages, and give those from shared subscriptions to other
+    """Release an ended session's messages, and give messages from shared subscriptions to other
     subscribers, page by page.
     """
     for message in messages:

@@ -21,7 +21,8 @@ stored in addition:
   PUBREL, neither               → PUBCOMP with 0x92: the board publishes again
 
 A board without a key keeps fewer than `WINDOW` publications, so its identifier stands for the full
-sequence, and its PUBCOMP waits for no commit of its own. The window outdates old identifiers.
+sequence, and its PUBCOMP waits for no commit of its own. New publications outdate old identifiers
+(`outdate`).
 
 No payload is kept here. The count against the broker's Receive Maximum starts again with each
 connection (section 4.9): an identifier of an earlier connection counts only after its PUBLISH has
@@ -38,7 +39,7 @@ from gateway.mqtt.wire import pack_u16
 _FEW = 128
 """Largest number of identifiers that are stored as a list, which is shorter than bits."""
 _PART = 8
-"""Divisor: the identifiers of all sessions may take this fraction of the memory of queues."""
+"""Divisor: the part of `limits.memory_bytes` that the identifiers of all sessions may take."""
 _IDENTIFIER_BYTES = 80
 _EACH = 16
 """Number of identifiers that a session may have even if the memory is used up."""
@@ -51,8 +52,7 @@ class ReceiveFlow:
         self._ledger = ledger
         self.received: dict[int, bool] = {}
         """Identifiers of QoS 2 messages between PUBLISH and PUBREL, each with whether its PUBLISH
-        arrived on this connection.
-        """
+        arrived on this connection."""
         self.unacknowledged = 0
         """Number of QoS 1 messages whose PUBACK was not sent yet."""
         self.commit = 0
@@ -63,8 +63,7 @@ class ReceiveFlow:
         """Number of identifiers whose PUBLISH arrived only on an earlier connection."""
         self._bits: bytearray | None = None
         """The identifiers in `received` as bits, None if they are few. As a list, many identifiers
-        would take kilobytes in the store for each message.
-        """
+        would take kilobytes in the store for each message."""
 
     def use_mark(self, mark: Mark | None) -> bool:
         """Use a board's anti-replay window from now on, or none. Return True if the window changed;
@@ -85,7 +84,6 @@ class ReceiveFlow:
         self.unacknowledged = 0
 
     def restore(self, received: bytes) -> None:
-        """Restore the state after a restart."""
         self.keep(unpack_set(received))
         self.suspend()
 
@@ -99,7 +97,7 @@ class ReceiveFlow:
 
     @property
     def outstanding(self) -> int:
-        """Number of messages that count against our Receive Maximum (MQTT 5, section 4.9)."""
+        """Number of messages that count against the broker's Receive Maximum (MQTT 5, 4.9)."""
         return len(self.received) - self._earlier + self.unacknowledged
 
     def is_duplicate(self, identifiers: tuple[int, ...], sequence: int) -> bool:

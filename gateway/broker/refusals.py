@@ -35,8 +35,8 @@ def refused(
 
 
 def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None:
-    """Log a client's problem, once per burst. Before the client is let in, a burst is one of its
-    address, since a client identifier can be invented.
+    """Log a client's problem, once per burst. Until the client is let in, bursts count by address,
+    since a client identifier can be invented.
     """
     key = connection.client if connection.session is not None else origin(connection.peer.address)
     if core.log_throttle.allows(f"{reason} {key}"):

@@ -1,7 +1,7 @@
 """SUBSCRIBE and UNSUBSCRIBE.
 
 Rules: the answer has the granted QoS of each filter, in order [MQTT-3.8.4-6]. If the session is
-durable, the answer leaves after the commit. Retained messages follow as the session has room
+durable, the answer is sent after the commit. Retained messages follow as the session has room
 (`retained_feed.py`). With Retain Handling 0 they are sent always, with 1 for a new subscription
 only, with 2 never. A shared subscription gets none.
 
@@ -71,8 +71,8 @@ def _grant(
     identifier: int,
     reason: ReasonCode | None,
 ) -> tuple[ReasonCode | None, bool]:
-    """Subscribe. Return the reason to refuse, or None, and whether the subscription is new. reason:
-    refusal of the access rules, or None.
+    """Add a subscription. Return the reason to refuse, or None, and whether the subscription is
+    new. reason: refusal of the access rules, or None.
     """
     broker, most = connection.broker, connection.broker.limits
     known = wanted.topic_filter in session.subscriptions

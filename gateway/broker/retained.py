@@ -40,7 +40,7 @@ class Retained:
     """Version of the message: among all gateways, the highest version of a topic is valid
     (`retained_changes.py`). 0: not shared."""
     origin: Origin | None = field(default=None, compare=False)
-    """The origin of a client's message."""
+    """Origin of the client that published the message, or None."""
 
     @property
     def size(self) -> int:
@@ -54,19 +54,18 @@ class Retained:
 
 
 class RetainedMessages:
-    """Retained messages, sorted by topic: a filter visits only topics with its prefix."""
+    """Retained messages, sorted by topic, so that a filter visits only topics with its prefix."""
 
     def __init__(self) -> None:
         self.shared = False
         """Whether the messages are shared with peer gateways."""
         self.watch: Callable[[str], None] | None = None
-        """Callback with each topic whose message changes."""
+        """Called with each topic whose retained message changes."""
         self._all: dict[str, Retained] = {}
         self.deletions: OrderedDict[str, Retained] = OrderedDict()
         """Deletions by topic, roughly the oldest first."""
         self.deletion_bytes = 0
         self._topics: list[str] = []
-        """All topics, sorted."""
         self._expiring: set[str] = set()
         """Topics of messages with an expiry."""
         self.size = 0
@@ -80,7 +79,7 @@ class RetainedMessages:
         return self._all.get(topic)
 
     def latest(self, topic: str) -> Retained | None:
-        """Return the message of a topic, or its deletion."""
+        """Return the message of a topic, or its deletion, or None."""
         return self._all.get(topic) or self.deletions.get(topic)
 
     def everything(self) -> Iterator[Retained]:

@@ -50,7 +50,7 @@ def keep(core: Core, message: Retained) -> None:
 def clear(core: Core, topic: str) -> bool:
     """Remove the message of a topic on behalf of a publisher. Return False if nothing changes."""
     core.changes.origins["retained", topic] = None
-    if core.retained.shared:  # a peer gateway may have one
+    if core.retained.shared:  # a peer gateway may have a message
         _delete(core, topic, next_version(core, topic))
     elif not core.retained.remove(topic):
         return False

@@ -43,7 +43,7 @@ class _Pass:
         self.source = source
         self.filters: dict[str, None] = {}
         self.tree: FilterMap[str] | None = None
-        """Tree of the filters, made at the last match."""
+        """Tree of the filters; None if `filters` has changed since the last match."""
         self.last: str | None = None
         """The last compared topic; None before the first one."""
 
@@ -58,25 +58,24 @@ class _Pass:
 class RetainedFeed:
     def __init__(self) -> None:
         self.filters: set[str] = set()
-        """All filters of the feed."""
         self.noted: set[str] = set()
-        """Filters that the store notes as waiting for their messages."""
+        """Filters that the store notes as still waiting for their retained messages."""
         self.page: deque[Next] = deque()
-        """The next messages."""
+        """The next messages to send."""
         self._single: dict[tuple[str, str], RetainedMessages] = {}
         """Topics to look up by name, each with its filter."""
         self._passes: dict[str, list[_Pass]] = {}
-        """Passes by prefix: the current one, and the next one."""
+        """Passes by topic prefix: the current one, and one for filters that came later."""
 
     def __bool__(self) -> bool:
         return bool(self.page or self._single or self._passes)
 
     def add(self, topic_filter: str, source: RetainedMessages) -> None:
-        """Send the retained messages of a filter."""
+        """Add a filter whose retained messages are to be sent."""
         self.filters.add(topic_filter)
         levels = split_shared(topic_filter)[1].split("/")
         fixed = next((at for at, level in enumerate(levels) if level in ("+", "#")), None)
-        if fixed is None or (fixed and levels[fixed] == "#"):  # `a/#` matches `a`, too
+        if fixed is None or (fixed and levels[fixed] == "#"):  # `a/#` also matches `a`
             self._single["/".join(levels[:fixed]), topic_filter] = source
         if fixed is None:
             return

@@ -10,9 +10,9 @@ _FREE_LEVELS are counted and bounded.
 
 Rules: a session gets a message once, however many of its filters match [MQTT-3.3.4-2], at their
 highest QoS, with all their Subscription Identifiers [MQTT-3.3.4-3]; or, if configured, a copy for
-each of them, with its QoS and identifier [MQTT-3.3.4-5]. Each shared subscription gets it once
-[MQTT-4.8.2-4]. A wildcard in first place does not match `$…` [MQTT-4.7.2-1]. `$share/…` stands for
-shared subscriptions (section 4.8.2) and is not a topic.
+each matching filter, with the filter's QoS and identifier [MQTT-3.3.4-5]. Each shared subscription
+gets it once [MQTT-4.8.2-4]. A wildcard in first place does not match `$…` [MQTT-4.7.2-1].
+`$share/…` stands for shared subscriptions (section 4.8.2) and is not a topic.
 """
 
 from __future__ import annotations
@@ -79,20 +79,20 @@ def _keeps(session: Session) -> bool:
 
 
 _NAMES = 4
-"""Divisor: known names may take this fraction of the memory of queues."""
+"""Divisor: the part of `limits.memory_bytes` that known topic names may take."""
 _TOPIC_BYTES, _COPIES = 2300, 7
-"""Size of a known name: a fixed number of bytes, and a number of copies of the name."""
+"""Size of a known name in bytes: `_TOPIC_BYTES`, and `_COPIES` times the length of the name."""
 _KNOWN_ROUTES = 1_000_000
 _LEVEL_BYTES = 512
 _FREE_LEVELS = 12
 _DEEP_LEVELS = 50_000
-"""Largest number of deep levels after a `+` (_FREE_LEVELS) in the filters of all sessions."""
+"""Bound on the sum of `deep_levels` over all filters of all sessions."""
 _LONGEST_KNOWN = 512
 """Longest name that is remembered, in bytes, because longer names could fill the memory."""
 
 
 class Route:
-    """A session that gets a topic's messages."""
+    """A session that gets a topic's messages, with its subscriptions that match."""
 
     __slots__ = (
         "identifiers",
@@ -116,7 +116,8 @@ class Route:
         self.no_local = len(local) < len(subscriptions)
         """Whether the session's own messages take another route: `own`."""
         self.own = Route(session, local) if local and self.no_local else None
-        """Route of the session's own messages; None if the session gets none of its own."""
+        """Route of the session's own messages; None if the session does not get its own messages.
+        """
 
 
 class RoutedTopic(Topic):
@@ -130,8 +131,7 @@ class RoutedTopic(Topic):
         self.routes: list[Route] = []
         self.moving: list[tuple[Route, bool]] = []
         """Routes to sessions whose move is not over; `routes` does not contain them. Each with
-        whether the session had subscribed to this topic when it arrived (`Role.had_subscribed`).
-        """
+        whether the session had subscribed to this topic when it arrived (`Role.had_subscribed`)."""
         self.shares: list[Share] = []
         self.durable = 0
         """Highest QoS granted to a durable session or to a shared subscription."""
@@ -184,7 +184,6 @@ class Router:
         copies: bool = False,
     ) -> None:
         self._may_read = may_read
-        """Return whether a session may receive messages of a topic."""
         self._spool = spool
         """Filters of the topics that are spooled."""
         self._levels = levels
@@ -210,9 +209,9 @@ class Router:
         self.count = 0
         """Number of subscriptions."""
         self.use = Shared()
-        """Bytes that the subscriptions take."""
+        """Bytes that the subscriptions take, by origin."""
         self.deep = Shared()
-        """Number of deep levels of all subscriptions (`deep_levels`)."""
+        """Number of deep levels of all subscriptions (`deep_levels`), by origin."""
 
     def reconfigure(
         self, spool: list[str], levels: int, memory: int, *, copies: bool = False
@@ -299,8 +298,8 @@ class Router:
         return True
 
     def has_room(self, session: Session, topic_filter: str, most: int) -> bool:
-        """Whether one more subscription may be kept. topic_filter: without its share. most: size
-        limit of all subscriptions, in bytes.
+        """Whether one more subscription may be kept. topic_filter: without `$share/NAME/`. most:
+        size limit of all subscriptions, in bytes.
         """
         deep, owner = deep_levels(topic_filter), session.origin
         return self.use.fits(owner, memory(topic_filter), most) and (
@@ -324,7 +323,9 @@ class Router:
         return node
 
     def wanted(self, topic_filter: str, counts: Callable[[Session], bool]) -> int | None:
-        """Return the highest QoS of a filter among the sessions that `counts` selects, or None."""
+        """Return the highest QoS of subscriptions to a filter, by sessions for which `counts`, or
+        None.
+        """
         share, inner = split_shared(topic_filter)
         node = self._find(inner)
         if node is None:

@@ -13,7 +13,7 @@
                              and in order, with DUP [MQTT-4.4.0-1], and released ones get PUBREL;
                              there is no other reason to send again
   the gateway dies         → up to `limits.inflight` messages may have been sent that are unsent in
-  the store. These messages get DUP, too, if the client was connected [MQTT-3.3.1-1]
+                             the store; they get DUP if the client was connected [MQTT-3.3.1-1]
 
 A QoS 2 PUBLISH is sent after the commit that contains it, and so is every message for a peer
 gateway: the number belongs to this message forever. The end of a delivery goes to disk with the
@@ -73,7 +73,7 @@ class _Ended:
 
 _ENDED = _Ended()
 _BEYOND = 1 << 62
-"""A number above that of every message."""
+"""A number higher than the number of any message."""
 
 
 class SendFlow:
@@ -109,13 +109,13 @@ class SendFlow:
         self.sent = 1
         """Number of the next message to send."""
         self.maximum = 1
-        """Largest number of messages in flight: Receive Maximum, or the broker's own bound."""
+        """Largest number in flight: the lower of Receive Maximum and the broker's own bound."""
         self.messages = 0
         """Messages queued or in flight."""
         self.size = 0
         """Bytes of the messages queued or in flight."""
         self.tail = 0
-        """First message number that is only in the store, 0 for none."""
+        """Number of the first message that is only in the store, 0 for none."""
         self.tail_expires = 0.0
         """Time at which the first message of the tail expires, on the time axis; 0 if unknown."""
         self.to_drop = 0
@@ -125,15 +125,15 @@ class SendFlow:
         self.asked = False
         """Whether a page of the tail is being read."""
         self._written_with = 0
-        """The commit that contains the last row of the queue."""
+        """Number of the commit that contains the last row of the queue."""
         self._free = 0
         """Message number below which messages may be sent without another check (`_usable`)."""
         self._stored = 1
-        """Number of the next message to send that is known to be on disk."""
+        """Last value of `sent` that is known to be on disk."""
         self.sealed = (0, 1)
-        """The last commit that contains a number of the next message to send, and that number."""
+        """Last `sent` that was given to the store: the number of the commit, and the value."""
         self._awaited = 0
-        """The commit that sending waits for, 0 for none."""
+        """Number of the commit that sending waits for, 0 for none."""
         self.waits = False
         """Whether the flow is in `Ledger.to_send`."""
         self.flights = InFlight()
@@ -242,7 +242,7 @@ class SendFlow:
         ledger.step.unfinished -= 1
 
     def _send_again(self, out: Outgoing, free: int) -> int:
-        """Send what an earlier connection left in flight. Return how many more may be sent."""
+        """Resend messages in flight on an earlier connection. Return how many more may be sent."""
         resend = self.flights.resend
         while resend and free > 0 and not out.connection.full:
             number, delivery = resend.popleft()
@@ -330,8 +330,8 @@ class SendFlow:
         return connection is not None
 
     def discard(self, most: int, at: int = 0) -> int:
-        """Drop at most `most` unsent messages of a delivery in memory. Return the number dropped.
-        at: index of the delivery; only notices come before it, and they stay in memory.
+        """Drop at most `most` unsent messages of a delivery in memory. Return how many were
+        dropped. at: index of the delivery; only notices come before it, and they stay in memory.
         """
         delivery = self.pending[at]
         count = min(most, delivery.count - delivery.sent)
@@ -387,9 +387,9 @@ class SendFlow:
     def finish(
         self, flights: dict[int, Delivery], identifiers: tuple[int, ...], released: bool = False
     ) -> list[int]:
-        """Finish messages that need no PUBLISH any more: after PUBACK, or after a PUBREC whose
-        receiver does not want the message [MQTT-4.4.0-2]. flights: messages that wait for such an
-        answer. released: whether PUBCOMP follows. Return the identifiers that were in flight.
+        """Finish messages that need no PUBLISH any more, because of PUBACK or PUBREC
+        [MQTT-4.4.0-2]. flights: messages that wait for this answer. released: whether PUBCOMP
+        follows. Return the identifiers that were in flight.
         """
         known: list[int] = []
         delivery, count = None, 0
@@ -412,7 +412,7 @@ class SendFlow:
         return known
 
     def pubrec(self, identifiers: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """Release messages. Return the identifiers that get PUBREL, and the unknown ones."""
+        """Handle PUBREC. Return the identifiers that get PUBREL, and the unknown ones."""
         known = self.finish(self.flights.receiving, identifiers, released=True)
         if len(known) == len(identifiers):
             return known, []
@@ -478,7 +478,7 @@ class SendFlow:
         return sent + unsent
 
     def drop(self) -> None:
-        """Delete everything, in the store too, because the session ends."""
+        """Delete the queue, in memory and in the store, because the session ends."""
         for delivery in {delivery for _, delivery in self.flights.resend} | set(self._waiting()):
             self._done(delivery, delivery.open)
         self._forget_released()
@@ -497,7 +497,7 @@ class SendFlow:
         self.flights.released.clear()
         self.pending.clear()
         self.behind.clear()
-        self.session = cast(Owner, _ENDED)  # which knows its flow: nothing is left to collect
+        self.session = cast(Owner, _ENDED)  # so session and flow form no reference cycle
 
     def _waiting(self) -> list[Delivery]:
         """Return the deliveries in memory that were not sent, including new deliveries of the tail
@@ -513,7 +513,7 @@ class SendFlow:
     # -- the tail, which waits in the store
 
     def leave_to_store(self) -> None:
-        """Remove unsent messages from memory, because the client is absent."""
+        """Remove unsent messages from memory, because the client is disconnected."""
         kept: deque[Delivery] = deque()
         stored = False
         for delivery in self.pending:

@@ -74,22 +74,22 @@ class Attached(Receiver, Holder, Protocol):
 
 class Role:
     """The role of a session. This class is the role of an ordinary client's session. Other gateways
-    add roles (`neighbours.py`): a peer gateway, a session that has moved here, and the stand-in for
+    add roles (`neighbours.py`): a peer gateway, a session that has moved here, and the forwarder of
     a session that has moved away.
     """
 
     __slots__ = ()
     settled: ClassVar[bool] = True
-    """Whether no message for the session comes through a peer gateway."""
+    """Whether all messages for the session come directly, none through a peer gateway."""
 
     @property
     def gets_copies(self) -> bool:
-        """Whether the session gets a message for each of its filters, if so configured."""
+        """Whether the session gets a copy for each matching filter, if copies are configured."""
         return True
 
     @property
     def sends_on(self) -> bool:
-        """Whether the queue goes to a peer gateway, or to another session."""
+        """Whether the queue is forwarded to a peer gateway, or to another session."""
         return False
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
@@ -103,7 +103,9 @@ class Role:
     def receive(
         self, connection: Attached, run: PublishRun, identifiers: Sequence[int] = ()
     ) -> None:
-        """Process publications of a peer gateway. identifiers: address of the receiver."""
+        """Process publications of a peer gateway. identifiers: Subscription Identifiers, by which
+        the peer gateway names the receiver.
+        """
 
     def release(self, identifiers: Sequence[int]) -> tuple[list[int], int]:
         """Handle PUBRELs of a peer gateway. Return the positions of the unknown identifiers, and
@@ -157,7 +159,7 @@ class Session:
         self.durable = expiry > 0
         """Whether the session outlives its connection."""
         self.ended = False
-        """Whether the session has ended for the broker."""
+        """Whether the session has ended, although some of its state may not be deleted yet."""
         self.incarnation = incarnation
         """Incarnation of the session's device, 0 for other clients."""
         self.role = CLIENT
@@ -179,7 +181,7 @@ class Session:
 
     @property
     def ends(self) -> float:
-        """Time at which a disconnected session expires, on the time axis."""
+        """Time at which the session expires, on the time axis; infinite while it is connected."""
         if self.departed is None or self.expiry == NEVER:
             return float("inf")
         return self.departed + self.expiry

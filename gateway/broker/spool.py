@@ -1,8 +1,8 @@
 """The spool: publications on their way to the uplink, and their total size.
 
 In: runs to topics that the configuration names. Out: rows of the table `spool`
-(`gateway/store/README.md`). A full spool refuses; it never drops. `onceway uplink run` removes rows
-in order of their id, so the lowest remaining id identifies all rows that remain.
+(`gateway/store/README.md`). A full spool refuses publications; it never drops rows. `onceway uplink
+run` removes rows in order of their id, so the lowest remaining id identifies all rows that remain.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from gateway.system.usage import Account, Notes, Origin, Shares, within
 
 ROW_OVERHEAD = 64
 """Overhead of a row in addition to topic and payload, in bytes, so that many small rows do not
-exceed the bound on disk space.
-"""
+exceed the bound on disk space."""
 
 PART = 512
 """Number of rows whose sizes are added up as one part. Landed rows are subtracted by whole parts,
-so the known size of the spool may be too large by one part.
-"""
+so the known size of the spool may be too large by one part."""
 
 _NOTED = 64
 """Divisor: the fraction of the spool's bound whose origins may be unknown after a power cut."""
@@ -40,7 +38,7 @@ class Oldest(NamedTuple):
 
 
 class _Part:
-    """Rows whose ids differ only in the last digits (`PART`)."""
+    """Up to PART rows with consecutive ids, whose sizes are added up."""
 
     __slots__ = ("last", "shares", "size")
 
@@ -66,18 +64,18 @@ class Spool:
         self.oldest: Oldest | None = None
         """Arrival of the oldest row."""
         self.notes: Notes = {}
-        """Changes of origins for the next commit."""
+        """Rows about origins for the next commit."""
         self._parts = deque(_Part(*part) for part in parts)
         self.size = sum(size for _, size in parts)
         """Bytes of the existing rows."""
 
     def limit_to(self, limit: int, devices_share: float) -> None:
-        """Apply other bounds. limit: bytes. devices_share: share of them for boards alone, 0…1."""
+        """Apply other bounds. limit: bytes. devices_share: fraction of it for boards alone, 0…1."""
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
 
     def restore_shares(self, shares: Iterable[tuple[int, Account | Origin | None, int]]) -> None:
-        """Restore the owners after a restart. shares: id of a row, owner, bytes of that owner's
-        rows around it.
+        """Restore the owners of rows after a restart. shares: id of a row, owner, and bytes of the
+        owner's rows in the same part (`PART`).
         """
         parts = {part.shares.number: part.shares for part in self._parts}
         for row, owner, size in shares:
@@ -147,7 +145,7 @@ class Spool:
         ]
 
     def adopt(self, rows: Iterable[SpoolRow]) -> list[SpoolRow]:
-        """Return rows that a peer gateway has acknowledged, with ids of this spool."""
+        """Give rows that a peer gateway has acknowledged an id of this spool, and return them."""
         adopted = [(self.next + index, *row[1:]) for index, row in enumerate(rows)]
         for row in adopted:
             self._grow(row[0], 1, len(row[6]) + len(row[5].encode()) + ROW_OVERHEAD)
@@ -183,7 +181,7 @@ class Spool:
         return (utc - received) / 1_000_000
 
     def landed(self, lowest: int, oldest: Oldest | None = None) -> None:
-        """Note that the uplink has removed all rows below `lowest`. oldest: arrival of that row."""
+        """Note that the uplink removed all rows below `lowest`. oldest: arrival of row `lowest`."""
         self.lowest, self.oldest = lowest, oldest
         while self._parts and self._parts[0].last < lowest:
             self.full = False

@@ -39,8 +39,8 @@ SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, 
 """id, device, incarnation, sequence, client, topic, payload, boot, monotonic µs, received µs UTC.
 """
 OriginRow = tuple[str, str, str, int]
-"""kind and key: `session` and client (of anonymous clients only), `retained` and topic, or `spool`
-and part of the spool with the origin again. Then: origin, bytes of it in that part of the spool."""
+"""kind and key: `session` and an anonymous client, `retained` and a topic, or `spool` with a part
+of the spool and the origin. Then: origin, and its bytes in that part of the spool."""
 MarkRow = tuple[str, int, int, int, int, bytes]
 """device, place, incarnation, highest sequence, window (`marks.py`), packet identifiers that an
 older version kept (as `message_ids.unpack_set` reads them)."""
@@ -98,16 +98,16 @@ class Recovered:
     now: float = 0.0
     """Position at which the time axis continues, in seconds."""
     next_session: int = 1
-    """First free session number. The next two fields number messages and spool rows."""
+    """First free number of a session. Likewise `next_message` and `next_spool`."""
     next_message: int = 1
     next_spool: int = 1
     spool: list[tuple[int, int]] = field(default_factory=list)
-    """(last id, bytes) of the rows in the spool, in order."""
+    """Last id and size in bytes of each part of the spool (`spool.PART`), in order."""
     lowest_spool: int | None = None
-    """Id of the oldest row in the spool."""
+    """Id of the oldest row in the spool, None without a row."""
     spool_users: list[tuple[int, str | None, int]] = field(default_factory=list)
-    """Users of spool rows whose clients still have sessions: (id of a row, user, bytes of that
-    user's rows around it)."""
+    """Users of spool rows whose clients still have sessions: id of a row, user, and bytes of the
+    user's rows in the same part (`spool.PART`)."""
     sessions: list[SessionRow] = field(default_factory=list)
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)

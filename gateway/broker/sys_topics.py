@@ -4,9 +4,9 @@ In: figures of the broker, every few seconds while a client has subscribed. Out:
 each figure that has changed, and the last message of each figure for later subscribers. The
 messages exist in memory only: nothing goes to the disk or into the spool.
 
-Rules: only a filter that begins with `$SYS` gets them [MQTT-4.7.2-1]. Only the broker publishes to
-`$SYS`. An ACL defines which clients may read (`access.py`). Counters begin at the start of the
-gateway. `messages` counts PUBLISH packets only.
+Rules: only a filter that begins with `$SYS` gets these messages [MQTT-4.7.2-1]. Only the broker
+publishes to `$SYS`. An ACL defines which clients may read (`access.py`). Counters begin at the
+start of the gateway. `messages` counts PUBLISH packets only.
 """
 
 from __future__ import annotations

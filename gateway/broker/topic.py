@@ -1,9 +1,9 @@
 """Topic Names, filters, and trees of their levels (MQTT 5, section 4.7).
 
-In: a checked name; the filters of subscriptions. Out: the name's bytes in packets, and cached heads
-of packets. Filters are in a tree of `Node`s, so filters that do not match a name take no time.
-Names are in a `TopicIndex`, so a new filter finds the names whose routes it changes without
-visiting the others.
+In: a checked name; the filters of subscriptions. Out: the name's bytes in packets, and cached
+headers of packets. Filters are in a tree of `Node`s, so filters that do not match a name take no
+time. Names are in a `TopicIndex`, so a new filter finds the names whose routes it changes without
+visiting other names.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ class Topic:
         self.wire = wire
         """The name in its encoded form, with its length in front."""
         self.shapes: dict[tuple[int, bool, int], tuple[bytes, bytes]] = {}
-        """Heads of PUBLISH packets, by first byte, version and payload size."""
+        """Cached results of `PublishRun.shape`, by first byte, MQTT 5 or not, and payload size."""
         self.indexed = False
         """Whether the router marks the topic as stale when its routes change."""
         self.stale = True
-        """Whether the routes have changed, so that `spooled`, `refused` and the routes are
-        outdated."""
+        """Whether routes, `spooled` and `refused` are outdated after a change of subscriptions."""
         self.spooled = False
         """Whether messages of the topic are spooled for the uplink."""
         self.refused: ReasonCode | None = None
@@ -57,7 +56,7 @@ class Subscription:
 
     @property
     def options(self) -> int:
-        """Options in the form of the store's row."""
+        """The options as one number, as in `SubscriptionRow`."""
         return self.qos | self.no_local << 2 | self.retain_as_published << 3
 
     @property

@@ -19,13 +19,13 @@ class SessionView:
     client: str
     connected: bool
     address: str | None
-    """Address of the connection; None without a connection, as is the version."""
+    """Address of the client. Address and version are None without a connection."""
     version: str | None
     user: str | None
     device: bool
-    """Whether the session belongs to a board on a serial port."""
+    """Whether the session belongs to a board."""
     expiry_s: int | None
-    """Session Expiry Interval, None for never."""
+    """Session Expiry Interval in seconds, None for never."""
     away_s: int | None
     """Seconds since the connection ended, None while connected."""
     queued: int
@@ -58,7 +58,7 @@ class SubscriptionView:
 
 
 def view(session: Session, now: float) -> SessionView:
-    """Return a view of a session. now: on the broker's time axis."""
+    """Return a view of a session. now: seconds on the broker's time axis."""
     connection, send_flow = session.connection, session.send_flow
     return SessionView(
         client=session.client,

@@ -33,7 +33,7 @@ class StoredWill:
     delay: int = 0
     """Will Delay Interval in seconds."""
     expiry: int | None = None
-    """Message Expiry Interval, None for none."""
+    """Message Expiry Interval in seconds, None for none."""
     due: float | None = None
     """Time to publish the will, on the time axis; None while the client is connected."""
     origin: Origin | None = field(default=None, compare=False)

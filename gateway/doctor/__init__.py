@@ -1,5 +1,5 @@
 """`onceway doctor`: common problems of a gateway, and what to do about them.
 
-In: this machine and its configuration, read only. Out: findings, a module of checks for each part
-that fails on its own: settings, machine, disk, ports, services.
+In: this machine and its configuration, read only. Out: findings. Each part that can fail on its own
+has a module of checks: settings, machine, disk, ports, services, bridges, site.
 """

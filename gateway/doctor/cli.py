@@ -76,7 +76,7 @@ def doctor(
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Yield the findings of all checks. A check that fails is itself a finding; the others
+    """Yield the findings of all checks. If a check fails, this is a finding, and the other checks
     continue.
     """
     for part, check in _CHECKS.items():

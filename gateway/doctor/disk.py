@@ -52,7 +52,7 @@ def room(data: Path, spool_bytes: int) -> Iterator[Finding]:
 
 def health(data: Path, root: Path = Path("/")) -> Iterator[Finding]:
     """Yield findings about errors of the file system, and the wear that an eMMC reports. An SD card
-    reports none.
+    reports no wear.
     """
     number = os.stat(data).st_dev
     device = root / f"sys/dev/block/{os.major(number)}:{os.minor(number)}"

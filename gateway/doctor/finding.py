@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """The state of one part."""
+    """The state of one part of the gateway."""
 
     OK = "ok"
     WARNING = "warning"

@@ -1,4 +1,4 @@
-"""The two services and the landing place.
+"""The gateway, the uplink, and the landing place.
 
 In: a configuration, and the state of the running programs. Out: findings. For the check of the
 landing place, temporary files are written to it and removed.

@@ -1,8 +1,8 @@
 """Messages of the gateway itself, on its own topics.
 
 In: a topic and a payload. Out: a message at QoS 0 to current subscribers, and the retained message
-of the topic for later subscribers. It exists in memory only: nothing goes to the disk or into the
-spool. The configuration decides who may publish to these topics (`Config`).
+of the topic for later subscribers. The retained message exists in memory only: nothing goes to the
+disk or into the spool. The configuration decides who may publish to these topics (`Config`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def announce(core: Core, name: str, payload: bytes) -> None:
     publish(core, PublishRun(topic, payload, retain=True), "")
     limits = core.limits
     if not payload:
-        if core.retained.remove(name):  # an earlier client's may be on disk
+        if core.retained.remove(name):  # a client's earlier message may be on disk
             core.changes.retained[name] = None
     elif core.retained.fits(name, len(payload) + len(name), limits):
         core.retained.put(Retained(name, "", 0, payload))

@@ -29,7 +29,7 @@ class HourCounts:
                 del minutes[minute]
 
     def of(self, device: str, utc: int) -> int:
-        """Return the readings of the last hour before `utc`, in µs since 1970."""
+        """Return the number of a board's readings in the hour before `utc`, in µs since 1970."""
         since = utc // MINUTE_US - MINUTES
         return sum(n for minute, n in self._boards.get(device, {}).items() if minute > since)
 
@@ -37,5 +37,5 @@ class HourCounts:
         self._boards.pop(device, None)
 
     def kept(self) -> dict[str, dict[int, int]]:
-        """Return the counts that a restart preserves."""
+        """Return the counts to save for the next start: by board, then by minute since 1970."""
         return {device: dict(minutes) for device, minutes in self._boards.items()}

@@ -2,8 +2,8 @@
 
 In: names and the last readings of a board. Out: the message of `PREFIX/device/ID/config`, as in
 Home Assistant's documentation of the MQTT integration ("Device discovery payload": device, origin,
-components), with the long forms of all keys. Units are SenML's (RFC 8428, section 12.1) in, and
-Home Assistant's out; a device class is set only if Home Assistant knows the unit.
+components), with the long forms of all keys. SenML's units (RFC 8428, section 12.1) become Home
+Assistant's units. A device class is set only if Home Assistant knows the unit.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ UPDATE, INSTALL = "commands/+/update", "install"
 """Topic filter and payload of Home Assistant's request to update a board."""
 LEAST_EXPIRY_S = 600
 _GAPS = 3
-"""Number of the longest gaps without a reading, after which a value counts as unknown."""
+"""A value counts as unknown after this many times the longest gap between readings."""
 _STATE_OF = "{{ value_json.value }}"
 _WELL = "{{ 'offline' if value_json.value else 'online' }}"
 """Template for a record NAME.fault: whether NAME has a value."""
@@ -64,11 +64,11 @@ _TITLES = {
     "bad": "Damaged frames",
     "again": "Repeated frames",
 }
-"""Names of the records of a board's status (`firmware/README.md`)."""
+"""Titles of the records of a board's status (`firmware/README.md`)."""
 
 
 def identifier(*names: str) -> str:
-    """Return a unique word of letters, digits, dashes and underscores for some names."""
+    """Return a unique word for a list of names, made of letters, digits, dashes and underscores."""
     return "_".join(map(_word, ("onceway", *names)))
 
 
@@ -240,8 +240,8 @@ def _value(name: str, series: Series, topic: str, expire_after_s: int | None) ->
 
 def _commands(device: str) -> dict[str, Message]:
     """Return the commands that a board accepts (`firmware/README.md`), at QoS 2 and never retained,
-    so that each runs once. No reading has the same key as a command: `_word` encodes underscores in
-    names of readings.
+    so that each command runs once. No reading has the same key as a command: `_word` encodes
+    underscores in names of readings.
     """
     common = {"command_topic": f"commands/{device}", "qos": 2, "retain": False}
     return {

@@ -4,7 +4,7 @@ In: the last readings, the device registry, and Home Assistant's messages: its b
 (`PREFIX/status`), and requests to update a board (`commands/NAME/update`). Out:
 `PREFIX/device/ID/config` for the gateway and each board, sent after each change and each birth
 message, and cleared for a removed board; the states `$gateway` and `$firmware`, in addition to the
-mirror's. All messages are retained in memory only.
+states of `json_topics.py`. All messages are retained in memory only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 MOST_WANTED = 100
-"""Largest number of boards whose update may wait for the next look."""
+"""Largest number of boards whose update may wait for the next round."""
 MOST_BOARDS = 1000
 MOST_GONE = 1000
 _AT_ONCE = 20
@@ -54,7 +54,7 @@ _UNKNOWN = Listed("", None, None)
 
 
 class WriterJob(Protocol):
-    """The last job of a `Writer`. error: why it failed."""
+    """The last job of a `Writer`. error: why it failed, None if it did not."""
 
     @property
     def device(self) -> str: ...
@@ -103,7 +103,7 @@ class HomeAssistant:
         self._announced: dict[str, bytes] = {}
         """The last message sent, by topic."""
         self._shapes: dict[str, object] = {}
-        """The inputs of the last message (`shape`), by board."""
+        """The inputs of the last message about a board (`shape`), by board, to notice changes."""
         self._removed: dict[str, None] = {}
         """Topics that were cleared and will be cleared again, since Home Assistant may have been
         offline.
@@ -166,7 +166,7 @@ class HomeAssistant:
             log.warning("%s: not updated for Home Assistant: %s", printable(device), why)
 
     def _newest(self, listed: Listed) -> str | None:
-        """Return the SHA-256 of the bundled firmware, or of the board's own if there is none."""
+        """Return the SHA-256 of the bundled firmware, or else of the board's present firmware."""
         kind = self._kinds.get(listed.board or "")
         return (kind.sha256 if kind and listed.firmware else None) or listed.firmware
 

@@ -5,7 +5,7 @@ the end of a turn of the event loop, in order of arrival; and the file of the la
 minutes.
 
   readings/$state              online: the gateway is running
-  readings/DEVICE/$state       online or offline; offline, too, while the board is a problem
+  readings/DEVICE/$state       online or offline; offline also while the board has a problem
   readings/DEVICE/NAME         {"value": 21.5, "unit": "Cel", "time": "2026-01-01T00:00:00Z",
                                 "quality": "synchronised"}
   readings/DEVICE/NAME.fault   {"value": 1, …} while NAME has no value; 0 when it has one again
@@ -71,7 +71,7 @@ class Mirror:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Publish the values from before the restart."""
+        """Publish the values from before the restart, and begin to check the boards."""
         self._tell(
             {STATE: b"online"}
             | {
@@ -93,8 +93,9 @@ class Mirror:
         self._thread.shutdown(cancel_futures=True)
 
     def take(self, device: str, topic: str, payload: bytes, utc: int | None) -> None:
-        """Take a board's publication. The broker calls this while it processes the publication:
-        publishing follows later, and an error here does not affect the board.
+        """Take a board's publication, to publish its readings at the end of this turn. The broker
+        calls this while it processes the publication, so an error here does not affect the board.
+        utc: µs since 1970, None while the clock is not known.
         """
         if not DEVICE_NAME.fullmatch(device):
             return
@@ -140,7 +141,7 @@ class Mirror:
                 self.looking.fail(error)
 
     def _look(self) -> None:
-        """Update the state of each board, and drop those that may not connect any more."""
+        """Update the state of each board, and drop boards that may not connect any more."""
         self._clear()
         online_here = connected(self._engine)
         for device in self.last.devices:

@@ -1,4 +1,5 @@
-"""The last reading of each name of each board, in memory, with its last hours.
+"""The last reading of each board under each name, in memory, with points of the last hours for
+plots.
 
 In: new readings, or `DATA/readings.json` after a restart. Out: the known values of a board. The
 file is written every ten minutes and at a clean end, never for a single reading. After a power cut,
@@ -66,7 +67,8 @@ class LastReadings:
         self.axis: Callable[[], float] = lambda: 0.0
         """Returns the time on the broker's time axis, in seconds."""
         self._timeless = HourCounts()
-        """Counts of readings without a UTC, by the time axis: the clock was not synchronised."""
+        """Counts of readings that arrived while the clock was not synchronised, by the time axis.
+        """
         self._counts = _counts(folder / COUNTS)
         counts, self._counts = self._counts, HourCounts()  # restored readings were counted before
         for name, known in _read(folder / FILE).items():
@@ -91,8 +93,8 @@ class LastReadings:
         return self._boards.get(device, {})
 
     def take(self, device: str, reading: Reading, topic: str | None = None) -> bool:
-        """Keep a reading of a publication to this topic. Return False if there is no room for its
-        name.
+        """Keep a reading. Return False if there is no room for its name. topic: topic of its
+        publication, None for a restored reading.
         """
         if not reading.status:
             if (time := reading.time or reading.received) is not None:
@@ -120,7 +122,7 @@ class LastReadings:
 
     def mend(self, device: str, reading: Reading) -> Reading | None:
         """End the fault of a quantity that has a value again. Return the changed fault record, or
-        None.
+        None if there was no fault.
         """
         series = self.of(device).get(reading.name + FAULT)
         if reading.status or series is None or not series.last.value:
@@ -130,7 +132,7 @@ class LastReadings:
         return series.last
 
     def forget(self, device: str) -> list[str]:
-        """Forget a removed board. Return its names."""
+        """Forget a removed board. Return the names of its readings."""
         names = list(self._boards.pop(device, {}))
         self._counts.forget(device)
         self._timeless.forget(device)
@@ -145,7 +147,7 @@ class LastReadings:
 
     def per_hour(self, device: str, utc: int | None) -> int:
         """Return the number of a board's readings in the last hour, to the minute. utc: None while
-        the clock is not synchronised; readings of earlier runs do not count then.
+        the clock is not synchronised; readings before the last restart do not count then.
         """
         timeless = self._timeless.of(device, int(self.axis() * 1e6))
         return timeless + (0 if utc is None else self._counts.of(device, utc))
@@ -169,7 +171,7 @@ class LastReadings:
         return json.dumps(shown)
 
     def write(self, text: str) -> None:
-        """Write the files. Any thread may call it."""
+        """Write the files. text: result of `news`. Any thread may call this."""
         self.saved.write(text)
         self.saved_counts.write(self._counts_text)
         self.saved_topics.write(self._topics_text)
@@ -192,7 +194,7 @@ def _read(file: Path) -> dict[str, list[Reading]]:
 
 
 def _with(topics: tuple[str, ...], topic: str) -> tuple[str, ...]:
-    """Return topics with one more, or with UNKNOWN in its place."""
+    """Return topics and one more topic, or UNKNOWN in its place if it does not fit."""
     fits = len(topics) < MOST_TOPICS and len(topic) <= LONGEST_TOPIC
     return tuple(dict.fromkeys([*topics, topic if fits else UNKNOWN]))
 
