@@ -77,21 +77,21 @@ class AgreedFile:
         return self._do(self._read)
 
     def doubt(self, topics: list[str], *, sent: bool) -> asyncio.Future[bool]:
-        """Note that retained messages of these topics are about to be forwarded. sent: whether they
-        go to the other broker. Return False if the note cannot be written; in that case the file
-        has no agreements any more.
+        """Note on disk that retained messages of these topics are about to be forwarded. sent:
+        whether they go to the other broker. Return False if the note cannot be written; in that
+        case the file has no agreements any more.
         """
         return self._do(lambda: self._doubt(topics, sent))
 
     def write(self, changed: dict[str, Digest], number: int) -> asyncio.Future[None]:
-        """Write changed digests; None deletes a digest. Their topics are no longer in doubt.
-        number: number of the mark that covers them. Raises OncewayError if the disk fails; the next
-        call then writes these digests again.
+        """Write changed digests of messages that both brokers have, by topic; None deletes a
+        digest. Their topics are no longer in doubt. number: number of the mark that covers them.
+        Raises OncewayError if the disk fails; the next call then writes these digests again.
         """
         return self._do(lambda: self._write(changed, number))
 
     def clear(self) -> asyncio.Future[None]:
-        """Delete all agreements. Raises OncewayError."""
+        """Delete the agreements about all topics. Raises OncewayError if the disk fails."""
         return self._do(self._clear)
 
     def _do(self, call: Callable[[], _Found]) -> asyncio.Future[_Found]:

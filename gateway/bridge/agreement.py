@@ -130,22 +130,26 @@ class Agreement:
         self._doubted = doubted or {}
         """Topics in doubt, each with whether the last message went to the other broker."""
         self._last: dict[str, Digest] = {}
-        """New digests that both brokers have, by topic, and that no confirmed mark covers."""
+        """Digests of new messages that both brokers have, by topic, and that no confirmed mark
+        covers.
+        """
         self._written: dict[str, Digest] = {}
-        """New digests that are covered once the other broker confirms the mark being written."""
+        """The part of `_last` that the mark covers that is being written."""
 
     def __len__(self) -> int:
         return len(self._agreements)
 
     @property
     def has_fresh(self) -> bool:
-        """Whether there are new digests that no mark covers yet, so that a new mark is needed."""
+        """Whether both brokers have new messages that no mark covers yet, so that a new mark is
+        needed.
+        """
         return bool(self._last)
 
     def doubt(self, topics: Iterable[str], *, sent: bool) -> list[str]:
         """Note that retained messages of these topics are about to be forwarded. sent: whether they
-        go to the other broker. Return the topics that must be noted on disk as in doubt before
-        that.
+        go to the other broker. Return the topics that must be noted on disk before the messages are
+        forwarded.
         """
         found = []
         for topic in topics:
@@ -156,15 +160,15 @@ class Agreement:
         return found
 
     def note(self, topic: str, state: Digest) -> None:
-        """Note that both brokers have the same message of a topic. state: its digest, None for
-        none.
+        """Note that both brokers have the same message of a topic. state: its digest, None if
+        neither broker has a message.
         """
         if topic in self._doubted or self._agreements.get(topic) != state:
             self._doubted.setdefault(topic, True)
             self._last[topic] = state
 
     def differs(self, topic: str, state: Digest) -> bool:
-        """Whether a digest differs from the agreed one, or the topic is in doubt."""
+        """Whether a digest differs from the agreed digest of a topic, or the topic is in doubt."""
         return topic in self._doubted or self._agreements.get(topic) != state
 
     def step(self, topic: str, ours: Digest, theirs: Digest, *, known: bool, up: bool) -> Step:

@@ -42,7 +42,9 @@ class BridgeAside:
 
     @property
     def kept(self) -> tuple[int, int]:
-        """Number of messages that are set aside now, and their size in bytes as counted."""
+        """Number of messages that are set aside now, and their size in bytes as counted against the
+        bound.
+        """
         aside, name = self._engine.broker.aside, self._section.name
         return len(aside.numbers(name)), aside.size(name)
 

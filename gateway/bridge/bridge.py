@@ -81,7 +81,7 @@ class Bridge:
         )
         self._exchange: Exchange | None = None
         self._established = False
-        """Whether messages were sent on the latest connection."""
+        """Whether the latest connection came as far as the exchange of messages."""
 
     async def start(self) -> None:
         """Start the bridge. On return its session exists, so no later message is missed."""
@@ -326,7 +326,7 @@ class Bridge:
         return self._suspects.tries_suspects
 
     def _lost(self) -> int:
-        """Return the number of messages that were lost or refused in either direction."""
+        """Return how many messages were lost or refused in either direction since the start."""
         session = self._queue.session
         full = 0 if session is None else session.send_flow.overflowed
         return full + self._counts.dropped + self._counts.not_taken + self.aside.set_aside

@@ -39,8 +39,7 @@ Differences in other topics are found by the next comparison of all topics.
 """
 
 Way = tuple[bool, int] | None
-"""Direction (True: to the other broker) and QoS of a topic's messages. None: more than one of them.
-"""
+"""Direction (True: to the other broker) and QoS of a topic's messages; None if they vary."""
 
 
 class _Crossing(NamedTuple):
@@ -143,7 +142,7 @@ class Collisions:
 
     @property
     def forgets(self) -> bool:
-        """Whether a remembered message is old enough to be forgotten, if nothing is on the way."""
+        """Whether a remembered message is old enough to be forgotten once no message is on its way."""
         return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
 
     def forget(self, before: float) -> None:

@@ -34,8 +34,8 @@ _AT_ONCE = 500
 @dataclass(slots=True)
 class Difference:
     """The outcome of a comparison. retained_there: number of retained messages of the other broker.
-    steps: the step of each topic. equal: topics found equal in this comparison. stuck: number of
-    topics that differ and cannot be forwarded.
+    steps: by topic, the step that makes both brokers equal. equal: topics found equal in this
+    comparison. stuck: number of topics that differ and cannot be forwarded.
     """
 
     retained_there: int
@@ -64,7 +64,7 @@ class Comparison:
         return sorted({section.prefix + item for item in (*section.up, *section.down)})
 
     def ours(self) -> Iterator[Retained]:
-        """Yield our retained messages that belong to the bridge."""
+        """Yield our retained messages whose topics match a filter of the bridge."""
         retained = self._core.retained
         for item in {*self._section.up, *self._section.down}:
             start = item.partition("+")[0].partition("#")[0]
@@ -169,7 +169,7 @@ class Comparison:
         return may(INSIDE, client, topic)
 
     def _readable(self, survey: Survey) -> list[str]:
-        """Return our filters whose retained messages the other broker shows."""
+        """Return the filters of the bridge that the survey could read at the other broker."""
         section = self._section
         return [
             item

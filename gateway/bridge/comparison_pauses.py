@@ -36,7 +36,7 @@ class ComparisonPauses:
         self._ended_at, self._size = now, size
 
     def forgive(self) -> None:
-        """End the pauses, because the connection was stable until the next comparison."""
+        """Allow the next comparisons without a pause, because the connection has been stable."""
         self._in_vain = 0
 
     def left_s(self, now: float) -> float:

@@ -51,7 +51,7 @@ from gateway.store import views
 log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
-"""Seconds until a comparison that failed, or left differences, is repeated."""
+"""Seconds until a comparison is repeated that failed, or after which topics still differ."""
 AGAIN_S = 600.0
 """Shortest time, in seconds, until a comparison is repeated on the same connection."""
 BYTES_PER_S = 10
@@ -72,10 +72,10 @@ _NOTHING_HERE_S = 4.0
 so that only messages of the other broker can be missing here.
 """
 _SOON_S = 0.2
-"""Seconds from a change that both brokers have to the mark that covers it."""
+"""Seconds between a change that both brokers have and the mark (`agreement.py`) that covers it."""
 _MARKS = 20
 _MARK_S = 30.0
-"""Number of marks that may be sent at once, and seconds until one more may be sent."""
+"""`_MARKS` marks may be sent at once, and one more after each `_MARK_S` seconds."""
 _MARK_TOPIC = "$onceway/bridge/"
 
 
@@ -117,7 +117,9 @@ class Convergence:
         self.error = ""
         """Reason why the comparison is not complete; empty if the comparison is complete."""
         self.proves = True
-        """Whether the other broker keeps the mark, without which no deletion can be proven."""
+        """Whether the other broker keeps the mark (`agreement.py`), without which no deletion can
+        be proven.
+        """
         self.refused: dict[str, Digest] = {}
         self._comparison = Comparison(engine.broker, section, self.refused, own)
         self._collisions: Collisions | None = None
@@ -138,7 +140,7 @@ class Convergence:
 
     @property
     def state(self) -> str:
-        """The state of the comparison, for people."""
+        """The state of the comparison: one of `status.STATES`, or the text of an error."""
         if not self._section.retained:
             return "off"
         if self.error:
@@ -205,7 +207,7 @@ class Convergence:
         return done
 
     def begin(self, link: Link) -> None:
-        """Compare, and keep the mark up to date, until `end`."""
+        """Begin to compare both brokers and to keep the mark up to date, until `end` is called."""
         if self._section.retained:
             self._task = asyncio.create_task(self._run(link))
 
@@ -270,8 +272,8 @@ class Convergence:
         return _number(survey.found.pop(_mark_topic(link), None))
 
     async def _keep_marks(self, link: Link, seconds: float) -> None:
-        """For at most `seconds`, cover changes by marks, and compare topics that may differ. Return
-        early if a message was lost.
+        """For at most `seconds`, write marks for new changes, and compare topics that may differ.
+        Return early if a message was lost.
         """
         loop, collisions = asyncio.get_running_loop(), link.crossings.collisions
         until, lost = loop.time() + seconds, link.lost()
@@ -371,8 +373,8 @@ class Convergence:
         self._crossing = False
 
     async def _quiet(self, link: Link) -> dict[str, Retained]:
-        """Wait until no message waits in either direction. On a busy connection, wait until the
-        messages that wait now have left. Return our retained messages.
+        """Wait until no message is on its way in either direction. On a busy connection, wait only
+        for the messages that are queued now. Return our retained messages by topic.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(BUSY_S):
@@ -560,7 +562,7 @@ class Convergence:
             await self._file.write(agreement.confirm_mark(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
-        """Write a mark if it is needed to cover changes; on average at most one in _MARK_S."""
+        """Write a mark if changes need one; on average at most one in _MARK_S."""
         agreement, loop = self.agreement, asyncio.get_running_loop()
         self._changed.clear()
         await self._settle(link)
@@ -610,6 +612,6 @@ async def _until(done: Callable[[], bool]) -> None:
 
 
 def _number(packet: Publish | None) -> int | None:
-    """Return the number in a mark, None without a valid mark."""
+    """Return the number in the message of a mark, None without a valid number."""
     text = b"" if packet is None else packet.payload
     return int(text) if text.isdigit() and len(text) < 16 else None

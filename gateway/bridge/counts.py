@@ -42,7 +42,9 @@ class Counts:
         self.looped = 0
         """Messages that came back in a loop of bridges and were stopped."""
         self.unconfirmed = 0
-        """Messages given up at their PUBREL, and possibly received by the other broker."""
+        """Messages that are not sent any more, because the other broker closes the connection at
+        their PUBREL. They may have arrived.
+        """
         self._loops: set[str] = set()
         """Bridges that returned messages; each is logged once."""
         self._crossed = Counter[int]()

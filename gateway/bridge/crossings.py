@@ -52,7 +52,7 @@ class Crossings:
         self.messages = 0
         """Number of messages that arrived from the other broker."""
         self.held_back = 0
-        """Number of packets that wait until the file notes that their topics are in doubt."""
+        """Number of packets that wait until the disk notes that their topics are in doubt."""
 
     @property
     def open(self) -> int:

@@ -63,7 +63,9 @@ class Parts:
 
 
 class Exchange:
-    """Packets between the two brokers during one connection. ended: called with the reason."""
+    """Packets between the two brokers during one connection. ended: called with the reason if the
+    connection must end.
+    """
 
     def __init__(
         self,
@@ -218,7 +220,7 @@ class Exchange:
         return True
 
     def _try_again(self) -> None:
-        """Send messages that our broker refused for now to our broker again."""
+        """Offer messages to our broker again that it has refused for now."""
         near, far, self._again = self._near, self._far, None
         if near is None or far is None:
             return
@@ -323,7 +325,7 @@ class Exchange:
             return []
 
     def _go_on(self, far: FarConnection) -> None:
-        """Send the PUBRELs that wait: all, or one at a time while messages are sent alone."""
+        """Send the PUBRELs that wait: all, or one at a time while suspects are sent alone."""
         if not self._to_release:
             return
         guilty = [item for item in self._to_release if self._is_guilty(item)]

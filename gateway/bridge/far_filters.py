@@ -27,9 +27,7 @@ log = logging.getLogger(__name__)
 _ONLY_NEW = 1
 """Retain Handling: retained messages only for a new subscription."""
 _LAST_IDENTIFIER = 65_535
-"""Packet identifiers of requests count down from this number. Identifiers of messages count up from
-1.
-"""
+"""Packet identifiers of requests count down from here; identifiers of messages count up from 1."""
 
 Request = tuple[bool, str]
 """True to subscribe, False to unsubscribe; and a filter at the other broker."""
@@ -69,7 +67,7 @@ class FarFilters:
 
     def _is_given_up(self, request: Request) -> bool:
         """Whether the other broker closes the connection at a request. Such a request is made again
-        after the next start.
+        only after the next start.
         """
         if self._suspects.guilty(request):
             self._suspects.forget_guilty(request)

@@ -77,7 +77,7 @@ class IncomingStream(PacketStream):
 
     def _skip(self) -> Unusable | None:
         """Drop bytes of the skipped packet. When its last byte has arrived, return its readable
-        parts; before, return None.
+        parts; until then, return None.
         """
         data = self.fresh[self._at : self._at + self._missing]
         self._go_on_from(self._at + len(data))

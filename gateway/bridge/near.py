@@ -47,7 +47,9 @@ class NearClient(Client):
         self.on_packets(list(self._stream))
 
     def take(self, packets: list[Packet]) -> None:
-        """Hand packets of the other broker to our broker, outside of its other work."""
+        """Hand packets of the other broker to our broker. Do not call this within our broker's own
+        work.
+        """
         if packets:
             self._receive(*packets)
 

@@ -38,7 +38,7 @@ class Pair:
 
 
 class Pairing:
-    """The file of one bridge. Raises OncewayError if the disk cannot be written."""
+    """The file of one bridge. Each write raises OncewayError if the disk does not accept it."""
 
     def __init__(self, data: Path, name: str) -> None:
         self._path = data / FOLDER / f"{name}.json"
@@ -66,12 +66,14 @@ class Pairing:
 
     def join(self, pair: Pair) -> Pair:
         """Note that the session at the other broker exists, and that our session has forgotten
-        earlier identifiers.
+        earlier identifiers. Return the changed pair.
         """
         return self._keep(replace(pair, joined=True))
 
     def subscribe(self, pair: Pair, down: tuple[str, ...]) -> Pair:
-        """Note the filters that the session at the other broker may be subscribed to."""
+        """Note the filters that the session at the other broker may be subscribed to. Return the
+        changed pair.
+        """
         return pair if pair.down == down else self._keep(replace(pair, down=down))
 
     def _keep(self, pair: Pair) -> Pair:

@@ -36,9 +36,9 @@ class Pauses:
         self._has_reason = True
 
     def next(self, lasted_s: float, suspects: int | None) -> float:
-        """Return the seconds until the next attempt. lasted_s: duration of the last one. suspects:
-        number of consecutive messages at which the other broker closed the connection, None unless
-        such a message is being sent alone (`suspects.py`).
+        """Return the seconds until the next attempt. lasted_s: duration of the last connection.
+        suspects: number of consecutive messages at which the other broker closed the connection,
+        None unless such a message is being sent alone (`suspects.py`).
         """
         if suspects is not None:
             self._tries = suspects

@@ -66,7 +66,9 @@ class Survey:
         )
 
     async def begin(self, client: str, address: str) -> None:
-        """Connect to the IP address that the bridge is connected to. Raises OncewayError."""
+        """Connect to the IP address that the bridge is connected to. client: client identifier of
+        this connection. Raises OncewayError if it cannot connect.
+        """
         await self._far.open(self._section, client, 0, address=address)
         self._far.listen()
 
@@ -124,7 +126,9 @@ class Survey:
                     self.unreadable.add(item)
 
     async def _silent(self) -> None:
-        """Wait until no message arrives in two consecutive round trips."""
+        """Wait until no message arrives in two consecutive round trips. Raises OncewayError if
+        there are too many retained messages.
+        """
         quiet = 0
         while quiet < 2:
             before = self.size

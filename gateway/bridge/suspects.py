@@ -1,7 +1,8 @@
 """The search for the message at which the other broker closes the connection.
 
-In: keys sent and answered on each connection, and how the connection ended. Out: the guilty
-message, at which the other broker has closed the connection `TIMES` times.
+In: messages and requests (*keys*) that are sent and answered on each connection, and how the
+connection ended. Out: the guilty message, at which the other broker has closed the connection
+`TIMES` times.
 
 A broker that shuts down closes connections too, whatever the message. So after the first close
 every message in flight is a suspect, and suspects are tried alone:
@@ -38,7 +39,7 @@ SLOWEST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The key of the PUBREL of a QoS 2 message."""
+    """The key of a PUBREL (see `Suspects`). identifier: its packet identifier."""
 
     identifier: int
 
@@ -56,7 +57,7 @@ class Suspects:
         as caused by the key.
         """
         self.in_a_row = 0
-        """Number of guilty keys since the last acknowledged message."""
+        """Number of guilty keys that were handled since the last acknowledged message."""
 
     @property
     def tries_suspects(self) -> bool:
@@ -79,7 +80,7 @@ class Suspects:
         self.in_a_row = 0
 
     def suspected(self, key: Hashable) -> bool:
-        """Whether a key has to be sent alone."""
+        """Whether the packet of a key has to be sent alone."""
         return key in self._closes
 
     def guilty(self, key: Hashable) -> bool:
@@ -87,7 +88,7 @@ class Suspects:
         return self._closes.get(key, 0) >= TIMES
 
     def forget_guilty(self, key: Hashable) -> None:
-        """Forget a guilty key that was handled."""
+        """Forget a guilty key, because its packet was set aside or dropped."""
         del self._closes[key]
         self.in_a_row += 1
 
@@ -103,6 +104,6 @@ class Suspects:
                     self._closes[key] = self._closes.get(key, 0) + 1
 
     def keep(self, keys: Iterable[Hashable]) -> None:
-        """Forget every suspect outside `keys`, because such a suspect is not sent again."""
+        """Forget every suspect that is not in `keys`, because it is not sent again."""
         kept = set(keys)
         self._closes = {key: closes for key, closes in self._closes.items() if key in kept}

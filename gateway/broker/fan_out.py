@@ -256,7 +256,7 @@ def _with_room(core: Core, members: _Members, messages: Undelivered) -> _Members
 def _distribute_evenly(
     core: Core, share: Share, members: _Members, messages: Undelivered, commit: int
 ) -> Undelivered:
-    """Give each subscriber an even share; all must have room. Return the remaining messages: none."""
+    """Give each subscriber an even share; all must have room. Return the remaining messages."""
     each, more = divmod(messages.number, len(members))
     for index, member in enumerate(members):
         if part := each + (index < more):

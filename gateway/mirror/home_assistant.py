@@ -111,7 +111,7 @@ class HomeAssistant:
         self._kinds: dict[str, Kind] = {}
         self._client: InternalClient | None = None
         self._born = False
-        """Whether Home Assistant has started and has not got all messages again."""
+        """Whether Home Assistant has started, so that all messages must be sent again."""
         self._wanted: set[str] = set()
         """Names of the boards whose update Home Assistant has requested."""
         self._task: asyncio.Task[None] | None = None
