@@ -142,7 +142,7 @@ class Collisions:
 
     @property
     def forgets(self) -> bool:
-        """Whether a remembered message is old enough to be forgotten once no message is on its way."""
+        """Whether a remembered message is old enough to forget, if no message is on its way."""
         return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
 
     def forget(self, before: float) -> None:

@@ -200,7 +200,7 @@ class FarConnection(asyncio.Protocol):
                 bye.properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0}
             try:
                 self.send(bye)
-            except Unfit:  # the session there ends when it has expired
+            except Unfit:  # the session at the other broker expires later
                 with suppress(Unfit):
                     self.send(Disconnect())
             self._transport.close()

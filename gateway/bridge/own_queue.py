@@ -176,8 +176,8 @@ class OwnQueue:
         return moved
 
     def expects(self, packet: Puback | Pubrec | Pubcomp) -> bool:
-        """Whether a message in flight waits for this acknowledgement. If no message waits for it,
-        log it.
+        """Whether a message in flight waits for this acknowledgement. If not, log the
+        acknowledgement.
         """
         session, identifier = self.session, packet.packet_id
         if session is not None:

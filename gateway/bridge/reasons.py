@@ -1,4 +1,4 @@
-"""Reason codes of the other broker: those that blame the message, and all others.
+"""Reason codes of the other broker, and whether they blame the message.
 
 In: the reason code of a PUBACK, a PUBREC or a DISCONNECT. Out: whether the message is at fault. If
 a PUBACK or PUBREC blames the message, the message is refused for good [MQTT-4.4.0-2] and set aside.

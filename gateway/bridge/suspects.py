@@ -51,7 +51,7 @@ class Suspects:
 
     def __init__(self) -> None:
         self._closes: dict[Hashable, int] = {}
-        """Suspects, each with the number of connections that closed while it was in flight."""
+        """Suspects, each with the number of closes that count against it."""
         self._in_flight: dict[Hashable, float] = {}
         """Keys sent on this connection and not answered. Value: the time until which a close counts
         as caused by the key.
@@ -104,6 +104,6 @@ class Suspects:
                     self._closes[key] = self._closes.get(key, 0) + 1
 
     def keep(self, keys: Iterable[Hashable]) -> None:
-        """Forget every suspect that is not in `keys`, because it is not sent again."""
+        """Forget every suspect that is not in `keys`, because such a suspect is not sent again."""
         kept = set(keys)
         self._closes = {key: closes for key, closes in self._closes.items() if key in kept}

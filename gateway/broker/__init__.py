@@ -3,9 +3,9 @@ disk and no clock.
 
 In: bytes of connections, the time, and the news that a commit is on disk. Out: bytes of
 connections, commits as plain rows, and orders for the store. `gateway/runtime/engine.py` drives the
-broker, in the tests too (`tests/broker/harness.py`).
+broker; in tests, `tests/broker/harness.py` does so.
 
-The files in layers; a file imports only from lower layers, for types too (`make lint`):
+The files in layers; a file imports only from lower layers, even for types (`make lint`):
 
     dispatch.py        bytes of a client: one packet or run of packets at a time
     handshake.py       CONNECT and DISCONNECT

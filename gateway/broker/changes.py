@@ -2,7 +2,7 @@
 
 In: changes that the flows made in one or more event-loop turns. Out: a `Commit`, plain rows for the
 store, made when the writer is free. A message that arrives and is delivered between two commits
-leaves no row. A value that changes ten times is written once, which spares an SD card.
+leaves no row. A value that changes ten times is written once, which reduces wear of an SD card.
 
 Rules: changes are sealed in order, and a commit holds whole changes only, so everything that one
 packet caused is in one transaction. A packet that must wait for the disk waits for the commit's

@@ -118,7 +118,7 @@ class Collect:
     session: int
     first: int
     others: bool = False
-    """Whether to read the message ids of the session's other rows as well. The commit that ends the
+    """Whether to read also the message ids of the session's other rows. The commit that ends the
     session deletes these rows."""
 
 

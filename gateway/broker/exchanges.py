@@ -98,7 +98,7 @@ def _take(
     qos, count = run.qos, run.count
     broker.statistics.received[qos] += count
     if connection.peer.device is not None and identity is None and identifiers:
-        if count > 1:  # each has a sequence of its own
+        if count > 1:  # each publication has its own sequence
             _one_by_one(connection, session, run)
             return
         device = connection.peer.device

@@ -8,7 +8,7 @@ Rules for gateways that share messages, the same at all of them:
   publication (µs UTC) by the clock of the publishing gateway, and always higher than the version
   that it replaces. While the time is not known, the version is one more than the version that it
   replaces. Equal versions are decided in the same way everywhere (`retained_entry.py`).
-- Entries that were made before the gateway had neighbours are older than all others: version 1.
+- Entries that were made before the gateway had neighbours have the lowest version, 1.
 - A deletion is remembered for DELETION_S, or until there are too many.
 - Each gateway deletes an expired message by itself, with the same version: one more than the
   message's own.

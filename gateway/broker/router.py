@@ -37,7 +37,7 @@ from gateway.system.usage import Shared
 
 class Share:
     """The subscribers of one `$share/name/filter`, in the order of their turns (MQTT 5, section
-    4.8.2): each message goes to one of them. Connected subscribers come before others. If none is
+    4.8.2): each message goes to one of them. Connected subscribers come first. If none is
     connected, a durable session keeps the message. Each subscriber gets messages at its own granted
     QoS [MQTT-4.8.2-3]. A subscriber that may not read the topic is skipped, as is a subscriber with
     a full queue while another one has room. A peer gateway with subscribers takes part while no

@@ -10,7 +10,7 @@
   PUBREC, released         → PUBREL again
   PUBREC, unknown          → PUBREL with 0x92
   connection lost          → when the session is resumed, messages in flight are sent again, first
-                             and in order, with DUP [MQTT-4.4.0-1], and released ones get PUBREL;
+                             in order, with DUP [MQTT-4.4.0-1]; released messages get PUBREL;
                              there is no other reason to send again
   the gateway dies         → up to `limits.inflight` messages may have been sent that are unsent in
                              the store; they get DUP if the client was connected [MQTT-3.3.1-1]
@@ -296,10 +296,10 @@ class SendFlow:
     def _usable(self, number: int, count: int) -> int:
         """Return how many of these messages can be sent now: up to the first identifier in use, and
         within the distance that the disk allows. An identifier is in use if its message stayed in
-        flight while 65534 others passed it. A full check is seldom necessary.
+        flight while 65534 other messages passed it. A full check is seldom necessary.
         """
-        self.sent = number  # earlier ones may have been dropped
-        if self._awaited > self.ledger.committed:  # then `pump` is called
+        self.sent = number  # earlier messages may have been dropped
+        if self._awaited > self.ledger.committed:  # `pump` is called after the commit
             return max(0, min(count, self._free - number))
         self._free = number - self.flights.distance(number) + IDENTIFIERS
         if self.session.foreign and (ends := self.flights.ends()):
@@ -412,7 +412,7 @@ class SendFlow:
         return known
 
     def pubrec(self, identifiers: tuple[int, ...]) -> tuple[list[int], list[int]]:
-        """Handle PUBREC. Return the identifiers that get PUBREL, and the unknown ones."""
+        """Handle PUBREC. Return the identifiers that get PUBREL, and unknown identifiers."""
         known = self.finish(self.flights.receiving, identifiers, released=True)
         if len(known) == len(identifiers):
             return known, []

@@ -63,7 +63,7 @@ class Attached(Receiver, Holder, Protocol):
     def name(self) -> str: ...
 
     def take(self) -> Piece:
-        """Return the bytes to write now, or the first of them."""
+        """Return bytes to write now. While more remain, the connection stays dirty."""
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End the connection from the broker's side."""

@@ -109,7 +109,7 @@ def take_figures(core: Core) -> SessionFigures:
             sessions += 1
             connected += session.connection is not None
             durable += session.durable
-        if send_flow.messages or send_flow.flights.released:  # most have nothing
+        if send_flow.messages or send_flow.flights.released:  # most sessions have no messages
             queued += send_flow.messages
             inflight += send_flow.flights.count
             longest = max(longest, send_flow.messages)

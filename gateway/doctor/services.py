@@ -37,7 +37,7 @@ def gateway(config: Config) -> Iterator[Finding]:
     else:
         problems = [
             row for row in found["problems"] if row["part"] != "site"
-        ]  # `site.py` reports these
+        ]  # `site.py` reports problems of the site
         for problem in problems:
             todo = problem.get("todo", _SEE_LOG)
             yield wrong("gateway", f"{problem['part']}: {problem['what']}", todo)

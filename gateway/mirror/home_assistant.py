@@ -99,7 +99,7 @@ class HomeAssistant:
         self._registry = registry
         self._problems = problems
         self._writer = writer
-        self._throttle = LogThrottle(time.monotonic)  # any client may ask
+        self._throttle = LogThrottle(time.monotonic)  # any client may request updates
         self._announced: dict[str, bytes] = {}
         """The last message sent, by topic."""
         self._shapes: dict[str, object] = {}
