@@ -45,7 +45,7 @@ _ON_THE_WAY = (
 
 
 class Step(Enum):
-    """The step that makes both sides equal in one topic."""
+    """The step that makes a topic equal at both brokers."""
 
     NOTHING = 0
     SEND = 1

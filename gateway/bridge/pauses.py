@@ -21,7 +21,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self._tries = 0
-        """Number of consecutive failures, by which the pause doubles."""
+        """Number of consecutive failures. Each one doubles the pause."""
         self._progress = False
         self._has_reason = False
 

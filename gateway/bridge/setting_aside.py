@@ -1,5 +1,5 @@
-"""Moving a message that its receiver can never accept from a session's queue to the messages that
-are set aside.
+"""The move of a message, which its receiver can never accept, from a session's queue to the
+messages that are set aside.
 
 In: the packet identifier of a message in flight. Out: one commit removes the message from the queue
 and keeps it in `aside.py`, so after a power cut the message is either in the queue or set aside. An

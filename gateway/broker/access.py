@@ -42,11 +42,11 @@ Refusal = tuple[ReasonCode, str]
 
 @dataclass(frozen=True, slots=True)
 class SlowCheck:
-    """A slow check of a CONNECT, such as a password against a memory-hard hash. The check runs off
-    the event loop. user: user name that the client has if it is let in. answer: called once, on any
-    thread. holds: returns whether an answer that lets the client in is still valid; called on the
-    event loop. asks_others: whether the answer comes from another service, which may be slow.
-    listed: whether the user is in the gateway's own file of users.
+    """A slow check of a CONNECT, such as the check of a password against a memory-hard hash. The
+    check runs off the event loop. user: user name that the client has if it is let in. answer:
+    called once, on any thread. holds: returns whether an answer that lets the client in is still
+    valid; called on the event loop. asks_others: whether the answer comes from another service,
+    which may be slow. listed: whether the user is in the gateway's own file of users.
     """
 
     user: str
@@ -99,7 +99,7 @@ class Ask:
 
 
 class Access(Protocol):
-    """The rules of one listener. `refuses_connect` sets `user` of a caller that it lets in."""
+    """The access rules of one listener. `refuses_connect` sets `user` of a caller that it lets in."""
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None: ...
 

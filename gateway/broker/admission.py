@@ -2,7 +2,7 @@
 Out: a reason to refuse, or None.
 
 Rules: the number of clients has a bound in total and per listener, and the number of sessions has a
-bound (reason code 0x97). CONNECTs from one address have a bound of their rate, with bursts of ten
+bound (reason code 0x97). The rate of CONNECTs from one address has a bound, with bursts of ten
 seconds' worth (0x9F). A client that takes over its own session counts once. A board, on a serial
 line or by radio, is never refused by these bounds, because it has no other way in.
 

@@ -1,4 +1,5 @@
-"""Messages that can never reach the other broker of a bridge, kept until a person decides.
+"""Messages that can never reach the other broker of a bridge, kept until a person discards or
+retries them.
 
 In: a message that is set aside, with the reason. Out: rows for the next commit, and the list of
 kept messages. The rows are in the store only; memory holds their numbers and sizes. Beyond a

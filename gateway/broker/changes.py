@@ -95,8 +95,8 @@ class Changes:
         self.ended: list[int] = []
         """Ids of sessions that have ended."""
         self.trimmed: dict[int, int] = {}
-        """Deletions at the front of queues: session id to the highest number deleted. Rows from
-        shared subscriptions stay until their messages have been given to other subscribers."""
+        """Highest number of the queue rows to delete, by session id. Rows from shared subscriptions
+        are deleted only after other subscribers have got their messages."""
         self.flows: dict[PersistentSession, None] = {}
         self.subscriptions: dict[tuple[PersistentSession, str], None] = {}
         self.deliveries: list[Delivery] = []

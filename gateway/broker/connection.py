@@ -126,7 +126,8 @@ class Connection:
         self.user: str | None = None
         self.will: StoredWill | None = None
         self.bridge = False
-        """Whether this client is a bridge: subscriptions get no_local and retain_as_published."""
+        """Whether this client is a bridge, whose subscriptions get no_local and
+        retain_as_published."""
         self.keep_alive = 0.0
         """Seconds of silence after which the connection ends, 0 for no limit."""
         self.packet_limit = MAX_PACKET
@@ -155,7 +156,7 @@ class Connection:
         self.kept = 0
         """Bytes in `stream` at the last call of `keep`."""
         self.interrupted = False
-        """Whether `stream` may contain complete packets, because the turn ended before them."""
+        """Whether `stream` may contain complete packets, because the turn ended too early."""
         self.seen = broker.now
         """Time of the last bytes from the client, in seconds on the broker's time axis."""
         self.unread = False
@@ -488,7 +489,7 @@ class Connection:
         self.out.clear()
 
     def end(self, reason: str, will: bool) -> None:
-        """Leave the session. Packets that wait for a commit are dropped, so the publications that
+        """End the connection. Packets that wait for a commit are dropped, so the publications that
         they acknowledge count as unacknowledged. will: whether to publish the client's will.
         """
         broker = self.broker
@@ -528,7 +529,7 @@ class Connection:
     # -- packets to the client
 
     def _farewell(self, reason: ReasonCode, text: str) -> bytes:
-        """Return the broker's DISCONNECT. Return empty bytes before MQTT 5, because the server has
+        """Return the broker's DISCONNECT. Return empty bytes before MQTT 5, in which a server sends
         no DISCONNECT, and before CONNACK was sent [MQTT-3.14.0-1].
         """
         if (

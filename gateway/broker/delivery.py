@@ -21,7 +21,7 @@ for a thousand devices that publish at once.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""From this number of unneeded message rows on, they are deleted even if the disk is busy."""
+"""If there are this many unneeded message rows, they are deleted even while the disk is busy."""
 
 
 class Delivery:

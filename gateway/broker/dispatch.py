@@ -165,7 +165,7 @@ def _fail(connection: Connection, error: MqttError) -> None:
 def _acks(
     connection: Connection, session: Session, first: int, identifiers: tuple[int, ...]
 ) -> None:
-    """Handle acknowledgements of one type. first: first byte; 0 for a PUBREC with an error."""
+    """Handle acknowledgements. first: first byte of the packets; 0 for a PUBREC with an error."""
     if first == _PUBREL:
         exchanges.release(connection, session, identifiers)
         return

@@ -1,8 +1,8 @@
 """The peer gateways of a site: the interface for the broker.
 
-In: changes of sessions and publications that peer gateways must know. Out: answers to clients,
-later (`dispatch.placed`, `exchanges.released`); routes for sessions that move; and the commits that
-are on a second disk.
+In: changes of sessions and publications that peer gateways must know. Out: later answers to clients
+(`dispatch.placed`, `exchanges.released`); routes for sessions that move; and the commits that are
+on a second disk.
 
 `Neighbours` stands for a gateway without peers. A site has its own subclass
 (`gateway/site/moving/neighbours.py`).

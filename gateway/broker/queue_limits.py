@@ -92,9 +92,9 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 
 
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
-    """Return how many messages of a run, at least one, a single call of `make_room` may decide
-    about, with the same result as a call for each. These messages have room, or get room from the
-    oldest messages, or (at QoS 0) are all dropped.
+    """Return for how many messages of a run, at least one, a single call of `make_room` has the
+    same result as a call for each message. These messages have room, or get room from the oldest
+    messages, or (at QoS 0) are all dropped.
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)

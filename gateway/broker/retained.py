@@ -79,7 +79,7 @@ class RetainedMessages:
         return self._all.get(topic)
 
     def latest(self, topic: str) -> Retained | None:
-        """Return the message of a topic, or its deletion, or None."""
+        """Return the message of a topic, else its deletion, else None."""
         return self._all.get(topic) or self.deletions.get(topic)
 
     def everything(self) -> Iterator[Retained]:

@@ -200,7 +200,7 @@ class Router:
         self.topics: dict[bytes, RoutedTopic] = {}
         """Known topics by their encoded name. All are forgotten if they take too much memory."""
         self._size = 0
-        """Largest number of bytes that the known topics take."""
+        """Upper bound of the memory that the known topics take, in bytes."""
         self._index: TopicIndex[RoutedTopic] = TopicIndex()
         self._temporary: RoutedTopic | None = None
         """A topic that is not in `topics`, because its routes are needed only for a moment."""

@@ -109,7 +109,7 @@ class SendFlow:
         self.sent = 1
         """Number of the next message to send."""
         self.maximum = 1
-        """Largest number in flight: the lower of Receive Maximum and the broker's own bound."""
+        """Limit of messages in flight: the lower of Receive Maximum and the broker's own bound."""
         self.messages = 0
         """Messages queued or in flight."""
         self.size = 0
@@ -265,8 +265,9 @@ class SendFlow:
         self._done(delivery, delivery.open)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
-        """Send messages. Return how many are in flight after that. Messages that cannot be encoded
-        count as in flight: the connection ends, and they are sent again with the rest.
+        """Send `count` messages of a delivery. Return how many of them are in flight then. Messages
+        that cannot be encoded count as in flight: the connection ends, and they are sent again with
+        the rest.
         """
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4

@@ -30,7 +30,7 @@ NEVER = 0xFFFF_FFFF
 
 
 class Attached(Receiver, Holder, Protocol):
-    """A connection (`connection.py`): the interface for code around sessions."""
+    """The interface of a connection (`connection.py`) for code that deals with sessions."""
 
     user: str | None
     will: StoredWill | None

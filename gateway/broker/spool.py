@@ -30,7 +30,7 @@ Identity = tuple[str, int, int]
 
 
 class Oldest(NamedTuple):
-    """Arrival of the oldest row: µs since the gateway's start `boot`, and µs UTC if known."""
+    """Arrival of the oldest row: µs since start number `boot` of the gateway, and µs UTC if known."""
 
     boot: int
     monotonic: int
@@ -60,7 +60,7 @@ class Spool:
         self.full = False
         """Whether a message was refused since the last row was removed."""
         self.lowest = parts[0][0] if parts else next_row
-        """Id of the oldest row at the last check of the disk."""
+        """Id of the oldest row when the store was last checked."""
         self.oldest: Oldest | None = None
         """Arrival of the oldest row."""
         self.notes: Notes = {}

@@ -42,8 +42,8 @@ OriginRow = tuple[str, str, str, int]
 """kind and key: `session` and an anonymous client, `retained` and a topic, or `spool` with a part
 of the spool and the origin. Then: origin, and its bytes in that part of the spool."""
 MarkRow = tuple[str, int, int, int, int, bytes]
-"""device, place, incarnation, highest sequence, window (`marks.py`), packet identifiers that an
-older version kept (as `message_ids.unpack_set` reads them)."""
+"""device, place (0…3, slot of the incarnation), incarnation, highest sequence, window (`marks.py`),
+packet identifiers that an older version kept (as `message_ids.unpack_set` reads them)."""
 
 
 class NeighbourRows:
@@ -64,8 +64,8 @@ class Commit:
     ended: list[int] = field(default_factory=list)
     """Ids of sessions to delete, with all rows except shared subscriptions' rows (`trimmed`)."""
     trimmed: list[tuple[int, int]] = field(default_factory=list)
-    """Deletions in queues of ended sessions: session and highest number deleted. Later rows from
-    shared subscriptions stay for now."""
+    """Queue rows to delete of ended sessions: session and highest number. Later rows from shared
+    subscriptions stay for now."""
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     unsubscribed: list[tuple[int, str]] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)

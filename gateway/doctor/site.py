@@ -83,7 +83,7 @@ def _member(name: str, row: dict[str, Any] | None, running: bool) -> Finding:
 
 
 def _remedy(problem: str, other: str) -> str:
-    """Return the remedy for a member's problem. other: the remedy for all other problems."""
+    """Return the remedy for a member's problem. other: the remedy for unknown problems."""
     if "pdate Onceway" in problem:
         return _UPDATE
     if "certificate has expired" in problem:

@@ -110,7 +110,7 @@ class Mirror:
         self._coming += [(device, topic, item) for item in found]
 
     def _tell(self, messages: dict[str, bytes]) -> None:
-        """Publish payloads by topic, given without the first level."""
+        """Publish payloads. messages: payloads by topic without its first level."""
         topic = self._topic
         if topic is not None:
             tell(self._engine, {f"{topic}/{name}": text for name, text in messages.items()})
