@@ -78,7 +78,8 @@ def digest_of(message: Retained | None) -> Digest:
 
 def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
     """Return the step that makes a topic equal at both brokers. agreed: digest of the message that
-    both had last, None without a valid agreement. up: whether ours wins if both sides changed.
+    both had last, None without a valid agreement. up: whether our message wins if both brokers have
+    changed it.
     """
     if ours == theirs:
         return Step.NOTHING
@@ -134,7 +135,7 @@ class Agreement:
         covers.
         """
         self._written: dict[str, Digest] = {}
-        """The part of `_last` that the mark covers that is being written."""
+        """Content of `_last` when the mark that is being written was begun."""
 
     def __len__(self) -> int:
         return len(self._agreements)
@@ -173,7 +174,8 @@ class Agreement:
 
     def step(self, topic: str, ours: Digest, theirs: Digest, *, known: bool, up: bool) -> Step:
         """Return the step that makes a topic equal at both brokers. known: whether the other broker
-        has lost no message since the last mark. up: whether ours wins if both sides changed.
+        has lost no message since the last mark. up: whether our message wins if both brokers have
+        changed it.
         """
         if not known:
             return step(ours, theirs, None, up=up)

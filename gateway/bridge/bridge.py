@@ -363,7 +363,7 @@ class Bridge:
 
     def _hello(self, theirs: Properties) -> Properties:
         """Return properties of the CONNECT to our broker, within the limits of the other broker.
-        theirs: properties of its CONNACK.
+        theirs: properties of the other broker's CONNACK.
         """
         if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
             log.warning(

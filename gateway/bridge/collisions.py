@@ -124,16 +124,16 @@ class Collisions:
 
     @property
     def left_s(self) -> float:
-        """Seconds until topics in doubt are read; infinite if there are none."""
+        """Seconds until topics that may differ are read; infinite if there are none."""
         return max(0.0, self._due_at - self._now()) if self.topics else math.inf
 
     def take(self) -> list[str]:
-        """Return the topics in doubt, which are about to be read, and clear them."""
+        """Return the topics that may differ, which are about to be read, and clear them."""
         found, self.topics = list(self.topics), {}
         return found
 
     def ended(self, size: int) -> None:
-        """Note that the topics in doubt were read. size: bytes of the messages."""
+        """Note that the topics that may differ were read. size: bytes of the messages."""
         now = self._now()
         earlier = max(0.0, self._spent - (now - self._ended_at) * BYTES_PER_S)
         self._spent, self._ended_at = earlier + size + READ_BYTES, now

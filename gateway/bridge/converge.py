@@ -57,10 +57,10 @@ AGAIN_S = 600.0
 BYTES_PER_S = 10
 """Largest average rate, in bytes per second, at which repeated comparisons read messages."""
 BUSY_S = 30.0
-"""Seconds after which a comparison begins even though other messages cross."""
+"""Seconds after which a comparison begins even if messages still cross."""
 PER_BATCH = 10
 BATCH_S = 0.1
-"""At most PER_BATCH retained messages are sent in BATCH_S."""
+"""At most PER_BATCH retained messages are sent in BATCH_S seconds."""
 _MOST_WAITING = 100
 """Largest number of messages waiting for the other broker at which a retained message is sent."""
 _SETTLED_S = 1.5, 2.5

@@ -295,7 +295,7 @@ class FarConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _look(self) -> None:
-        """Send PINGREQ, and check that the other broker is alive."""
+        """Send PINGREQ, or end the connection if the other broker was silent for too long."""
         silent = self._loop.time() - self._heard
         if silent > 1.5 * self._keep_alive:
             self._drop(f"the other broker was silent for {silent:.0f} s")

@@ -25,10 +25,10 @@ AGREED = ".agreed"
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A pair of sessions. word: part of the client identifier at the other broker. joined: whether
-    the session at the other broker exists, and ours has received identifiers of no other session.
-    down: the filters that the session at the other broker may be subscribed to. mark: the random
-    part of the bridge's mark (`translate.py`), the same for every pair; empty in files of older
-    releases.
+    the session at the other broker exists, and our session has received packet identifiers of no
+    other session. down: the filters that the session at the other broker may be subscribed to.
+    mark: the random part of the bridge's mark (`translate.py`), the same for every pair; empty in
+    files of older releases.
     """
 
     word: str

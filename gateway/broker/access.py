@@ -99,7 +99,7 @@ class Ask:
 
 
 class Access(Protocol):
-    """The access rules of one listener. `refuses_connect` sets `user` of a caller that it lets in."""
+    """Access rules of one listener. `refuses_connect` sets `user` of each caller that it lets in."""
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None: ...
 
@@ -256,8 +256,8 @@ class Acl:
         ]
 
     def _denied(self, verb: str, board: bool, user: str, client: str) -> list[str]:
-        """Return the filters that deny an action, with `%u` and `%c` replaced. Wildcards in a name
-        stay, so that they can only deny more.
+        """Return the filters that deny an action, with `%u` and `%c` replaced. A wildcard in a name
+        is kept, because it can only deny more.
         """
         return [
             item.replace("%u", user).replace("%c", client)
@@ -277,7 +277,7 @@ class Acl:
 
 
 def _open(sections: list[AclSection]) -> bool:
-    """Whether no section allows anything, so that all that no section denies is allowed."""
+    """Whether the sections only deny. If so, everything that is not denied is allowed."""
     return all(
         (section.deny_write or section.deny_read)
         and not (section.write or section.read or section.subscribe)
@@ -300,7 +300,7 @@ class Policy:
     keeps_sessions: bool = False
     """Whether sessions are kept without regard to limits.session_expiry_s."""
     reads_reasons: bool = False
-    """Whether clients of this listener read the codes of PUBACK and PUBREC (`exchanges.py`)."""
+    """Whether clients of this listener read the reason codes of PUBACK and PUBREC."""
     never_moves: bool = False
     """Whether sessions of this listener never move to another gateway."""
     device_aliases: int = 0

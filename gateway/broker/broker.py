@@ -84,7 +84,9 @@ class Broker(Core):
         self.settle()
 
     def reconfigure(self, config: Config) -> None:
-        """Apply another configuration. Values in a CONNACK stay until its connection ends."""
+        """Apply another configuration. Values that a CONNACK has announced stay valid for its
+        connection.
+        """
         self.config = config
         self.limits = config.limits
         self.acl = Acl(config.acl, self.is_board, config.owns_identifier)

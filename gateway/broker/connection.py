@@ -297,8 +297,9 @@ class Connection:
         return data
 
     def shape(self, run: PublishRun, first: int, extra: bytes) -> tuple[bytes, bytes] | None:
-        """Return the bytes before and after the packet identifier, up to the payload, of a run's
-        packets. None if they are too large for the client. first, extra: as for `PublishRun.shape`.
+        """Return the bytes of a run's packets before and after the packet identifier, up to the
+        payload. None if the packets are too large for the client. first, extra: as for
+        `PublishRun.shape`.
         """
         if run.expires is not None:
             extra += b"\x02" + pack_u32(max(0, round(run.expires - self.broker.now)))
@@ -464,8 +465,8 @@ class Connection:
 
     @property
     def lingers(self) -> bool:
-        """Whether the link should let the client read everything sent before the link closes. The
-        client may be sending in the meantime.
+        """Whether the link closes only after the client has read everything that was sent. The
+        client may still be sending then.
         """
         return self.pause is not None and bool(self.pause.farewell)
 

@@ -162,7 +162,7 @@ class NeededRows:
         self.dead: list[int] = []
         """Ids of messages to be deleted."""
         self.reused: set[int] = set()
-        """Ids, once in `dead`, whose rows will be overwritten by messages of the open changes."""
+        """Ids, formerly in `dead`, whose rows messages of the open changes will overwrite."""
         self._references = dict(references)
 
     @property
@@ -191,7 +191,7 @@ class NeededRows:
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """Remove a queue row of a run from its count. The last one frees the run's message id."""
+        """Subtract a queue row from a run's count. The last one frees the run's message id."""
         if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False

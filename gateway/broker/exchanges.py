@@ -60,8 +60,8 @@ def receive(
 
 
 def go_on_after_pause(connection: Connection, session: Session) -> None:
-    """Process runs that were postponed in a pause that is over, while there is time. If the client
-    was refused, end the connection instead.
+    """After a pause, process the postponed runs, while the turn has time. If the client was
+    refused, end the connection instead.
     """
     broker = connection.broker
     connection.part()

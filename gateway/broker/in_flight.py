@@ -40,7 +40,7 @@ class InFlight:
         return max(self.ends(), default=0)
 
     def find(self, identifier: int) -> tuple[Delivery, int] | None:
-        """Return delivery and index in the run of a message before PUBACK or PUBREC, else None."""
+        """Return delivery and run index of the message that waits for PUBACK or PUBREC, or None."""
         delivery = self.acknowledging.get(identifier) or self.receiving.get(identifier)
         if delivery is None:
             return None

@@ -13,7 +13,7 @@ from gateway.mqtt.reason import ReasonCode
 
 
 class Bound(StrEnum):
-    """A bound that refuses a publication. The values are labels of metrics."""
+    """A bound that a refused publication would exceed. The values are labels of metrics."""
 
     SPOOL = "spool"
     SECOND_DISK = "second_disk"
@@ -29,7 +29,7 @@ class Bound(StrEnum):
 
     @property
     def passes(self) -> bool:
-        """Whether room returns without help, so that the publication can succeed later."""
+        """Whether there will be room again without help, so that the publication can succeed later."""
         return _BOUNDS[self][1]
 
 

@@ -296,8 +296,8 @@ class SendFlow:
 
     def _usable(self, number: int, count: int) -> int:
         """Return how many of these messages can be sent now: up to the first identifier in use, and
-        within the distance that the disk allows. An identifier is in use if its message stayed in
-        flight while 65534 other messages passed it. A full check is seldom necessary.
+        within the distance that the disk allows (`_within`). An identifier is in use if its message
+        stayed in flight while 65534 other messages passed it. A full check is seldom necessary.
         """
         self.sent = number  # earlier messages may have been dropped
         if self._awaited > self.ledger.committed:  # `pump` is called after the commit

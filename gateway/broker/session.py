@@ -69,7 +69,7 @@ class Attached(Receiver, Holder, Protocol):
         """End the connection from the broker's side."""
 
     def end(self, reason: str, will: bool) -> None:
-        """Leave the session, without a packet to the client."""
+        """End the connection without a packet to the client."""
 
 
 class Role:

@@ -30,7 +30,7 @@ Identity = tuple[str, int, int]
 
 
 class Oldest(NamedTuple):
-    """Arrival of the oldest row: µs since start number `boot` of the gateway, and µs UTC if known."""
+    """Arrival of the oldest row: µs since the gateway's start number `boot`; µs UTC if known."""
 
     boot: int
     monotonic: int
@@ -70,7 +70,7 @@ class Spool:
         """Bytes of the existing rows."""
 
     def limit_to(self, limit: int, devices_share: float) -> None:
-        """Apply other bounds. limit: bytes. devices_share: fraction of it for boards alone, 0…1."""
+        """Apply other bounds. limit: bytes. devices_share: fraction reserved for boards, 0…1."""
         self.limit, self.limit_of_others = limit, int(limit * (1 - devices_share))
 
     def restore_shares(self, shares: Iterable[tuple[int, Account | Origin | None, int]]) -> None:
@@ -145,7 +145,7 @@ class Spool:
         ]
 
     def adopt(self, rows: Iterable[SpoolRow]) -> list[SpoolRow]:
-        """Give rows that a peer gateway has acknowledged an id of this spool, and return them."""
+        """Return rows that a peer gateway has acknowledged, with new ids of this spool."""
         adopted = [(self.next + index, *row[1:]) for index, row in enumerate(rows)]
         for row in adopted:
             self._grow(row[0], 1, len(row[6]) + len(row[5].encode()) + ROW_OVERHEAD)

@@ -186,8 +186,8 @@ class TopicIndex(Generic[T]):
         return cleared
 
     def invalidate(self, topic_filter: str) -> bool:
-        """Mark the names that a filter may match as stale, because its sessions have changed.
-        Return False if there are so many that `clear` is better.
+        """Mark the names that a filter may match as stale, because the filter's sessions have
+        changed. Return False if so many names match that `clear` is better.
         """
         places = [self._root]
         for level in topic_filter.split("/", _DEPTH)[:_DEPTH]:
