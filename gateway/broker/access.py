@@ -99,7 +99,7 @@ class Ask:
 
 
 class Access(Protocol):
-    """Access rules of one listener. `refuses_connect` sets `user` of each caller that it lets in."""
+    """Access rules of one listener. `refuses_connect` sets `user` of callers that it lets in."""
 
     def refuses_connect(self, caller: Caller, packet: Connect) -> Refusal | SlowCheck | None: ...
 

@@ -548,7 +548,7 @@ class Connection:
         return encode_within(packet, Version.V5, self.packet_limit) or b""
 
     def problem(self, text: str) -> Properties | None:
-        """Return a Reason String if the client wants one and is no board, else None."""
+        """Return a Reason String if the client wants one. None for other clients and for boards."""
         if not self.problem_information or self.peer.device is not None:
             return None
         return {PropertyId.REASON_STRING: text}

@@ -60,7 +60,7 @@ class RetainedMessages:
         self.shared = False
         """Whether the messages are shared with peer gateways."""
         self.watch: Callable[[str], None] | None = None
-        """Called with each topic whose retained message changes."""
+        """Callback that is called with each topic whose retained message changes."""
         self._all: dict[str, Retained] = {}
         self.deletions: OrderedDict[str, Retained] = OrderedDict()
         """Deletions by topic, roughly the oldest first."""

@@ -265,9 +265,9 @@ class SendFlow:
         self._done(delivery, delivery.open)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
-        """Send `count` messages of a delivery. Return how many of them are in flight then. Messages
-        that cannot be encoded count as in flight: the connection ends, and they are sent again with
-        the rest.
+        """Send `count` messages of a delivery. Return how many messages are in flight then.
+        Messages that cannot be encoded count as in flight: the connection ends, and they are sent
+        again with the rest.
         """
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4

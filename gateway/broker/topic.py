@@ -187,7 +187,7 @@ class TopicIndex(Generic[T]):
 
     def invalidate(self, topic_filter: str) -> bool:
         """Mark the names that a filter may match as stale, because the filter's sessions have
-        changed. Return False if so many names match that `clear` is better.
+        changed. Return False if too many names match; `clear` is better then.
         """
         places = [self._root]
         for level in topic_filter.split("/", _DEPTH)[:_DEPTH]:
