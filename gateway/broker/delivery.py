@@ -1,5 +1,6 @@
-"""Entries of a session's queue: each is a run, or part of a run. Further: references to their rows
-in the store, orders to read these rows, and the connection as the queue sees it.
+"""Entries of a session's queue: each is a run, or part of a run. This file defines the entries,
+references to their rows in the store, orders to read these rows, and the connection as the queue
+sees it.
 """
 
 from __future__ import annotations
