@@ -22,8 +22,6 @@ log = logging.getLogger(__name__)
 
 
 class Bridges:
-    """All bridges of a configuration."""
-
     def __init__(self, engine: Engine, sections: list[BridgeSection]) -> None:
         self._engine = engine
         self._bridges = [Bridge(engine, section) for section in sections]

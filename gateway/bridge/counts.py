@@ -36,7 +36,6 @@ class Counts:
         self.dropped = 0
         """Messages at QoS 0 that were dropped."""
         self.received = 0
-        """Messages from the other broker."""
         self.not_taken = 0
         """Messages from the other broker that our broker can never accept."""
         self.looped = 0

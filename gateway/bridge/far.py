@@ -227,7 +227,6 @@ class FarConnection(asyncio.Protocol):
         self._lost(reason, blamed)
 
     def _forget_pings(self) -> None:
-        """Cancel the futures that wait for PINGRESP."""
         for waiting in self._pings:
             if waiting is not None:
                 waiting.cancel()

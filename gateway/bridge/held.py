@@ -77,7 +77,6 @@ class Held:
         return identifier in self._waiting
 
     def topic(self, identifier: int) -> str:
-        """Return the topic of a waiting message."""
         return self._waiting[identifier][0].topic
 
     def next_wait(self) -> float:

@@ -43,11 +43,10 @@ class IncomingStream(PacketStream):
         self._error: MqttError | None = None
         """Error of the PUBLISH that is being skipped, None while there is none."""
         self._first = 0
-        """First byte of the skipped packet."""
         self._head = b""
-        """Beginning of the packet's body."""
+        """Beginning of the skipped packet's body."""
         self._missing = 0
-        """Bytes of the packet's body that have not arrived."""
+        """Bytes of the skipped packet's body that have not arrived."""
 
     def take(self, most: int = MAXIMUM) -> Packet | Publishes[Any] | Acks | None:
         if self._error is None:

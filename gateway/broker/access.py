@@ -186,7 +186,6 @@ class Acl:
         return self._may("write", user, client, topic, topic_matches)
 
     def writes_nothing(self, user: str | None, client: str) -> bool:
-        """Whether this client may publish to no topic at all."""
         board = user is None and self._is_board(client)
         allowed, denied = self._rules("write", board, user or "", client)
         if _open(self._sections(board)):

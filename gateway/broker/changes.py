@@ -93,7 +93,6 @@ class Changes:
         """Start of this boot in µs UTC if it has become known since the last commit, else None."""
         self.sessions: dict[int, PersistentSession] = {}
         self.ended: list[int] = []
-        """Ids of sessions that have ended."""
         self.trimmed: dict[int, int] = {}
         """Highest number of the queue rows to delete, by session id. Rows from shared subscriptions
         are deleted only after other subscribers have got their messages."""

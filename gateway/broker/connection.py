@@ -113,12 +113,10 @@ class Connection:
         self.broker = broker
         self.peer = peer
         self.policy = policy
-        """Limits and access rules of the listener."""
         self.state = State.NEW
         self.closing: str | None = None
         """Reason of the close, for the log; None while the connection is open."""
         self.session: Session | None = None
-        """The session, once CONNECT is accepted; None before."""
 
         # from CONNECT
         self.version = 0

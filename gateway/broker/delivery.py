@@ -72,7 +72,6 @@ class Delivery:
         self.share = share
         """Filter of the shared subscription that the messages match, or empty."""
         self.sent = 0
-        """Number of messages that were sent."""
         self.open = count
         """Number of messages that are neither fully acknowledged nor dropped."""
         self.kept = False

@@ -162,7 +162,6 @@ def _take_at_qos_0(
 def _take_at_qos_2(
     connection: Connection, session: Session, run: PublishRun, identity: Identity | None
 ) -> None:
-    """Accept a new run that passed all checks."""
     broker, receive_flow = connection.broker, session.receive_flow
     broker.step.unfinished += 1
     if connection.peer.device is not None:

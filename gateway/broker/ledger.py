@@ -23,8 +23,6 @@ Request = Literal["connect", "publish", "subscribe"]
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters of the broker."""
-
     received: list[int] = field(default_factory=lambda: [0, 0, 0])
     """Number of PUBLISH packets received, by QoS. `sent` is the number of PUBLISH packets sent."""
     sent: list[int] = field(default_factory=lambda: [0, 0, 0])

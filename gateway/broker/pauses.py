@@ -79,7 +79,6 @@ class Pauses:
         return record
 
     def forget(self, key: int) -> None:
-        """Delete a client's record, because its publication was accepted."""
         self._records.pop(key, None)
 
     def waiting(self, now: float) -> Counter[Bound | None]:

@@ -63,7 +63,6 @@ def run_of(
     expires: int | None,
     body: bytes,
 ) -> PublishRun:
-    """Return a run from its row."""
     run = PublishRun(
         core.router.topic(topic),
         body,

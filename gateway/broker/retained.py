@@ -67,7 +67,6 @@ class RetainedMessages:
         self.deletion_bytes = 0
         self._topics: list[str] = []
         self._expiring: set[str] = set()
-        """Topics of messages with an expiry."""
         self.size = 0
         """Bytes of all messages."""
 

@@ -86,7 +86,6 @@ class RetainedFeed:
         passes[-1].tree = None
 
     def remove(self, topic_filter: str) -> None:
-        """Drop a filter that is no longer subscribed to."""
         self.filters.discard(topic_filter)
         self.noted.discard(topic_filter)
         self.page = deque(item for item in self.page if item.topic_filter != topic_filter)

@@ -93,7 +93,6 @@ class Role:
         return False
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:
-        """Whether the session may receive messages of a topic."""
         return acl.may_read(session.user, session.client, topic)
 
     def had_subscribed(self, session: Session, topic: str) -> bool:

@@ -54,7 +54,6 @@ class Spool:
         self.limit = self.limit_of_others = limit
         """Size limits of the spool in bytes: `limit` for boards, `limit_of_others` for clients."""
         self.next = next_row
-        """Id of the next row."""
         self.boot = boot
         """Boot number of the gateway, for the rows."""
         self.full = False
@@ -166,7 +165,6 @@ class Spool:
 
     @property
     def count(self) -> int:
-        """Number of existing rows."""
         return self.next - self.lowest if self.size else 0
 
     def age(self, monotonic: int, utc: int | None) -> float | None:

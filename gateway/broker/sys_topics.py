@@ -95,7 +95,6 @@ class SessionFigures:
     queued: int
     """Messages in all queues, including messages in flight."""
     longest: int
-    """Messages in the longest queue."""
     inflight: int
     """Messages that were sent and are not fully acknowledged."""
 

@@ -23,7 +23,6 @@ class SessionView:
     version: str | None
     user: str | None
     device: bool
-    """Whether the session belongs to a board."""
     expiry_s: int | None
     """Session Expiry Interval in seconds, None for never."""
     away_s: int | None

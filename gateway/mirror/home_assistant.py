@@ -249,7 +249,6 @@ class HomeAssistant:
                 tell(self._engine, {topic: payload})
 
     def _clear(self, device: str) -> None:
-        """Clear the topics of a removed board."""
         self._shapes.pop(device, None)
         topics = [self._config_of(device), f"{self._topic}/{device}/$firmware"]
         for topic in topics:
