@@ -97,8 +97,9 @@ class BenchItem(pytest.Item):
 
 @pytest.fixture
 def run_bench(tmp_path: Path) -> RunBench:
-    """Return a function of a bench's name or file, and changes to its top-level keys, that returns
-    the results of the run (`hil.report.findings`).
+    """Return a function that runs a bench and returns the results of the run
+    (`hil.report.findings`). Its arguments are a bench's name or file, and new values of top-level
+    keys.
     """
     runs = 0
 

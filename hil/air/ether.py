@@ -1,11 +1,12 @@
-"""Decide which radios hear a frame. Sans-IO.
+"""Decide which radios hear a frame. No I/O.
 
 In: radios that listen, sleep and send, with the time. Out: when a frame ends, the radios that heard
 it, with RSSI and SNR.
 
 A radio hears a frame if it listens on its channel from the last symbols of the preamble to the end.
-The signal must be strong enough, no other frame on that channel may be nearly as strong at that
-place, and the link's recording must not lose it. A radio that sends does not listen.
+The signal must be strong enough. No other frame on that channel may be nearly as strong at the
+receiver. If the run replays a recorded link, this link must not lose the frame. A radio that sends
+does not listen.
 """
 
 from collections import Counter
@@ -23,24 +24,26 @@ Place = tuple[float, float]
 
 @dataclass(eq=False, slots=True)
 class Radio:
-    """A radio. place: metres."""
+    """A radio, with its position and counts. place: x and y in metres."""
 
     name: str
     place: Place
     channel: Channel | None = None
     """Channel of the receiver; None while the radio sleeps or sends."""
     since: float = 0.0
-    """Time at which the radio began to listen, in seconds."""
+    """Time at which the radio began to listen on `channel`, in seconds of the ether."""
     sending: "Frame | None" = None
     counts: Counter[str] = field(default_factory=Counter)
-    """Number of frames sent, heard, and not heard by reason."""
+    """Number of frames by outcome: `sent`, `heard`, `foreign`, or the reason why the radio did not
+    hear a frame.
+    """
     airtime: float = 0.0
     """Airtime of the frames sent, in seconds."""
 
 
 @dataclass(eq=False, slots=True)
 class Frame:
-    """A frame on the air or after it. power: dBm. start, end: seconds."""
+    """A transmitted frame. preamble: symbols. power: dBm. start, end: seconds of the ether."""
 
     sender: Radio
     data: bytes
@@ -64,8 +67,8 @@ class Heard:
 
 
 class Ether:
-    """The air of a run. loses: returns whether a link (sender, receiver) loses a frame that begins
-    at this time.
+    """The simulated air of a run. loses: called with sender, receiver and the start of a frame in
+    seconds; returns whether this receiver loses the frame.
     """
 
     def __init__(
@@ -77,10 +80,10 @@ class Ether:
         self.radios: dict[str, Radio] = {}
         self._loses = loses
         self._recent: list[Frame] = []
-        """Frames on the air, and ended ones that may overlap with them."""
+        """Frames on the air, and ended frames that overlap with one of them."""
 
     def join(self, name: str, place: Place) -> Radio:
-        """Add a radio. Raises ValueError for a name in use."""
+        """Add a radio, which sleeps at first. Raises ValueError if the name is in use."""
         if name in self.radios:
             raise ValueError(f"two radios called {name}")
         radio = self.radios[name] = Radio(name, place)
@@ -126,9 +129,9 @@ class Ether:
         return frame
 
     def inject(self, radio: Radio, data: bytes, now: float) -> list[Heard]:
-        """Send a frame of a foreign radio that takes no time and overlaps with no other, on the
-        channel on which `radio` listens. Returns the radios that heard it; they count it as
-        `foreign`.
+        """Send a frame of a foreign radio on the channel on which `radio` listens. The frame takes
+        no time and overlaps with no other frame. Return each radio that heard it; its count
+        `foreign` grows. Raises ValueError if `radio` does not listen.
         """
         if radio.channel is None:
             raise ValueError(f"{radio.name} listens nowhere")
@@ -142,7 +145,7 @@ class Ether:
         return found
 
     def end(self, frame: Frame) -> list[Heard]:
-        """End a frame; returns the radios that heard it. The sender then sleeps."""
+        """End a frame, and return each radio that heard it. The sender sleeps afterwards."""
         sender = frame.sender
         sender.sending = None
         sender.counts["sent"] += 1

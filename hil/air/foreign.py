@@ -25,7 +25,7 @@ from pathlib import Path
 NAME = "foreign"
 PLACE = "50 0"
 REPLAYED, FORGED = 15, 150
-"""Number of frames sent to the gateway after one of the gateway's frames."""
+"""Number of frames that are sent to the gateway after each of its frames: replayed, and forged."""
 REPLAY_EVERY = 1.0
 """Shortest time between two replays, in seconds."""
 FOR_BOARDS = 3
@@ -84,7 +84,9 @@ class Foreign:
         self._at = {0: 0, _DOWN: 0}
 
     def hear(self, frame: bytes, now: float) -> list[bytes]:
-        """Handle a frame. now: seconds. Return the frames to send when its sender listens."""
+        """Handle a frame that the foreign radio heard. now: seconds. Return the frames to send as
+        soon as the frame's sender listens.
+        """
         if len(frame) < SHORTEST:
             return []
         self._heard.append(frame)
@@ -102,9 +104,7 @@ class Foreign:
         return next(([each] for each in reversed(self._heard) if each[2] & _DOWN == kind), [])
 
     def _recorded(self, kind: int, count: int) -> list[bytes]:
-        """Return the next recorded frames of one direction, from the oldest on, again from the
-        oldest after the newest.
-        """
+        """Return the next `count` recorded frames of a direction. The oldest follows the newest."""
         found = [frame for frame in self._heard if frame[2] & _DOWN == kind]
         at, self._at[kind] = self._at[kind], self._at[kind] + count
         return [found[(at + i) % len(found)] for i in range(count)] if found else []

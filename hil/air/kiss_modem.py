@@ -1,8 +1,8 @@
 """A KISS modem as a process: `python -m hil.air.kiss_modem --air SOCKET --port LINK [--name NAME]
 [--at X Y]`. Source: MeshCore's docs/kiss_modem_protocol.md, with a KISS coder of its own. In: bytes
-of a pseudo-terminal, to which LINK points; frames on the air. Out: the same in the other direction.
-SIGUSR1 resets the modem: it forgets its settings without a message. After SIGUSR2 it accepts no
-bytes from the host until the next reset.
+of a pseudo-terminal, to which LINK points, and frames on the air. Out: frames for the air, and
+bytes for the pseudo-terminal. SIGUSR1 resets the modem: it forgets its settings without a message.
+After SIGUSR2 it accepts no bytes from the host until the next reset.
 """
 
 import re
@@ -70,7 +70,7 @@ class Modem:
                 self._on_frame(unwrap(frame))
 
     def sent(self) -> None:
-        """Note that the last symbol was sent."""
+        """Handle the end of the modem's own transmission."""
         if self._pending and not self.hangs:
             self._pending = False
             self._hardware(TX_DONE, b"\x01")

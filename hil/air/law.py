@@ -14,7 +14,7 @@ TOLERANCE = 0.001
 
 @dataclass(frozen=True, slots=True)
 class SubBand:
-    """A sub-band. low, high: Hz. duty: 0…1. power: dBm e.r.p."""
+    """A sub-band. low, high: Hz. duty: largest share of an hour, 0…1. power: largest dBm e.r.p."""
 
     name: str
     low: int
@@ -34,7 +34,9 @@ EU868 = (
 
 
 class Judge:
-    """The airtimes of all radios. hour: seconds of the ether's clock; a bench may shorten it."""
+    """The airtimes of all radios, compared with the law. hour: length of the legal hour in seconds
+    of the ether; a bench may shorten it.
+    """
 
     def __init__(self, hour: float = HOUR) -> None:
         self.breaches: list[str] = []
@@ -46,7 +48,9 @@ class Judge:
     def sent(
         self, radio: str, frequency: int, bandwidth: int, power: float, start: float, end: float
     ) -> None:
-        """Add a transmission that has ended. Call this in order of time for each radio."""
+        """Add a transmission that has ended. Call this in order of time for each radio. frequency,
+        bandwidth: Hz. power: dBm. start, end: seconds.
+        """
         low, high = frequency - bandwidth // 2, frequency + bandwidth // 2
         band = next((band for band in EU868 if band.low <= low and high <= band.high), None)
         if band is None:

@@ -28,7 +28,7 @@ class Firmware(Protocol):
         """Handle bytes from the host."""
 
     def sent(self) -> None:
-        """Note that the last symbol was sent."""
+        """Handle the end of the modem's own transmission."""
 
     def heard(self, rssi: float, snr: float, frame: bytes) -> None:
         """Handle a frame of another radio."""

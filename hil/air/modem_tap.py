@@ -41,7 +41,9 @@ Tell = Callable[[str, dict[str, Any]], None]
 
 
 class Tap:
-    """Reader of the bytes. boards: names by number. Other boards count as `nobody`."""
+    """Reader of the bytes between gateway and modem. boards: names by number in the network.
+    `nobody` stands for a board that is not in `boards`.
+    """
 
     def __init__(self, boards: dict[int, str], factor: int, tell: Tell) -> None:
         self._boards = boards

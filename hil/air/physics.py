@@ -65,7 +65,9 @@ def airtime(channel: Channel, coding: int, preamble: int, length: int) -> float:
 
 
 def received(power: float, place: tuple[float, float], other: tuple[float, float]) -> float:
-    """Return the power in dBm that arrives at `other`. Places in metres."""
+    """Return the power in dBm at the receiver. power: power of the sender in dBm. place: position
+    of the sender. other: position of the receiver. Both are in metres.
+    """
     distance = max(hypot(place[0] - other[0], place[1] - other[1]), 1.0)
     return power - _FIRST_METRE - _DECADE * log10(distance)
 

@@ -39,7 +39,7 @@ class Places:
         return self._around(self._radius + _out(number), 2 * self._at[gateway])
 
     def between(self, gateway: str, number: int) -> Place:
-        """Return a place where this gateway and the next one, if any, hear the board."""
+        """Return a place where this gateway and the next one, if there is one, hear the board."""
         if len(self._at) == 1:
             return self.beside(gateway, number)
         middle = self._radius * cos(self._half)

@@ -2,9 +2,9 @@
 X Y]`. Source: Reyax's AT command guide. The modem's frames on the air begin with eight bytes whose
 meaning is the rig's own: the guide only gives their number.
 
-In: bytes of a pseudo-terminal, frames on the air. Out: the same in the other direction. SIGUSR1
-resets the modem: it answers +READY and keeps its settings. After SIGUSR2 it accepts no bytes from
-the host until the next reset.
+In: bytes of a pseudo-terminal, and frames on the air. Out: frames for the air, and bytes for the
+pseudo-terminal. SIGUSR1 resets the modem: it answers +READY and keeps its settings. After SIGUSR2
+it accepts no bytes from the host until the next reset.
 """
 
 import re
@@ -23,7 +23,9 @@ _TELLS = re.compile(rb"AT\+(\w+)=([\d,]+)")
 
 
 def prefix(network: int, to: int, sender: int, length: int) -> bytes:
-    """Return the first eight bytes of a frame."""
+    """Return the eight bytes before the data of a frame. to, sender: addresses. length: bytes of
+    data.
+    """
     return bytes((network, *to.to_bytes(2, "big"), *sender.to_bytes(2, "big"), length, 0, 0))
 
 
@@ -43,7 +45,7 @@ class Modem:
         self.reset()
 
     def reset(self) -> None:
-        """Reset as after a power cut: the settings stay, in flash."""
+        """Reset as after a power cut. The settings are in flash and stay."""
         self.hangs = False
         self._input = b""
         self._pending = False
@@ -59,7 +61,7 @@ class Modem:
                 self._on_command(command)
 
     def sent(self) -> None:
-        """Note that the last symbol was sent."""
+        """Handle the end of the modem's own transmission."""
         if self._pending and not self.hangs:
             self._pending = False
             self._say(b"+OK\r\n")
@@ -92,7 +94,9 @@ class Modem:
         self._say(b"+ERR=%d\r\n" % code)
 
     def _next(self) -> bytes | None:
-        """Return the next command, without CR LF. Its length says where the data of AT+SEND end."""
+        """Return the next command without CR LF, or None if it is incomplete. AT+SEND has the
+        length of its data, which may contain CR LF.
+        """
         if head := _SEND.match(self._input):
             end = head.end() + int(head[2])
             if len(self._input) < end + 2:

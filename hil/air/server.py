@@ -9,8 +9,8 @@ frame in hex). At the end: `radio`, the counts of each radio (line, frames, airt
 `replayed`, the part of the recording that each link used (from, to, and the summary of
 hil/traces/replay.py); `breach`, each breach of the law (why).
 
---sent: a radio has sent for SECONDS in the sub-band P, which ended AGE seconds ago. --scale: one
-second holds N seconds of the ether, so frames and hours are shorter.
+--sent: the report of radio NAME begins with SECONDS of airtime in the sub-band P, which ended AGE
+seconds ago. --scale: one second holds N seconds of the ether, so frames and hours are shorter.
 
 Messages are lines of words separated by spaces:
 
@@ -53,7 +53,9 @@ Say = Callable[[str, dict[str, Any]], None]
 
 
 class Air:
-    """The ether on a socket."""
+    """The ether on a Unix socket. scale: seconds of the ether per second. say: called with name and
+    fields of each event; None if no events are wanted.
+    """
 
     def __init__(self, ether: Ether, scale: float, say: Say | None = None) -> None:
         self.ether = ether
@@ -65,7 +67,7 @@ class Air:
 
     @property
     def now(self) -> float:
-        """Now, in seconds of the ether."""
+        """Seconds of the ether since the start."""
         return (self._loop.time() - self._began) * self._scale
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -103,7 +105,9 @@ class Air:
         return radio
 
     def _leave(self, radio: Radio) -> None:
-        """Remove a radio. A frame that it is sending is cut off; its airtime counts."""
+        """Remove a radio. A frame that the radio is sending is cut off; its airtime counts until
+        then.
+        """
         del self._writers[radio]
         self._silence(radio)
 
@@ -157,7 +161,9 @@ class Air:
             self._writers[radio].write(f"{words}\n".encode())
 
     def report(self) -> dict[str, Any]:
-        """Return the counts of each radio, and whether all kept the law. Airtimes in seconds."""
+        """Return the counts of each radio, the worst hours and the breaches of the law. Airtimes
+        are in seconds.
+        """
         judge = self.ether.judge
         return {
             "seconds": self.now,

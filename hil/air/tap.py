@@ -8,7 +8,8 @@ that no gateway has recorded.
 
 The tap sees all frames, also those that no radio hears: so a frame that does not fit is a fault of
 its sender. The content of a TURN counts once: when the gateway that has the session heard or
-answered the TURN, perhaps from a foreign radio. The time is when the board sent the TURN.
+answered the TURN. (A foreign radio may have carried the TURN.) The time of the event is the time at
+which the board sent the TURN.
 """
 
 from collections.abc import Callable, Collection
@@ -50,8 +51,9 @@ class _Session:
 
 
 class AirTap:
-    """Reader of one board's frames. name, key: the board's. Without a key, the key in its flash is
-    read at its first frame. enter: callback with time, content and its keys.
+    """Reader of one board's frames. name: name of the board. key: returns the key in the board's
+    flash; called at the first frame. enter: called for each event with its time in ns, name and
+    fields.
     """
 
     def __init__(
@@ -66,11 +68,12 @@ class AirTap:
         # Newest first: the board or a gateway may still be in an older session.
         self._sessions: list[_Session] = []
         self.recorded: set[int] = set()
-        """Identifiers of publications that a gateway has confirmed."""
+        """Packet identifiers of publications that a gateway has confirmed by PUBREC."""
 
     def feed(self, sender: str, frame: bytes, heard: Collection[str], now: int) -> None:
-        """Handle a frame. sender: the board, or a gateway. heard: board and gateways that heard it,
-        without the help of a foreign radio. now: end of the frame.
+        """Handle a frame. sender: the board, or a gateway. heard: names of the board and gateways
+        that heard the frame, without the help of a foreign radio. now: end of the frame, in ns of
+        the monotonic clock.
         """
         self._now = now
         self._key = self._key or self._find_key()

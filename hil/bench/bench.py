@@ -47,7 +47,7 @@ class Bench(BaseModel):
     until: the hop at which the readings must arrive; `batch` leaves Spark out. boards: number of
     simulated boards; by default 2, or 0 with a table [[board]]. board: real boards, and simulated
     boards with a sketch. air: boards with a radio. gateway: the gateways of a site, over which
-    boards and clients are distributed in turn; one gateway without such tables.
+    boards and clients are distributed in turn; if empty, there is one gateway.
 
     firmware: a HEX file for all boards instead of the sensor example's, with the same journal and
     payload. readings: total of all boards.
@@ -56,16 +56,17 @@ class Bench(BaseModel):
     their EEPROM is a used one. first_row, first_batch: first row and batch of the gateway's spool;
     if given, its store is a used one.
 
-    interval_ms: between samples of a board. stall_s: longest time without progress.
+    interval_ms: time between two samples of a board. stall_s: longest time without progress, in
+    seconds.
 
     bridge: a bridge of the gateway to another broker.
 
-    commands: to the boards, through the gateway. client: programs that publish over TCP in addition
-    to the boards. subscriber: programs that subscribe at the gateway.
+    commands: commands to the boards, through the gateway. client: programs that publish over TCP in
+    addition to the boards. subscriber: programs that subscribe at the gateway.
 
     config: settings of gateway and uplink that differ from the rig's own, by section of
-    gateway.toml. options: other values of some keys (`section.key`), of which the seed sets half;
-    seeds 0 to 5 try each pair of options with both, one and neither set. nemesis: random faults, in
+    gateway.toml. options: other values of some keys (`section.key`), of which each seed sets some.
+    Seeds 0 to 5 try each pair of options with both, one and neither set. nemesis: random faults, in
     addition to those of `fault`.
     """
 
@@ -370,13 +371,15 @@ class Bench(BaseModel):
 
     @property
     def sketches(self) -> dict[str, str]:
-        """Return the HEX files of simulated boards that have their own, by name."""
+        """Return the HEX file of each simulated board with a sketch of its own, by the board's
+        name.
+        """
         files = [table.sketch for table in self.board if table.sketch]
         return {f"sketch-{number}": file for number, file in enumerate(files, 1)}
 
     @property
     def sensors(self) -> dict[str, str]:
-        """Return the sensors of simulated boards with the example for it, by name."""
+        """Return the sensor of each simulated board that has one, by the board's name."""
         kinds = [table.sensor for table in self.board if table.sensor]
         return {f"{kind}-{kinds[: at + 1].count(kind)}": kind for at, kind in enumerate(kinds)}
 
@@ -402,14 +405,14 @@ class Bench(BaseModel):
 
     @property
     def names_of_gateways(self) -> list[str]:
-        """Return the names of the gateways in the form that rows of the table have."""
+        """Return the names of the gateways, as they are written in rows of the table."""
         if self.gateway:
             return self.gateways
         return [str(self.config.get("gateway", {}).get("name", "site"))]
 
     @property
     def homes(self) -> dict[str, str]:
-        """Return the first gateway of each board and client."""
+        """Return the name of the gateway at which each board and client begins."""
         names = self.gateways
         return {
             name: names[number % len(names)]
@@ -426,20 +429,18 @@ class Bench(BaseModel):
         return {name: number for number, name in enumerate(real, 1)}
 
     def may_break(self, kind: Kind, device: str) -> bool:
-        """Whether a kind of fault fits boards of this sort."""
+        """Return whether a kind of fault can happen to this board."""
         if kind.sensors or (device in self.sensors and kind.part == "board" and not kind.on_real):
             return self.sensors.get(device) in kind.sensors
         return kind.air != "no" if device in self.by_air else kind.air != "only"
 
     @property
     def clients(self) -> dict[str, ClientTable]:
-        """Return the clients by name."""
         tables = [table for table in self.client for _ in range(table.count)]
         return {f"client-{number}": table for number, table in enumerate(tables, 1)}
 
     @property
     def subscribers(self) -> dict[str, SubscriberTable]:
-        """Return the subscribers by name."""
         tables = [table for table in self.subscriber for _ in range(table.count)]
         return {f"subscriber-{number}": table for number, table in enumerate(tables, 1)}
 
@@ -450,7 +451,7 @@ class Bench(BaseModel):
 
     @property
     def kinds(self) -> list[Kind]:
-        """Return all kinds of faults and commands in the plan."""
+        """Return the tables of all faults, and the table of commands if there is one."""
         return [*self.fault, *([self.commands] if self.commands else [])]
 
     @property

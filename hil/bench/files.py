@@ -29,7 +29,9 @@ BESIDE = frozenset(
         *("radio-mixed", "radio-outages", "recorded-losses", "recorded-outages", "site-crowd"),
     }
 )
-"""Benches outside the core. A bench of the core checks each of their claims, too."""
+"""Names of benches that are not in the core (`onceway hil run --core`). Each of their claims is
+also checked by a bench of the core.
+"""
 
 
 def own_benches() -> dict[str, Traversable]:
@@ -117,8 +119,8 @@ def bad_firmware(named: object) -> list[OncewayError]:
 
 
 def refuse_settings(bench: Bench) -> None:
-    """Raise OncewayError if the gateway would refuse settings of the bench, for example of a bench
-    that another version recorded.
+    """Raise OncewayError if the gateway would refuse settings of the bench, for example because
+    another version recorded the bench.
     """
     if wrong := refused(bench.config, len(bench.gateway), ""):
         raise OncewayError(text_of(wrong), None, "Look at [config] of the bench")
@@ -138,8 +140,9 @@ def _refused(read: Callable[[T], object], file: T) -> OncewayError | None:
 
 def refused(config: object, gateways: int, text: str) -> list[str]:
     """Return a sentence for each setting that the gateway would refuse, with its line in the text
-    of the bench. config: its value in the bench. The result is [] if it does not have the form of
-    sections, which the bench itself refuses. gateways: their number.
+    of the bench. config: value of the key `config`. If it is not a table of tables, the result is
+    []: the bench itself refuses such a value. gateways: number of gateways. text: text of the
+    bench.
     """
     if not isinstance(config, dict) or not all(isinstance(one, dict) for one in config.values()):
         return []

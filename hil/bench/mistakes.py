@@ -33,7 +33,9 @@ KEY = re.compile(r"\s*([\w-]+)\s*=")
 def explain(
     error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()
 ) -> list[str]:
-    """Return a sentence for each mistake. elsewhere: keys whose values come from other texts."""
+    """Return a sentence for each mistake. elsewhere: keys whose values do not come from `text`,
+    such as options of the command line.
+    """
     found: list[dict[str, Any]] = [
         {**one, "loc": _table_of(one["type"], one["loc"])} for one in error.errors()
     ]
@@ -42,7 +44,7 @@ def explain(
 
 
 def _table_of(kind: str, loc: Location) -> Location:
-    """Return the key of a list whose entry is not a table, or None."""
+    """Return the location of the whole list if one of its entries is not a table, else `loc`."""
     no_table = kind in ("model_type", "model_attributes_type") and len(loc) == 2
     return loc[:1] if no_table and loc[0] in TABLES else loc
 
@@ -112,7 +114,7 @@ def meant(name: str, known: Collection[str]) -> str:
 
 
 def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
-    """Return the valid names at this place: kinds of faults, or keys of the table."""
+    """Return the valid names at this location: kinds of faults, or keys of the table."""
     if loc[:1] == ("fault",) and len(loc) > 1:
         return KINDS[str(loc[2])].model_fields if len(loc) > 2 else KINDS
     inner = model.model_fields[str(loc[0])].annotation if len(loc) > 1 else None
@@ -123,7 +125,9 @@ def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
 
 
 def line_of(text: str, loc: Location) -> int | None:
-    """Return the line of a key, or of its table; None for a missing key of the top level."""
+    """Return the number of the line of a key, or of its table if the key is missing. None for a
+    missing key of the top level.
+    """
     if loc[:1] == ("config",) and len(loc) > 1:
         return _line_of_setting(text, *map(str, loc[1:3]))
     in_fault = loc[:1] == ("fault",) and len(loc) > 1
@@ -149,7 +153,7 @@ def line_of(text: str, loc: Location) -> int | None:
 
 
 def _line_of_setting(text: str, section: str, setting: str = "") -> int | None:
-    """Return the line of a setting in [config.SECTION], or of the section."""
+    """Return the number of the line of a setting in [config.SECTION], or of the section."""
     table, head = "", None
     for line, content in enumerate(text.splitlines(), 1):
         key = KEY.match(content)

@@ -34,7 +34,7 @@ MUST_SAY: dict[str, dict[str, Any]] = {
     "line-noise": {"rate": 0.002},
     "line-trace": {"trace": "bursts"},
 }
-"""Keys without a default."""
+"""Values of the keys that have no default, by kind."""
 _WIDTH = 0.001  # share of the run within which a drawn fault comes
 
 _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
@@ -73,8 +73,8 @@ class Nemesis(BaseModel):
     def tables(
         self, seed: int, readings: int, simulated: Sequence[str], ingest: bool
     ) -> list[Kind]:
-        """Draw the tables. simulated: boards that any fault can break. ingest: whether there is an
-        ingest.
+        """Draw the `[[fault]]` tables. simulated: names of the boards that any fault can break.
+        ingest: whether the bench has an ingest.
         """
         rng = random.Random(f"{seed}/nemesis")
         names = (

@@ -22,8 +22,8 @@ from hil.observe.history import COMMAND, read
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan. readings: number that each device is to sample. faults: in order of their ids, with
-    the commands to the boards.
+    """The plan of a run. readings: number of samples of each device. faults: all faults and all
+    commands to the boards, in order of their ids.
     """
 
     seed: int
@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def breaks(self) -> int:
-        """Return the number of faults."""
+        """Return the number of faults, without commands."""
         return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:

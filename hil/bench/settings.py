@@ -16,8 +16,9 @@ def own_batch_count(readings: int) -> int:
 def merged(
     config: Mapping[str, Mapping[str, Any]], readings: int, data: str, landing: str, listens: bool
 ) -> Sections:
-    """Return the sections. Batches are small, so that a run can break many, and waits in an outage
-    are short. data: a folder. landing: a URL. listens: whether programs connect over TCP.
+    """Return the sections of gateway.toml. Batches are small, so that a run can break many, and
+    waits in an outage are short. data: folder of the gateway. landing: URL of the landing zone.
+    listens: whether programs connect over TCP.
     """
     sections: Sections = {
         "gateway": {"name": "site", "data": data, "trust_clock": True},

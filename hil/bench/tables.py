@@ -15,9 +15,9 @@ from provisioning.boards import catalogue
 class Limits(BaseModel):
     """Limits of a run. A missing key sets no limit. delay_*: longest time from sample to claim, in
     seconds. memory_mb, growth_mb: largest memory of gateway and uplink, each, and largest growth in
-    the second half of the run. written_per_reading: largest number of bytes that both write to
-    disk. readings_per_s, goodput: smallest number of readings of all boards per second, and of
-    payload bytes per second.
+    the second half of the run. written_per_reading: largest number of bytes that gateway and uplink
+    together write to disk, per reading. readings_per_s, goodput: smallest number of readings of all
+    boards per second, and of payload bytes per second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -32,7 +32,9 @@ class Limits(BaseModel):
 
 
 class Power(BaseModel):
-    """Switch of a board's power. labgrid: an environment file. target: its target for the board."""
+    """Switch of a board's power. labgrid: path of labgrid's environment file. target: name of the
+    board's target in this file.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,8 +46,8 @@ class BoardTable(BaseModel):
     """A real board, or a simulated Uno with a sketch of its own. port: port of a real board, best
     its name under /dev/serial/by-id. sketch: HEX file of a simulated board; it must contain the
     library. sensor: a simulated Uno with this sensor and the example for it. The other keys are for
-    a real board. kind: see `onceway board list`. link: how it communicates; the port of a board
-    with a radio is that of its cable. power: its power switch.
+    a real board. kind: see `onceway board list`. link: how the board communicates. If a board has a
+    radio, `port` is the port of its USB cable. power: switch of the board's power.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -86,9 +88,9 @@ class AirTable(BaseModel):
     longest_outage: longer outages are shortened to this many seconds, or frames. foreign: the
     continuous attack of a foreign radio. foreign_frames: how many of its frames the gateway must
     hear. sent_before: airtime of the gateway's radio in the last hour, in seconds; it leaves the
-    hour after_s seconds after the start. apart_s: seconds between the starts of two boards. turns:
-    publications that one session must have. modem: the port of a real KISS modem, for real boards;
-    then there is no other air.
+    sliding hour after_s seconds after the start. apart_s: seconds between the starts of two boards.
+    turns: number of publications that one session must have. modem: the port of a real KISS modem,
+    for real boards; then no air is simulated.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -109,7 +111,7 @@ class AirTable(BaseModel):
 
 
 class GatewayTable(BaseModel):
-    """A gateway of a site with several. name: `gateway.name` of its configuration."""
+    """A gateway of a site. name: `gateway.name` of its configuration."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -127,12 +129,12 @@ class ClientTable(BaseModel):
     """Programs that publish. count: number of programs. messages: number of each program's
     messages, at most per_s per second. payload: `text` of payload_bytes, or `senml` of many shapes.
     program: `paho`; `publisher`, the project's own, killed `kills` times; or `strict`, the rig's
-    own, which follows the standard exactly. It has up to in_flight messages in flight, and uses
-    that many packet identifiers, from first_identifier on (after 65,535 comes 1). identity: whether
-    the messages of a `strict` client have the user property `incarnation`. Without it the gateway
-    numbers them itself, and they are known by topic and text. hops: `strict` moves to the next
-    gateway at once when it loses its connection. command: another program, with the line protocol
-    of hil/clients/telling.py, instead of the rig's own.
+    own, which follows the standard exactly. `strict` has up to in_flight messages in flight, and
+    uses a number of `identifiers` packet identifiers, from first_identifier on (after 65,535 comes
+    1). identity: whether the messages of a `strict` client have the user property `incarnation`.
+    Without it the gateway numbers them itself, and they are known by topic and text. hops: `strict`
+    moves to the next gateway at once when it loses its connection. command: another program, with
+    the line protocol of hil/clients/telling.py, instead of the rig's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -209,7 +211,7 @@ class SubscriberTable(BaseModel):
     """Programs that subscribe. count: number of programs. there: whether they subscribe at the
     other broker of [bridge], not at the gateway. clean: whether each connection begins a new
     session, for which no message waits. stays_s: seconds until a subscriber disconnects; 0: it
-    stays. away_s: seconds until it connects again.
+    stays. away_s: seconds until it reconnects.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -226,7 +228,9 @@ class SubscriberTable(BaseModel):
     @field_validator("filter")
     @classmethod
     def _well_formed(cls, filter: str) -> str:
-        """Refuse a filter that a gateway would refuse: otherwise the run would never end."""
+        """Refuse an invalid filter. The gateway would refuse it as well, and the run would never
+        end.
+        """
         levels = filter.split("/")
         if levels[0] == "$share":
             name, levels = levels[1:2], levels[2:]

@@ -1,6 +1,6 @@
-"""Log of a simulated board's ADC: values and times, written by its simulator (firmware/sim) without
-the program on the board. In: the file, while it grows. Out: conversions and starts of the board,
-with board time and this machine's monotonic clock.
+"""Log of a simulated board's ADC: values and times, written by its simulator (firmware/sim),
+independently of the program on the board. In: the file, while it grows. Out: conversions and starts
+of the board, with board time and this machine's monotonic clock.
 """
 
 from bisect import bisect_right
@@ -36,7 +36,9 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A start of the board, after power-on or a reset."""
+    """A start of the board, after power-on or a reset. cycle: board time. ns: this machine's
+    monotonic clock. cause: as in the event `boot`.
+    """
 
     cycle: int
     ns: int
@@ -44,7 +46,7 @@ class Started:
 
 
 class AdcLog:
-    """The log. conversions, starts: those that `look` has read, in order."""
+    """The log. conversions, starts: entries that `look` has read, in order."""
 
     def __init__(self, path: Path) -> None:
         self.conversions: list[Conversion] = []

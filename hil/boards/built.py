@@ -13,7 +13,9 @@ from gateway.errors import OncewayError
 
 ROOT = Path(__file__).resolve().parents[2]
 _OUT_OF_DATE = 1
-"""Exit code of `make -q`. Without make or a Makefile there are no sources to compare with."""
+"""Exit code of `make -q` if a target is out of date. Any other code passes: without make or a
+Makefile there are no sources to compare with.
+"""
 _OF_AN_OUTER_MAKE = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES"}
 
 

@@ -32,7 +32,7 @@ _STEP_S = 0.01
 
 
 def provisioned(firmware: Path, to: Path) -> Path:
-    """Write an Uno's firmware with an identity page to the file `to`."""
+    """Write an Uno's firmware with an identity page to the file `to`, and return `to`."""
     image = IntelHex(str(firmware))
     image.puts(kind("uno").identity, radio_page(Identity("radio-1", KEY), PLAN))
     image.write_hex_file(str(to))
@@ -54,7 +54,7 @@ class RadioGateway(Gateway):
         self._incarnation = 0
 
     def hear(self, frame: bytes, now: float) -> list[bytes]:
-        """Handle a frame that ended at `now`. Return the answer, or None."""
+        """Handle a frame that ended at `now`. Return the frames to send: the answer, or none."""
         for event in self.turns.receive(frame, now):
             if isinstance(event, SessionStarted):
                 self._stream = PacketStream(1024)
@@ -73,8 +73,8 @@ class RadioGateway(Gateway):
 async def converse_by_radio(
     board: SimulatedBoard, gateway: RadioGateway, *, arrived: int, seconds: float
 ) -> None:
-    """Run both until `arrived` publications are at the gateway, at most for `seconds` of board
-    time.
+    """Run board and gateway until `arrived` publications are at the gateway, at most for `seconds`
+    of board time.
     """
     await board.run(0)
     events, heard = await board.subscribe(), (await board.stats()).frames

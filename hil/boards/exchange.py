@@ -70,7 +70,9 @@ class Gateway:
         self._incarnation = 0
 
     def receive(self, data: bytes, now: float) -> bytes:
-        """Handle what the board sent until `now` (s of board time). Return the bytes to send."""
+        """Handle the bytes that the board sent until `now` (seconds of board time). Return the
+        bytes to send.
+        """
         for event in (*self.link.receive(data, now), *self.link.tick(now)):
             if isinstance(event, SessionStarted):
                 self._stream = PacketStream(1024)
@@ -150,8 +152,8 @@ class Gateway:
 async def converse(
     board: SimulatedBoard, gateway: Gateway, *, completed: int, seconds: float = 30.0
 ) -> None:
-    """Run both until the gateway has completed `completed` publications and all its commands, or
-    the board is off; at most `seconds` of board time.
+    """Run board and gateway until the gateway has completed `completed` publications and all its
+    commands, or the board is off; at most for `seconds` of board time.
     """
     await board.run(0)
     end = board.cycle + int(seconds * HZ)

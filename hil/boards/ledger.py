@@ -25,7 +25,7 @@ SLOTS_AT = 0x040
 SLOTS = 60
 SLOT_SIZE = 16
 CHECKED = 14
-"""The first bytes of a slot: sequence, source and their CRC."""
+"""Number of bytes at the start of a slot that hold sequence, source and CRC."""
 RELEASED_AT = CHECKED
 RELEASED_MASK, DONE_MASK = 0x55, 0xAA
 INCARNATION_COPIES = (0x008, 0x000)
@@ -48,7 +48,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start of the board, after power-on or a reset. cause: that of the event `boot`."""
+    """A start of the board, after power-on or a reset. cause: as in the event `boot`."""
 
     cycle: int
     cause: str
@@ -144,7 +144,9 @@ class Ledger:
         return max(numbers, key=lambda number: (number - numbers[0] + 0x8000) & 0xFFFF, default=0)
 
     def apply(self, entry: Write | Start) -> None:
-        """Apply the next entry of the log. A torn write counts, too, by the values of the cells."""
+        """Apply the next entry of the log. A torn write counts like a complete one, with the value
+        that it left in the cell.
+        """
         slot, offset = (
             divmod(entry.address - SLOTS_AT, SLOT_SIZE) if isinstance(entry, Write) else (-1, 0)
         )
@@ -161,7 +163,7 @@ class Ledger:
             self._note_incarnation()
 
     def settle(self) -> None:
-        """Count the slot written last, because no further write to it follows."""
+        """Count the slot that was written last: no further write to it follows."""
         if self._unsettled is None:
             return
         (slot, begun, cycle), self._unsettled = self._unsettled, None
@@ -190,7 +192,7 @@ class Ledger:
 
     def state(self, sequence: int) -> tuple[bool, bool]:
         """Return whether a publication in the image is released (after PUBREC), and whether it is
-        done (after PUBCOMP).
+        done (after PUBCOMP). Raises KeyError if the image does not have the publication.
         """
         for slot in range(SLOTS):
             publication = self._publication(slot, None)
@@ -207,7 +209,7 @@ class Ledger:
         return max(found)[1] if found else -1
 
     def waiting(self) -> list[int]:
-        """Return the sequences in the image that are not done, by slot."""
+        """Return the sequences in the image that are not done, in order of their slots."""
         found = (
             (slot, publication.sequence)
             for slot in range(SLOTS)
@@ -246,7 +248,9 @@ class Ledger:
             )
 
     def _note_incarnation(self) -> None:
-        """Note the incarnation. Copy B counts if it is valid; before it is written, copy A does."""
+        """Note the incarnation. Copy B counts if it is valid. Before copy B is written, copy A
+        counts.
+        """
         for at in INCARNATION_COPIES:
             copy = bytes(self.image[at : at + _INCARNATION_SIZE])
             if _valid(copy):

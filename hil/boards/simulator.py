@@ -35,8 +35,8 @@ class BoardError(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event on the board. name: boot, reset, power, cut or struck. cycle: board time. details:
-    see firmware/sim/README.md.
+    """An event on the board. name: such as boot, reset, power, cut, struck or radio. cycle: board
+    time. details: see firmware/sim/README.md.
     """
 
     name: str
@@ -98,7 +98,9 @@ class EventStream:
             yield Event(details.pop("event"), details.pop("cycle"), details)
 
     async def wait_for(self, name: str, seconds: float = 10.0) -> Event:
-        """Return the next event with this name. Other events are skipped. Raises TimeoutError."""
+        """Return the next event with this name. Other events are skipped. Raises TimeoutError, and
+        BoardError if the board's process ends before.
+        """
         async with asyncio.timeout(seconds):
             async for event in self:
                 if event.name == name:
@@ -197,7 +199,7 @@ class SimulatedBoard:
 
     @property
     def pid(self) -> int | None:
-        """Return the id of the running process."""
+        """Return the id of the running process, or None."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def __aenter__(self) -> Self:
@@ -338,8 +340,8 @@ class SimulatedBoard:
         await self.command("hang")
 
     async def stick(self, address: int, bits: int, value: int) -> None:
-        """Wear out bits of an EEPROM cell: from its next write on they read as those of `value`,
-        until `stop`.
+        """Wear out bits of an EEPROM cell: from its next write on these bits read as the bits of
+        `value`, until `stop`.
         """
         await self.command(f"stick {address} {bits} {value}")
 
@@ -347,7 +349,7 @@ class SimulatedBoard:
         self, kind: Literal["cycles", "tx", "eeprom"], count: int, *, torn: bool = False
     ) -> None:
         """Cut the power `count` cycles, TX bytes or EEPROM writes from now. torn: whether the cut
-        comes in the middle of that write. The board stays off.
+        comes in the middle of the last EEPROM write. The board stays off.
         """
         await self.command(f"cut {kind} {count}" + (" torn" if torn else ""))
 
@@ -383,7 +385,7 @@ class SimulatedBoard:
         return bytes.fromhex((await self.command("eeprom"))["eeprom"])
 
     async def wear(self) -> list[int]:
-        """Return the writes of each EEPROM cell since the process started."""
+        """Return the number of writes of each EEPROM cell since the process started."""
         return list((await self.command("wear"))["wear"])
 
     async def speed(self, speed: Literal["real", "max", "step"]) -> None:

@@ -11,19 +11,20 @@ from hil.boards.simulator import BoardError, Event, EventStream, SimulatedBoard
 
 class Strikes:
     """Faults against the successive boards with one name. A place is a number of conversions,
-    counted from 1 over all these boards. For each board the count begins with the value that
-    `listen` found.
+    counted from 1 over all these boards: a new board continues the count of the previous one.
     """
 
     def __init__(self) -> None:
         self._board: SimulatedBoard | None = None
         self._shift = 0
-        """Difference between a place and the board's own count."""
+        """Difference between a place and the board's own count of conversions."""
         self._events: dict[str, asyncio.Queue[Event]] = {}
         self._waiting: dict[str, tuple[int, str]] = {}
         """Places and commands, by name, of faults that have not happened yet."""
         self._delays: dict[str, str] = {}
-        """Commands that came too late for a board, because the previous board had to die first."""
+        """Names of faults whose place had passed before the new board started. Each has the name of
+        the fault that stopped the previous board.
+        """
         self._under_way: str | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -50,9 +51,9 @@ class Strikes:
         self._waiting[name] = (place, command)
 
     async def next(self, name: str, event: str) -> Event:
-        """Return the board's next event with this name from a command. In `struck`, details has the
-        place (`sample`) and the wait (`behind`). Raises BoardError if the board refused the
-        command.
+        """Return the board's next event `event` that the command `name` caused. If it is `struck`,
+        its details have the place (`sample`) and the fault that the command had to wait for
+        (`behind`). Raises BoardError if the board refused the command.
         """
         while True:
             found = await self._events[name].get()

@@ -58,7 +58,7 @@ class Connection:
         self._socket.sendall(b"".join(map(write, packets)))
 
     def receive(self, within: float) -> list[Packet]:
-        """Wait at most `within` seconds, and return the packets that arrived."""
+        """Wait at most `within` seconds, and return the packets that arrived, perhaps none."""
         if self._early:
             early, self._early = self._early, []
             return early

@@ -27,7 +27,9 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class _Flow:
-    """A flow. released: connection of its first PUBREL; 0 if none was sent yet."""
+    """A flow. released: number of the connection on which its first PUBREL was sent; 0 if none was
+    sent.
+    """
 
     message: int
     publish: Publish
@@ -36,7 +38,7 @@ class _Flow:
 
 class Flows:
     """The flows of a client. first, count: identifiers to use: `count` from `first` on; after
-    65,535 comes 1. Messages are numbers that the caller gives.
+    65,535 comes 1. The caller gives each message a number.
     """
 
     def __init__(self, first: int = 1, count: int = IDENTIFIERS) -> None:
@@ -51,11 +53,13 @@ class Flows:
 
     @property
     def messages(self) -> list[int]:
-        """Return the messages in flight."""
+        """Return the numbers of the messages in flight."""
         return [flow.message for flow in self._flows.values()]
 
     def released(self, identifier: int) -> int | None:
-        """Return the message of this identifier between PUBREC and PUBCOMP, or None."""
+        """Return the number of the message with this identifier if the message is between PUBREC
+        and PUBCOMP, else None.
+        """
         flow = self._flows.get(identifier)
         return flow.message if flow and flow.released else None
 
@@ -93,8 +97,9 @@ class Flows:
         return replace(flow.publish, dup=True)
 
     def take(self, answer: Answer) -> tuple[list[Packet], list[tuple[int, Fate]]]:
-        """Return the packets to send, and the fates of messages. An unexpected answer changes
-        nothing. A PUBREC for an unknown identifier is answered by PUBREL with 0x92 (4.3.3).
+        """Return the packets to send, and the fate of each message whose flow is over. An
+        unexpected answer changes nothing. A PUBREC for an unknown identifier is answered by PUBREL
+        with 0x92 (4.3.3).
         """
         flow = self._flows.get(answer.id)
         match answer.kind:

@@ -110,7 +110,7 @@ EDGES: tuple[float, ...] = (
 
 
 def number_of(rng: random.Random) -> float:
-    """Return one of `EDGES`, any finite float, or a float with few digits, as of sensors."""
+    """Return one of `EDGES`, any finite float, or a float as a sensor sends it."""
     match rng.randrange(3):
         case 0:
             return rng.choice(EDGES)

@@ -81,7 +81,7 @@ def main(
         client.publish(topic_of(name), content, qos, properties=_identity(sequence))
         if qos == 0:
             continue
-        # paho reports that of PUBACK or PUBCOMP: it answers any PUBREC with PUBREL
+        # paho reports the reason code of PUBACK or PUBCOMP, and answers any PUBREC with PUBREL
         while answers.get().is_failure:
             tell("again", sequence=sequence)
             time.sleep(REFUSED_WAIT)

@@ -2,7 +2,7 @@
 over MQTT 5. After all changes, it reads its broker's messages of both ends. SIGTERM ends it.
 
 First it sets some messages, and waits for a line on standard input, which says that both ends have
-agreed on them. It deletes these messages during the later changes, one by one, and sets others
+these messages. It deletes these messages during the later changes, one by one, and sets others
 repeatedly. A missed deletion can be proven only for a message that both ends had agreed on. Each
 change is a PUBLISH at QoS 0, so a lost link loses it. A PUBLISH at QoS 1 follows on the same
 connection, retained, so that the broker has to store it: once the second PUBLISH is acknowledged,
@@ -71,7 +71,7 @@ def drawn(end: str, kept: list[str], changes: int, rng: random.Random) -> list[t
 
 
 def make(port: int, end: str, changes: list[tuple[str, bytes]], per_s: float) -> None:
-    """Make changes, each until the broker has it."""
+    """Make the changes, one after the other. Repeat each until the broker has stored it."""
     rest = list(changes)
     while rest:
         try:

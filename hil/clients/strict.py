@@ -97,13 +97,14 @@ def main(
 
 
 class MovedError(Exception):
-    """The client leaves this broker for the next broker: ends the connection's loop."""
+    """The client must leave this broker for the next broker. Ends the connection's loop."""
 
 
 class Publisher:
-    """A publisher of these payloads, numbered from 1. moves: numbers of the messages after whose
-    PUBREC it moves to the next broker. hops: whether it moves to the next broker at once when a
-    connection ends. varied: whether its topics have many shapes.
+    """A publisher of `payloads`, numbered from 1. moves: numbers of messages; after the PUBREC of
+    each, the publisher moves to the next broker. hops: whether the publisher moves to the next
+    broker at once when a connection ends. varied: whether its topics have many forms. named:
+    whether its messages have an incarnation.
     """
 
     def __init__(

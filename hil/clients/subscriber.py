@@ -8,10 +8,10 @@ disconnects. Out: JSON Lines on standard output:
 - `received` for each PUBLISH and `released` for each PUBREL, before it is answered;
 - `left` when it disconnects by itself, `broken` when the connection is lost.
 
-again: the identifier of a QoS 2 message that has not been released, so a receiver treats the
-message as the one that it already has (4.3.3). under_way: number of QoS 1 and 2 messages that
-arrived on this connection and have not got their last answer, including those that arrived together
-with this message. The broker has at least as many in flight (4.9).
+Keys of `received`. again: whether a QoS 2 message has an identifier that has not been released; a
+receiver treats it as the message that it already has (4.3.3). under_way: number of QoS 1 and 2
+messages that arrived on this connection and have not got their last answer, including those that
+arrived together with this message. The broker has at least as many in flight (4.9).
 """
 
 import time
@@ -65,8 +65,8 @@ def main(
 
 
 class Subscriber:
-    """One session, or successive ones. unreleased: identifiers of QoS 2 messages that are not
-    released yet.
+    """A subscriber, with one session or successive ones. unreleased: identifiers of QoS 2 messages
+    that are not released yet.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Subscriber:
         self._under_way |= {one.id for one in packets if isinstance(one, Publish) and one.qos}
 
     def take(self, packet: Packet) -> Packet | None:
-        """Report a packet; returns its answer."""
+        """Report a packet. Return its answer, or None if it needs no answer."""
         match packet:
             case Suback(id=identifier) if identifier == SUBSCRIBE_ID:
                 self._subscribed = True

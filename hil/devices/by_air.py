@@ -1,7 +1,7 @@
 """One simulated board with a radio: an Uno with an SX1276, in the ether of the run. In: a name, a
-number in its network, a folder, a bench. Out: its ledger in the history, like that of any simulated
-board, and ways to move it from one gateway to the next. The board has no wire; the rig reads its
-frames in the ether (hil/programs/air.py).
+number in its network, a folder, a bench. Out: the events of the board's ledger in the history, and
+ways to move the board from one gateway to the next. The board has no wire; the rig reads its frames
+in the ether (hil/programs/air.py).
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class DeviceByAir(SimulatedDevice):
         self._air = Air(folder.air, name, self._places.between(bench.homes[name], number))
         self._offered_by = bench.homes[name]
         self._turns = 0
-        """Publications in this session."""
+        """Number of publications in this session."""
         self._wanted = air.turns
         super().__init__(name, folder, bench, children, history)
         self.has_turns = not air.turns
@@ -89,8 +89,8 @@ class DeviceByAir(SimulatedDevice):
         """Do nothing: the air needs no connection."""
 
     async def disconnect(self) -> None:
-        """Record how far the board's clock is behind: wrong times since its last sample are allowed
-        up to that amount. The board stays in the air.
+        """Record the board time in the history. Wrong times since the last sample are allowed up to
+        the amount by which the board's clock is behind. The board stays in the air.
         """
         cycle = (await self.board.stats()).cycle
         self._history.add("board", "clock", device=self.name, cycle=cycle)
@@ -115,9 +115,9 @@ class DeviceByAir(SimulatedDevice):
         await wait_until(lambda: self.sessions)
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Move the board to a place where only this gateway hears it. When they have a connection,
-        move it to a place where the next gateway hears it, too. Returns whether the new gateway had
-        the board's MQTT session. Raises TimeoutError.
+        """Move the board to a place where only this gateway hears it. When board and gateway have a
+        connection, move the board to a place where the next gateway hears it, too. Returns whether
+        the new gateway had the board's MQTT session. Raises TimeoutError.
         """
         sessions = len(self.sessions)
         await self._carry(self._places.beside(gateway, self._number))

@@ -22,9 +22,9 @@ PROGRAMS = {"paho": "clients.publisher", "publisher": "devices.kept", "strict": 
 
 
 class Client:
-    """A client. journalled: number of messages reported. waiting: messages that the gateway must
-    still acknowledge. acknowledged: time of the first report of an acknowledgement, by sequence.
-    gateway: its present gateway.
+    """A client. journalled: number of messages reported. waiting: number of messages that the
+    gateway must still acknowledge. acknowledged: time of the first report of an acknowledgement, by
+    sequence. gateway: its present gateway.
     """
 
     def __init__(
@@ -57,11 +57,15 @@ class Client:
         self._names: dict[int, str] = {}
 
     def move_at(self, message: int) -> None:
-        """Order a move before the start: to the next gateway after the PUBREC of this message."""
+        """Order, before the start, that the client moves to the next gateway after the PUBREC of
+        this message.
+        """
         self._moves[message] = asyncio.get_running_loop().create_future()
 
     async def moved(self, message: int) -> dict[str, Any]:
-        """Wait for the move ordered for this message. Return gateway and session_present."""
+        """Wait for the move that was ordered for this message. Return the new gateway (`gateway`),
+        and whether it knew the session (`session_present`).
+        """
         return await self._moves[message]
 
     def move(self) -> None:
@@ -83,11 +87,11 @@ class Client:
         return len(self._open)
 
     def look(self) -> int:
-        """Return the number of messages reported; the client reports by itself."""
+        """Return the number of messages reported so far."""
         return self.journalled
 
     async def start(self, ports: Mapping[str, int]) -> None:
-        """Start the client. ports: those of all gateways' listeners, by name."""
+        """Start the client. ports: port of each gateway's listener, by the gateway's name."""
         names = list(ports)
         at = names.index(self.gateway)
         self._names = {ports[name]: name for name in names[at:] + names[:at]}
@@ -162,7 +166,7 @@ class Client:
         await self._child.stop()
 
     def close(self) -> bool:
-        """Record the messages that the client still holds. Return whether all reports were read."""
+        """Record the messages that are not acknowledged. Return whether all reports were read."""
         for sequence in sorted(self._open):
             self._enter("waiting", sequence)
         return self._heard

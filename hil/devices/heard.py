@@ -2,7 +2,8 @@
 be read.
 
 In: the packets of the board's side (`hil/wire/tap.py`): greetings, publications, acknowledgements.
-Out: events of hop `board` in the history, and the publications that the board still owes.
+Out: events of hop `board` in the history, and the number of publications that the board still
+holds.
 
 A HELLO carries the next sequence, from the EEPROM: the board has produced all sequences below it,
 from 1. The expected content of a publication is the content when it was first sent. A restart may
@@ -19,9 +20,10 @@ STATUS = "/status"  # end of the topic of a board's status
 
 
 class Heard:
-    """A real board's publications. incarnation, next, boot: the board's last values; 0 before.
-    readings: publications seen, without statuses. obeyed: commands that the board has acknowledged,
-    in order. contradictions: events that no correct firmware causes.
+    """A real board's publications. incarnation, next, boot: incarnation, next sequence and number
+    of the start, as the board last reported them; 0 before its first report. readings: publications
+    seen, without statuses. obeyed: commands that the board has acknowledged, in order.
+    contradictions: events that no correct firmware causes.
     """
 
     def __init__(self, device: str, history: History, *, own: bool = False) -> None:
@@ -39,7 +41,9 @@ class Heard:
         self._released: set[int] = set()
         self._unanswered: dict[int, str] = {}  # open commands, by packet identifier
         self._at: int | None = None
-        """Time of the event on the wire, in ns. The rig may read it much later. None: use now."""
+        """Time of the present event on the wire, in ns; the rig may read the event much later.
+        None: the time at which the rig reads the event.
+        """
 
     @property
     def waiting(self) -> int:
@@ -54,11 +58,11 @@ class Heard:
 
     @property
     def open(self) -> frozenset[int]:
-        """Return the sequences that were seen and not completed."""
+        """Return the sequences of the publications that were seen and not completed."""
         return frozenset(self._open)
 
     def published(self, sequence: int) -> bool:
-        """Whether a publication was seen and completed."""
+        """Return whether a publication was seen and completed."""
         return sequence in self._payloads and sequence not in self._open
 
     def take(self, event: str, data: dict[str, Any]) -> None:
@@ -85,7 +89,7 @@ class Heard:
 
     def close(self, next_sequence: int) -> None:
         """Record the publications that were journalled and never seen, and the publications that
-        the board still holds. next_sequence: the board's value at the end.
+        the board still holds. next_sequence: the board's next sequence at the end of the run.
         """
         self._at = None
         self._greeted(self.incarnation, next_sequence, self.boot)

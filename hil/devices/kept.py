@@ -93,7 +93,9 @@ class Killed:
         self._rng = rng
         self._announced = 0
         self._stored = 0
-        """Newest message with which `publish` returned: it must be in the journal from then on."""
+        """Number of the newest message for which `publish` has returned. The journal must have this
+        message.
+        """
         self._sent: set[int] = set()
         self._accepted: set[int] = set()
 
@@ -143,7 +145,7 @@ class Killed:
             self._stored = sequence
             return
         elif event == "contradiction":
-            self._stored = 0  # told once
+            self._stored = 0  # reported once
         elif event == "sent":
             if sequence in self._sent and sequence not in self._accepted:
                 print(json.dumps({**report, "event": "again"}), flush=True)
@@ -165,9 +167,9 @@ async def _publish(
     journal: Path,
     known: tuple[int, int],
 ) -> None:
-    """Run the publishing program, from the first message that the journal did not take. known:
-    newest message that was reported, and newest with which `publish` returned, which the journal
-    must have.
+    """Run the publishing program, from the first message that the journal does not have. known:
+    number of the newest message that was reported, and of the newest message for which `publish`
+    has returned. The journal must have the second of these messages.
     """
     announced, stored = known
     threading.Thread(target=_end_with_parent, daemon=True).start()

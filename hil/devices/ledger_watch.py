@@ -66,9 +66,13 @@ class LedgerWatch:
         self._bundled = bundled
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
-        """At the present interval: the life, the time of its first sample, number of later ones."""
+        """At the present interval: index of the board's start, board time of its first sample, and
+        number of its later samples.
+        """
         self._obeyed_at = self._read_to = -1
-        """Board time of the last obeyed command, and up to which the EEPROM's log was read."""
+        """Board time of the last obeyed command, and board time up to which the EEPROM's log was
+        read.
+        """
         self._off_pace = False
         self._device = device
         self._board = board
@@ -178,7 +182,7 @@ class LedgerWatch:
 
     def _note_held(self, entry: Write | Start) -> None:
         """Check that each QoS 2 message is accepted once: its identifier appears again only after
-        its release. A missing count belongs to a record that a worn cell did not keep.
+        its release. A gap in the count is allowed: a worn cell may have kept no record.
         """
         at = next(
             (
@@ -253,8 +257,8 @@ class LedgerWatch:
 
     def _note_pace(self) -> None:
         """Check the pace: in one life and at one interval, the Kth sample after the first comes K
-        intervals later, within a small tolerance. A start may delay the first samples. The later
-        ones come no earlier than K intervals after the start or command.
+        intervals later, within a small tolerance. A start may delay the first samples. Later
+        samples come no earlier than K intervals after the start or command.
         """
         conversions = self._adc.conversions
         for conversion in conversions[self._paced :]:

@@ -86,7 +86,7 @@ class OtherBroker:
         return await self._running[NAME].stop()
 
     async def start_changes(self, port: int) -> None:
-        """Start the programs that change retained messages. port: that of the gateway."""
+        """Start the programs that change retained messages. port: the gateway's port."""
         for end, at in ((HERE, port), (THERE, self.port)):
             options = {
                 "port": at,
@@ -103,8 +103,9 @@ class OtherBroker:
             self._programs.append(child)
 
     async def go(self, agreed: Path) -> None:
-        """Let the programs begin with their later changes, once both ends have agreed on the first
-        messages. agreed: the file in which the gateway notes the agreement. Raises OncewayError.
+        """Wait until both brokers have the first messages. Then let the programs begin with their
+        later changes. agreed: the gateway's database of retained messages that both brokers have.
+        Raises OncewayError after AGREED_WITHIN seconds.
         """
         wanted = len(self._programs) * self._table.states
         try:
@@ -154,7 +155,9 @@ class OtherBroker:
 
 
 def _rows(agreed: Path) -> int:
-    """Return the number of topics on which both ends have agreed."""
+    """Return the number of retained messages that both brokers have, from the gateway's database; 0
+    if it cannot be read.
+    """
     with (
         suppress(sqlite3.Error),
         closing(sqlite3.connect(f"{agreed.as_uri()}?mode=ro", uri=True)) as found,

@@ -39,7 +39,9 @@ class Switch:
             )
 
     def turn(self, on: bool) -> None:
-        """Switch the power, and wait until it is switched. Threads take turns."""
+        """Switch the power, and wait until it is switched. Only one thread switches at a time.
+        Raises OncewayError.
+        """
         try:
             with self._turning:
                 (self._power.on if on else self._power.off)()

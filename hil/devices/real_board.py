@@ -1,6 +1,7 @@
 """A real board of a run, at a serial port, flashed and provisioned with the user's command. The rig
-knows only what the board sends. In: its table in a bench. Out: its publications in the history, and
-ways to break its wire, to reset it by DTR, and, if it has a switch, to cut its power.
+knows only what the board sends. In: the board's table in a bench. Out: its publications in the
+history, and ways to break its wire, to reset the board by DTR, and, if it has a power switch, to
+cut its power.
 """
 
 import asyncio
@@ -218,7 +219,9 @@ class RealBoard(WiredDevice):
         self._next = int((await self._greeted())["next_sequence"])
 
     def close_ledgers(self) -> bool:
-        """Record missing and held publications. Return whether the next sequence is known."""
+        """Record missing and held publications. Return whether the next sequence is known; if not,
+        nothing is recorded.
+        """
         if self._next is None:
             return False
         self._sent.close(self._next)
@@ -237,7 +240,7 @@ class RealBoard(WiredDevice):
         await wait_until(lambda: not self._sent.waiting)
 
     async def reset(self, fault: str) -> Evidence | None:
-        """Reset the board with an edge of DTR."""
+        """Reset the board with an edge of DTR. Return None if no start was seen in time."""
         before = self._sent.boot
         try:
             await self.strike(fault, [{"do": "reset"}], RESTART_WITHIN)
@@ -246,8 +249,8 @@ class RealBoard(WiredDevice):
         return await self._started(before, lambda: True)
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Switch the board's power off for `seconds`. Meanwhile the board must send nothing. An
-        interrupted run switches the power on again.
+        """Switch the board's power off for `seconds`. Return None if the board sent bytes
+        meanwhile, or did not start in time. An interrupted run switches the power on again.
         """
         assert self._switch is not None  # noqa: S101 - the bench was checked
         before = self._sent.boot

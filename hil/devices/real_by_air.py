@@ -57,7 +57,7 @@ class RealBoardByAir(RealBoard):
         )
 
     def key(self) -> bytes:
-        """Return the key written into its flash."""
+        """Return the key that was written into the board's flash."""
         return key_on_board(self._page, 0)
 
     def heard(self, event: str, data: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ class ImpossibleContentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A sample. ns: monotonic time. cycle: board time in CPU cycles. records: without times."""
+    """A sample. ns: monotonic time. cycle: board time in cycles. records: SenML without times."""
 
     ns: int
     cycle: int
@@ -48,9 +48,9 @@ class Samples:
         self._ran = -1  # index of its start
 
     def reading(self, begun: int) -> Sample:
-        """Return the last conversion before the write of the slot began; each conversion is
-        returned once. A board that reports its starts reports each start before it samples. Raises
-        ImpossibleContentError.
+        """Return the sample of the last conversion before `begun`, the board time at which the
+        write of the slot began. Raises ImpossibleContentError if this conversion was returned
+        before, or if the status of the board's start is missing before it.
         """
         index = self._log.newest(begun)
         if index <= self._used:
@@ -71,10 +71,11 @@ class Samples:
         return Sample(conversion.ns, conversion.cycle, topic, tuple(records))
 
     def status(self, begun: int, boot: int, cause: int) -> Sample:
-        """Return the status of a start, which has a higher number than the previous one. Only the
-        program knows which starts it survived long enough to count, and it reserves numbers ahead,
-        at most as many as it has used. Another status of the same start has the same content.
-        Raises ImpossibleContentError.
+        """Return the status of the newest start before `begun`, the board time at which the write
+        of the slot began. boot, cause: number and cause of the start, as the board reports them.
+        The number must be higher than that of the previous start. It may be too high, because the
+        program reserves numbers ahead: at most as many as it has used. Another status of the same
+        start has the same content. Raises ImpossibleContentError.
         """
         life = self._log.life(begun)
         if life < 0:
@@ -103,7 +104,7 @@ class Samples:
             raise ImpossibleContentError(f"reported cause {cause}, but the real one was {real}")
 
     def _counted(self, boot: int) -> int:
-        """Return the number of starts up to this one, without those before the run."""
+        """Return the number of starts from the beginning of the run up to this one."""
         return (boot - self._earlier) & BOOT_MASK
 
     def _causes(self, ran: int, life: int) -> set[int]:

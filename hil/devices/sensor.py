@@ -1,6 +1,6 @@
 """A simulated Uno with the example for a sensor, and that sensor. In: the sensor's kind. Out: the
-same as for a sketch, and a contradiction for each value that differs from the value that the rig
-has given the sensor.
+board's publications in the history, and a contradiction for each value that differs from the value
+that the rig has given the sensor.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class SensorBoard(SketchedBoard):
 
     @property
     def truth(self) -> dict[str, float]:
-        """Return the value of each quantity."""
+        """Return the true value of each quantity: temperature in °C, humidity in percent."""
         first, second = self._drawn
         if self.kind == "ds18b20":
             return {"temperature": first / 16}
@@ -62,7 +62,9 @@ class SensorBoard(SketchedBoard):
 
     @property
     def _tolerance(self) -> float:
-        """Return the largest error of a true value: a step of the converter for an analogue one."""
+        """Return the largest allowed error of a value. For the analogue sensor it is a little more
+        than one step of the ADC.
+        """
         return REFERENCE_MV / STEPS / 10 + 0.1 if self.kind == "tmp36" else _ROUNDING
 
     def _simulator(self, place: Path, adc_from: int) -> SimulatedBoard:
@@ -80,7 +82,9 @@ class SensorBoard(SketchedBoard):
         await self._drive("well")
 
     async def put(self, state: str | int) -> int:
-        """Put the sensor into a state. Returns the sequence of the newest publication."""
+        """Put the sensor into a state: "well", the name of a fault, or the voltage of the analogue
+        sensor in mV. Return the sequence of the newest publication, or 0.
+        """
         await self._drive(state)
         self.look()
         return max((one.sequence for one in self.ledger.publications), default=0)
@@ -112,14 +116,18 @@ class SensorBoard(SketchedBoard):
         self._sent.contradict(text)
 
     async def says(self, number: int, after: int, within: float) -> int | None:
-        """Wait for a report of fault `number` after publication `after`. Returns its sequence."""
+        """Wait at most `within` seconds for the first report of fault `number` after publication
+        `after`. Return the sequence of the report, or None.
+        """
         return await self._first(
             lambda: [one for one, code in self._faults.items() if one > after and code == number],
             within,
         )
 
     async def has_value(self, after: int, within: float) -> int | None:
-        """Wait for a value after publication `after`. Returns its sequence, or None."""
+        """Wait at most `within` seconds for the first value after publication `after`. Return its
+        sequence, or None.
+        """
         return await self._first(lambda: self.values_between(after, 1 << 32), within)
 
     async def _first(self, found: Any, within: float) -> int | None:

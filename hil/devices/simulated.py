@@ -45,7 +45,7 @@ PROVISION_TRIES = 10
 DRIFT_PPM = 5000
 """Largest error of a board's clock: a ceramic resonator's 0.5 %."""
 SOON = 4
-"""Number of conversions until an end of the scale, per pair of boards."""
+"""Number of conversions by which each further pair of boards reaches an end of the scale later."""
 
 
 def first_step(name: str, seed: int, folder: str) -> int:
@@ -75,12 +75,14 @@ class Boards(WiredDevice):
 
     @property
     def ledger(self) -> Ledger:
-        """Return the board's ledger, as far as `look` has read."""
+        """Return the ledger of the board that has the name now, as far as `look` has read."""
         return self._boards[-1][1].ledger
 
     @property
     def contradictions(self) -> list[str]:
-        """Return the contradictions in the ledger. A board with contradictions may never finish."""
+        """Return the contradictions in the ledger. A board with contradictions may never finish its
+        publications.
+        """
         return self.ledger.contradictions
 
     @property
@@ -127,7 +129,9 @@ class SimulatedDevice(Boards):
         self._strikes = Strikes()
 
     def _used(self) -> bytes:
-        """Return the EEPROM that the bench asks for."""
+        """Return the EEPROM with which the bench lets the board begin: erased, or that of a used
+        board.
+        """
         if self._bench.first_sequence == 1:
             return ERASED
         rng = random.Random(f"{self._bench.seed}/{self.name}/incarnation")
@@ -172,8 +176,8 @@ class SimulatedDevice(Boards):
         await self._plug_in(self.board)
 
     async def _plug_in(self, board: SimulatedBoard) -> None:
-        """Start an Uno with only its boot loader, whose application area asks for no samples: the
-        schedule of voltages must begin with its life.
+        """Start an Uno that has only its boot loader, and whose EEPROM asks for no samples: the
+        schedule of voltages must begin when the board is released.
         """
         self._order_interval(board, SAMPLING_OFF)
         await board.start()

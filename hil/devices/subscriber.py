@@ -40,7 +40,7 @@ class Subscriber:
         self._has: set[tuple[str, int]] = set()  # topic and sequence
         self._received: set[tuple[str, str]] = set()  # topic and payload
         self._filter = shared(table.filter)[1]
-        if with_others:  # each message is due to one subscriber of the share
+        if with_others:  # each message goes to one subscriber of the shared subscription
             self._has, self._received = with_others._has, with_others._received
         self._heard = False
 

@@ -54,7 +54,9 @@ class WiredDevice(ABC):
 
     @property
     def stored(self) -> list[set[tuple[str, str]]]:
-        """Return the publications that the gateway has: topics and payloads in all sent forms."""
+        """Return, for each publication that the gateway has, all pairs of topic and payload in
+        which the board sent it.
+        """
         return [self._published[identifier] for identifier in self._released]
 
     @property
@@ -169,8 +171,8 @@ class WiredDevice(ABC):
     async def strike(
         self, fault: str, orders: Sequence[dict[str, Any]], within: float
     ) -> list[dict[str, Any]]:
-        """Order a fault of the wire, wait until each order has run, and return the reports. Raises
-        TimeoutError.
+        """Order a fault of the wire, wait at most `within` seconds until each order has run, and
+        return the reports. Raises TimeoutError.
         """
         done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._struck[fault] = done

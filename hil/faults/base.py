@@ -33,7 +33,9 @@ Shares = Annotated[tuple[float, float], Unit("shares of the run")]
 
 
 class Kind(BaseModel, ABC):
-    """A `[[fault]]` of a bench. `onceway hil faults` shows the text below a key."""
+    """A `[[fault]]` table of a bench. `onceway hil faults` shows the docstrings of the kinds and of
+    their keys.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -41,16 +43,16 @@ class Kind(BaseModel, ABC):
     part: ClassVar[str]
     """The broken part: `board` or `line` (of each device), or a part of the site."""
     lane: ClassVar[str] = ""
-    """Lane of a kind of fault that may overlap with other faults of the part. By default, the part
-    is the lane.
+    """Lane of the kind's faults. Faults of one lane happen one after the other; faults of different
+    lanes may overlap. By default, the lane is the broken part.
     """
     counter: ClassVar[str] = "spooled"
-    """Hop whose count is the place, for parts of the site. The places of a device's faults are
-    counts of its own readings.
+    """Name of the counter whose value is a fault's place, for kinds that break a part of the site.
+    The places of a device's faults are counts of its own readings.
     """
     looked: ClassVar[bool] = False
-    """Whether the rig finds the place by watching the counter. The judge then compares it with the
-    rows of the system (hil/judge/places.py).
+    """Whether the rig finds the place by watching the counter. If so, the judge compares the place
+    with the rows that the system had at that time (hil/judge/places.py).
     """
     needs_ingest: ClassVar[bool] = False
     """Whether the fault breaks the ingest, or leaves damage that only the ingest repairs."""
@@ -69,7 +71,9 @@ class Kind(BaseModel, ABC):
     """
 
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
-    """For kinds that break boards: whether the fault is for boards with a radio."""
+    """For kinds that break boards: whether the fault is for boards with a radio: not, also, or
+    only.
+    """
 
     sensors: ClassVar[frozenset[str]] = frozenset()
     """For kinds that break a sensor: the kinds of sensors."""
@@ -82,7 +86,7 @@ class Kind(BaseModel, ABC):
     no_place: ClassVar[str] = ""
     """For kinds without a chosen place: when the fault happens instead."""
     whole_run: ClassVar[bool] = False
-    """Whether the fault lasts for the whole run, so that there is at most one."""
+    """Whether the fault lasts for the whole run, so that a table has one fault."""
 
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)
@@ -107,7 +111,9 @@ class Kind(BaseModel, ABC):
         return self.of_device and (not self.on or device in self.on)
 
     def planned(self, seed: int, readings: dict[str, int]) -> list[Fault]:
-        """Return the faults of this table; each table of a kind draws other faults."""
+        """Return the faults of this table, drawn from the seed. Two tables of one kind draw
+        different faults. readings: planned number of readings, by device.
+        """
         mine = {name: total for name, total in readings.items() if self.breaks(name)}
         if self.table > 1:
             seed = random.Random(f"{seed}/table {self.table}").getrandbits(32)
@@ -119,7 +125,7 @@ class Kind(BaseModel, ABC):
 
     @classmethod
     def useless(cls) -> set[str]:
-        """Return the keys without meaning for this kind."""
+        """Return the names of the keys that have no meaning for this kind."""
         keys = (("between", bool(cls.no_place)), ("count", cls.whole_run), ("on", cls.of_all))
         return {key for key, useless in keys if useless}
 
@@ -181,14 +187,18 @@ class Kind(BaseModel, ABC):
             )
 
     def places(self, rng: random.Random, total: int) -> Iterator[tuple[int, int]]:
-        """Yield numbered places, one in each of `count` equal stretches of the run."""
+        """Yield number and place of each fault: one fault in each of `count` equal parts of
+        `between`. total: highest possible place.
+        """
         low, high = self.between
         for number in range(self.count):
             share = low + (high - low) * (number + rng.random()) / self.count
             yield number + 1, max(1, round(share * total))
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
-        """Return the other values drawn for a fault at this place. total: readings of the run."""
+        """Draw and return the values of a fault in addition to its place. at: its place. total:
+        number of readings of the run.
+        """
         return {}
 
     def impossible(self) -> str | None:
@@ -200,18 +210,19 @@ class Kind(BaseModel, ABC):
 
     def aim(self, fault: Fault) -> dict[str, Any] | None:
         """Return the exact place to strike, in counts of the broken part, which the judge compares
-        with the actual one. None if the fault has no such place.
+        with the place that was struck. None if the fault has no such place.
         """
         return None
 
     async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
-        """Order the fault in advance, before any board samples. True: the receiver of the order
-        finds its place, and `inject` waits for it. False: the injector waits for the place.
+        """Order the fault in advance, before any board samples. Return True if the receiver of the
+        order finds the place; `inject` then waits for the fault. Return False if the injector must
+        wait for the place.
         """
         return False
 
     @abstractmethod
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Cause the fault; returns when the broken part works again. Return None if the fault has
-        not happened within its bound.
+        """Cause the fault, and return when the broken part works again. Return None if the fault
+        has not happened within its bound.
         """

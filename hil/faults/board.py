@@ -40,7 +40,7 @@ PUBLISH_BYTES = (
     40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
 )
 STEPS_OF_TURN = {"sends": AT_SENDING, "sent": AT_SENT, "listens": AT_LISTENING, "heard": AT_HEARD}
-"""Steps of a turn: in the simulated board's words, and in words for people."""
+"""Steps of a turn: the simulated board's word for each, and the text for people."""
 CUT_WITHIN = 300.0  # s; a board with a full journal writes only after a delivery
 RESTART_WITHIN = 30.0  # s; the watchdog, or a boot loader, alone takes two
 WORN_WITHIN = 60.0  # s until the journal must reach a worn slot
@@ -152,9 +152,9 @@ def cut_at(unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> str
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A power cut that happened. struck, event: the event of its order, and of the cut itself.
-    waiting: number of publications in the journal that were not done at that moment. sample: number
-    of the newest sample at that moment.
+    """A power cut that happened. struck: the board's report that it has begun the order. event: the
+    board's report of the cut. waiting: number of publications in the journal that were not done at
+    that moment. sample: number of the newest sample at that moment.
     """
 
     struck: Event
@@ -164,7 +164,9 @@ class Cut:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Return the fault's place and wait, in the form that a judge compares with the plan."""
+        """Return the place of the cut, and the fault that the cut had to wait for, in the form that
+        the judge compares with the plan.
+        """
         since, torn = self.event.details["since"], bool(self.event.details["writing"])
         hit = {"sample": self.struck.details["sample"]}
         hit |= (
@@ -210,7 +212,7 @@ def within(sent: bytes) -> str:
 
 
 async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:
-    """Wait for the ordered power cut, and restore the power. None if the cut did not come."""
+    """Wait for the ordered power cut, and restore the power. Return None if it did not come."""
     if cut := await power_goes(device, fault):
         await asyncio.sleep(OFF_S)
         await device.board.power(True)
@@ -218,7 +220,7 @@ async def cut_power(device: DeviceUnderTest, fault: str) -> Cut | None:
 
 
 async def power_goes(device: DeviceUnderTest, fault: str) -> Cut | None:
-    """Wait for the ordered power cut, and read the ledger. None if the cut did not come."""
+    """Wait for the ordered power cut, and read the ledger. Return None if the cut did not come."""
     struck = await device.next_event(fault, "struck")
     try:
         async with asyncio.timeout(CUT_WITHIN):
@@ -231,13 +233,15 @@ async def power_goes(device: DeviceUnderTest, fault: str) -> Cut | None:
 
 
 async def started(device: DeviceUnderTest, fault: str, cause: str) -> Evidence | None:
-    """Wait until the board was struck, and check that it starts with this cause."""
+    """Wait until the board was struck, and then until it starts with this cause. Return None if it
+    does not start in time.
+    """
     struck = await device.next_event(fault, "struck")
     return await starts(device, struck, cause)
 
 
 async def starts(device: DeviceUnderTest, struck: Event, cause: str) -> Evidence | None:
-    """Check that a struck board starts with this cause."""
+    """Wait until a struck board starts with this cause. Return None if it does not in time."""
     fault = str(struck.details["id"])
     with suppress(TimeoutError):
         async with asyncio.timeout(RESTART_WITHIN):
@@ -250,7 +254,9 @@ async def starts(device: DeviceUnderTest, struck: Event, cause: str) -> Evidence
 
 
 def place(struck: Event) -> dict[str, Any]:
-    """Return the place of a strike, in the form that a judge compares with the plan."""
+    """Return the place of a strike, and the fault that the strike had to wait for, in the form that
+    the judge compares with the plan.
+    """
     return {"hit": {"sample": struck.details["sample"]}, "behind": struck.details["behind"]}
 
 
@@ -340,7 +346,7 @@ class BoardEepromWorn(Kind):
         return None
 
     async def _wear(self, fault: Fault, device: DeviceUnderTest) -> Evidence | None:
-        """Wear the slot. None if the board was replaced before its journal reached the slot."""
+        """Wear the slot. Return None if the board was replaced before the journal reached it."""
         board = device.board
         slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
         before = (await board.stats()).stuck_writes

@@ -1,6 +1,6 @@
-"""Faults of the gateway's processes, and of their power. In: the run, and
-what the rig saw in the store and at the landing place. Out: evidence; a contradiction in place of a
-fault outside its window.
+"""Faults of the gateway's processes, and of their power. In: the run, and what the rig saw in the
+store and at the landing place. Out: evidence, and a contradiction in the history if a program was
+stopped outside of the fault's window.
 """
 
 import asyncio
@@ -61,8 +61,8 @@ class ProgramKill(WindowKind):
         return await kill(system, self.machine_of)
 
     def window_error(self, fault: Fault, machine: Machine, landing: LandingPlace) -> str | None:
-        """Return the error in the fault's window, or None. A window is the name of a state, and a
-        program may reach it in another state.
+        """Check the landing place while the program is stopped in the fault's window. Return a
+        sentence if the state is not the one that the window names, else None.
         """
         return None
 
@@ -278,7 +278,9 @@ async def restart(
     start: Callable[[], Awaitable[None]],
     disk: LoopDisk | None = None,
 ) -> Evidence:
-    """Kill a program with SIGKILL, and restart it soon after. disk: it loses its power, too."""
+    """Kill a program with SIGKILL, and restart it soon after. disk: a disk that loses its power at
+    the same moment, or None.
+    """
     async with system.site.process_lock:
         evidence = await (cut_power(system, name, disk) if disk else kill(system, name))
         await asyncio.sleep(DOWN_S)
@@ -287,7 +289,7 @@ async def restart(
 
 
 async def cut_power(system: SystemUnderTest, name: str, disk: LoopDisk | None) -> Evidence:
-    """Kill a program. Its disk then has the content that the device had at that moment."""
+    """Kill a program. Its disk then has the content of the block device at that moment."""
     assert disk is not None  # noqa: S101
     child = system.site.running[name]
     child.pause()

@@ -35,8 +35,9 @@ SECOND = "second ingest"
 
 
 class IngestFault(Kind):
-    """A fault of the ingest. It happens when there is an append that a faulty ingest could repeat.
-    The number of appends depends on the speed of the machine.
+    """A fault of the ingest. It happens after the first append, because a faulty ingest could
+    repeat that append. It cannot be planned for a later one: the number of appends depends on the
+    speed of the machine.
     """
 
     part: ClassVar[str] = "ingest"

@@ -1,5 +1,6 @@
 """Faults of the landing place: an outage, batches that land twice, damaged or changed, and a number
-that is taken. In: the landing place. Out: evidence; an event for a copy with other bytes.
+that is taken. In: the landing place. Out: evidence, and an event in the history for a copy with
+other payloads.
 """
 
 import asyncio
@@ -63,12 +64,13 @@ class BatchCopy(Kind):
     harm: ClassVar[Copy] = "same"
 
     async def land(self, fault: Fault, system: SystemUnderTest) -> tuple[int, int]:
-        """Land the copy; returns the numbers of the copied batch and of its rows."""
+        """Land the copy. Return the number of the copied batch, and its number of rows."""
         await wait_until(lambda: system.landing.newest)
         origin, newest = next(iter(system.landing.newest.items()))
         copy = _feed_of_copy(fault, origin)
         if self.harm == "reworded":
-            # land the first payloads first, also for an ingest that takes both at once
+            # the first payloads must be in the table first, also if an ingest reads both batches at
+            # once
             await wait_until(lambda: system.progress.batches().get(origin, 0) >= newest)
             system.history.add("landing", "reworded", origin=copy)
         rows = system.site.landing.repeat(origin, newest, copy.partition("/")[2], self.harm)
@@ -77,8 +79,8 @@ class BatchCopy(Kind):
     async def put_aside(
         self, fault: Fault, system: SystemUnderTest, table: Path, rows: int
     ) -> bool:
-        """Wait until another table of the ingest has this many rows, or the ingest has taken the
-        copy. Return whether that table has the rows.
+        """Wait until `table` (quarantine or conflicts) has at least `rows` rows, or the ingest has
+        read the copy. Return whether the table has the rows.
         """
 
         def ingested() -> bool:

@@ -40,7 +40,9 @@ class LandingPlace:
         os.replace(stand_in, self._mount)
 
     def behind(self, path: Path) -> Path:
-        """Return the real path for one below the uplink's path, even without its mount."""
+        """Return the path in the landing folder for a path below `mount`, also while the mount is
+        away. Any other path is returned unchanged.
+        """
         if path.is_relative_to(self._mount):
             return self._landing / path.relative_to(self._mount)
         return path
@@ -52,9 +54,9 @@ class LandingPlace:
 
     def repeat(self, origin: str, number: int, epoch: str, copy: Copy = "same") -> int:
         """Land a batch again as the first of another epoch, as a gateway with a restored store
-        does. Returns its number of rows. copy: `damaged`, with one wrong bit, as from a failing
-        disk; `reworded`, with other payloads for the same keys, as from a board with another
-        board's identity.
+        does. Return the number of rows of the batch. copy: `damaged`, with one wrong bit, as from a
+        failing disk; `reworded`, with other payloads for the same keys, as from a board with
+        another board's identity.
         """
         data, manifest = self._copy(origin, number, epoch, 1, copy)
         if copy == "damaged":

@@ -119,7 +119,7 @@ class LineStrike(Kind):
         return {"after": rng.randint(0, AFTER_BYTES), "directions": directions}
 
     def strength(self) -> dict[str, Any]:
-        """Return length and duration (seconds) of the order."""
+        """Return the order's `length` (bytes) and `seconds`, as far as the kind has these keys."""
         return self.model_dump(include={"length", "seconds"})
 
     def aim(self, fault: Fault) -> dict[str, Any]:

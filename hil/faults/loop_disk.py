@@ -28,7 +28,7 @@ PROGRAMS = {
 """Programs that a loop disk needs, with the Debian packages that contain them."""
 CAP_SYS_ADMIN = 21  # man 7 capabilities
 _WRITES, _IN_FLIGHT = 4, 8
-"""Places in /sys/block/loopN/stat: number of completed writes, and of requests in progress."""
+"""Positions in /sys/block/loopN/stat: number of completed writes, and of requests in progress."""
 
 
 def missing() -> str | None:
@@ -55,7 +55,7 @@ def missing() -> str | None:
 
 
 def may_mount(status: str) -> bool:
-    """Whether a process may mount. status: /proc/PID/status."""
+    """Return whether a process may mount file systems. status: content of its /proc/PID/status."""
     capabilities = next(
         (line.split()[1] for line in status.splitlines() if line.startswith("CapEff:")), "0"
     )
@@ -64,7 +64,7 @@ def may_mount(status: str) -> bool:
 
 class LoopDisk:
     """A disk. mount: its mount point. Its image is in memory, so that this disk and other disks of
-    the machine do not slow each other down. Raises OncewayError if this machine refuses.
+    the machine do not slow each other down. Raises OncewayError if the disk cannot be created.
     """
 
     def __init__(self, mount: Path) -> None:
@@ -99,8 +99,9 @@ class LoopDisk:
         _run("losetup", "--detach", self._device)
 
     def freeze(self) -> Path:
-        """Copy the content of the device. No program may write to the files during the copy; if the
-        kernel does, the copy is repeated.
+        """Copy the content of the device, and return the path of the copy. No program may write to
+        the files during the copy. If the kernel writes to the device meanwhile, the copy is
+        repeated.
         """
         copy = self._image.with_name("cut.img")
         while True:
@@ -130,7 +131,7 @@ class LoopDisk:
 
 @contextmanager
 def kept(mount: Path) -> Iterator[LoopDisk]:
-    """Mount a disk at this folder. Afterwards, its files are in the folder itself."""
+    """Mount a disk at this folder. After the context, the disk's files are in the folder itself."""
     disk, copy = LoopDisk(mount), mount.with_name(mount.name + ".copy")
     try:
         yield disk
@@ -144,7 +145,7 @@ def kept(mount: Path) -> Iterator[LoopDisk]:
 
 
 def _not_kept(folder: str, names: list[str]) -> list[str]:
-    """Return sockets of a killed program, and ext4's own folder."""
+    """Return the names that are not copied: sockets of a killed program, and ext4's own folder."""
     return [
         name
         for name in names

@@ -16,7 +16,7 @@ NEWEST = "SELECT id FROM spool_last"
 
 
 def holds_publication(database: Path) -> bool:
-    """Whether the newest commit has a publication that no other program has seen."""
+    """Return whether the newest commit has a publication that no other program can see yet."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / database.name
         for suffix in ("", "-wal"):

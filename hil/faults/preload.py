@@ -40,8 +40,8 @@ NOWHERE = 0
 
 
 class Machine:
-    """A machine. folder: the folder in which the disk is faulty. work: folder for this object's
-    files. Raises OncewayError if the C part cannot be built.
+    """The faulty machine of one program. folder: the folder in which the disk is faulty. work:
+    folder for this object's files. Raises OncewayError if the C part cannot be built.
     """
 
     def __init__(self, work: Path, folder: Path) -> None:
@@ -73,8 +73,9 @@ class Machine:
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
 
     def arm(self, window: int, let_pass: int = 0) -> None:
-        """Stop the process, or one thread of it, at a window (preload.c). `self["reached"]` is that
-        window while the process is stopped in it.
+        """Stop the process, or one thread of it, at a window (preload.c). While the process is
+        stopped, `self["reached"]` is that window. let_pass: how often the process passes the window
+        before.
         """
         self["window"] = self["reached"] = NOWHERE
         self["pass"] = let_pass

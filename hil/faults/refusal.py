@@ -1,6 +1,6 @@
-"""A publication that the gateway refuses for good, because no access rule allows its topic, and the
-board's next ones. In: the board's packets on the wire. Out: evidence; a contradiction if the
-next ones do not arrive.
+"""A publication that the gateway refuses for good, because an access rule denies its topic. The
+board's next publications must arrive. In: the board's packets on the wire. Out: evidence; a
+contradiction if these publications do not arrive.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
 from hil.observe.counters import wait_until
 
 REFUSED_WITHIN = 180.0
-"""Seconds until a board must have published."""
+"""Seconds within which the gateway must have refused a publication."""
 GOES_ON_WITHIN = 8.0
 """Seconds until another publication must follow. (After a temporary refusal, a board tries again
 only after 10 s: firmware/README.md.)
@@ -67,7 +67,7 @@ class PublicationRefused(Kind):
 
 
 async def _goes_on(device: DeviceUnderTest, before: int) -> int | None:
-    """Return the identifier of the publication accepted after the refusal, or None."""
+    """Return the packet identifier of a publication accepted after the refusal, or None."""
     earlier = set(device.accepted)
     aside = {identifier for identifier, _ in device.refused[before:]}
 

@@ -1,6 +1,6 @@
 """Faults of a site of several gateways: boards and clients that move to another gateway, and
-gateways that do not hear each other. In: the run. Out: evidence of where they were, whether the
-gateway had their MQTT session, and of the gateways' reports about each other.
+gateways that do not hear each other. In: the run. Out: evidence: where boards and clients were,
+whether the gateway there had their MQTT session, and the gateways' reports about each other.
 """
 
 import asyncio
@@ -105,12 +105,14 @@ class BetweenGateways(SiteFault):
 
     @abstractmethod
     async def begin(self, links: LinksUnderTest, name: str) -> None:
-        """Begin the fault. name: the gateway's."""
+        """Begin the fault. name: name of the gateway."""
 
     @abstractmethod
     def met(self, name: str, counts: Mapping[str, int], doubts: int, alone: bool) -> str | None:
-        """Return the effect, or None. counts: bytes on the links during the fault. doubts: number
-        of suspect answers. alone: whether the gateway reported at the end that it heard no other.
+        """Return a sentence on the effect of the fault, or None if it had no effect. counts: number
+        of bytes on the links during the fault: `passed` and `held`. doubts: number of answers with
+        a suspect session. alone: whether the gateway reported at the end that it heard no other
+        gateway.
         """
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -280,5 +282,5 @@ def data_of(system: SystemUnderTest) -> dict[str, Path]:
 
 
 async def doubts_at(folders: Mapping[str, Path]) -> int:
-    """Return the number of suspect answers of these gateways."""
+    """Return the number of answers with a suspect session that these gateways have given."""
     return sum([await asyncio.to_thread(suspect_answers, folder) for folder in folders.values()])

@@ -2,9 +2,9 @@
 no exchange is open, so that the Nth cut falls N steps into the next exchange.
 
 In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, distributed
-over the boards. Such faults are the boards', even if the gateway is killed: a board samples until
-all its faults have happened. The last fault counts only if there was no point beyond it, so a run
-with the verdict *holds* was cut at every point.
+over the boards. They count as faults of boards, even if they kill the gateway: a board samples
+until all its faults have happened. The last fault counts only if there was no point beyond it, so a
+run with the verdict *holds* was cut at every point.
 """
 
 import asyncio
@@ -57,7 +57,9 @@ class Sweep(Kind):
                 )
 
     def place(self, point: int) -> tuple[int, bool]:
-        """Return the steps before the Nth point, and whether it is in the middle of a step."""
+        """Return the number of the step at a point, and whether the cut is in the middle of the
+        step.
+        """
         return point, False
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -251,7 +253,9 @@ class GatewayKillAtEachStep(Kind):
                 return
 
     async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
-        """Return the steps of an uncut exchange; if exchanges overlap, their average."""
+        """Return the number of steps of an uncut exchange. If exchanges overlap, return their
+        average.
+        """
         machine = system.site.machine("gateway")
         await _all_quiet(fault, system)
         begin, made = machine["steps"], _journalled(system)
@@ -260,7 +264,9 @@ class GatewayKillAtEachStep(Kind):
 
 
 def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
-    """Return the number of publications so far, of a fault's target or of all."""
+    """Return the number of publications so far. If `fault` is given, count only those of its
+    target.
+    """
     names = [fault.target] if fault else list(system.publishers)
     for name in names:
         system.publishers[name].look()
@@ -268,11 +274,11 @@ def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
 
 
 async def _all_quiet(fault: Fault, system: SystemUnderTest, behind_others: bool = False) -> int:
-    """Return the target's number of publications when it has ended an exchange, none is open, and
-    the gateway takes no further step: steps after an exchange would count in the next one. (Before
-    the end of an exchange, a target may have none open because it is still starting.)
-    behind_others: return after an exchange of another target, or else after the second one of this
-    target: of two boards with one interval, the same one may always be next.
+    """Wait until the target has ended an exchange, no exchange is open, and the gateway takes no
+    further step. Return the target's number of publications. (A later step would count in the next
+    exchange. Before its first exchange a target has none open, because it is still starting.)
+    behind_others: return after an exchange of another target, or after the second exchange of this
+    target. If two boards have one interval, the same board may always be next.
     """
     machine = system.site.machine("gateway")
     before, of_all = _journalled(system, fault), _journalled(system)

@@ -41,7 +41,7 @@ BEFORE_WRITE, BEFORE_SYNC, AFTER_SYNC, AFTER_ACK = 1, 2, 3, 4
 BEFORE_MANIFEST, BEFORE_DELETE, AFTER_DELETE = 5, 6, 7
 BEFORE_RELEASE, AFTER_RELEASE, BEFORE_ACK = 8, 9, 10
 WITH_PASS = (AFTER_ACK, BEFORE_RELEASE, AFTER_RELEASE, BEFORE_ACK)
-"""Windows at lines, where one of the next few writes may be the right one."""
+"""Windows at a write to a line. A drawn number of writes is let pass before."""
 
 OF_GATEWAY = {
     "received": Window(BEFORE_WRITE, coverage.RECEIVED, 1.0),
@@ -94,9 +94,10 @@ class WindowKind(Kind):
         is_there: Callable[[int], bool] = lambda window: True,
     ) -> str | None:
         """Let the program run until the fault's window, and stop it in the window. Returns the
-        window; None if the program did not reach it. Disarm the machine after the fault. is_there:
-        whether a publication is in the state that the window names (`SystemUnderTest.is_at`). If
-        not, as at a commit without a publication, the program goes on to the next such step.
+        window; None if the program did not reach it. The caller must disarm the machine after the
+        fault. is_there: whether a publication is in the state that the window names
+        (`SystemUnderTest.is_at`). If not, as at a commit without a publication, the program goes on
+        to the next such step.
         """
         window = self.windows[fault.detail["window"]]
         for _ in range(MOST_COMMITS):

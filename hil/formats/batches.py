@@ -45,8 +45,9 @@ def relabelled(
 
 
 def compact(table: pa.Table, labels: dict[bytes, bytes], *, plain: bool = False) -> bytes:
-    """Return rows as the smallest file that Parquet gives without much work. plain: uncompressed,
-    because a damaged compressed page does not decode.
+    """Return rows as a Parquet file, as small as it can be made without much work. labels:
+    key-value metadata. plain: whether pages are uncompressed; a damaged compressed page does not
+    decode.
     """
     sink = pa.BufferOutputStream()
     integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
@@ -68,14 +69,16 @@ def compact(table: pa.Table, labels: dict[bytes, bytes], *, plain: bool = False)
 
 
 def damaged(data: bytes) -> bytes:
-    """Return a file of `relabelled` whose last payload has a changed bit."""
+    """Return a copy of a file that `relabelled` made, with a wrong bit in its last payload. The
+    pages must be uncompressed.
+    """
     payload = pq.read_table(pa.BufferReader(data), columns=["payload"])["payload"][-1].as_py()
     at = data.rindex(payload) + len(payload) - 1
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 def is_signed(manifest: bytes, key: bytes) -> bool:
-    """Whether a manifest is signed by this key, and names it. key: PEM, of an Ed25519 key."""
+    """Return whether a manifest names this key and is signed by it. key: PEM, of an Ed25519 key."""
     fields = json.loads(manifest)
     made = _load(key)
     try:

@@ -18,7 +18,9 @@ Say = Callable[[str, dict[str, Any]], object]
 
 
 class Connection:
-    """A connection. incarnation: the link session's. unread: directions that are unreadable."""
+    """Reader of a connection. incarnation: the link session's incarnation. unread: directions that
+    cannot be read any more.
+    """
 
     def __init__(self, incarnation: int, say: Say) -> None:
         self.unread: set[str] = set()
@@ -30,12 +32,12 @@ class Connection:
         self._due = {direction: Due() for direction in DIRECTIONS}
 
     def break_off(self, direction: str, error: ValueError) -> None:
-        """Stop reading this direction."""
+        """Report that a direction cannot be read any more."""
         self.unread.add(direction)
         self._say("unread", {"direction": direction, "why": str(error)})
 
     def take(self, direction: str, packet: Packet) -> None:
-        """Report a packet."""
+        """Report the events of a packet. direction: `up` from the board, `down` to the board."""
         match packet:
             case Publish():
                 topic = self._topic(direction, packet)

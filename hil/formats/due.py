@@ -13,7 +13,7 @@ _ASKED_BY_PUBLISH = {1: Kind.PUBACK, 2: Kind.PUBREC}
 
 
 class Due:
-    """The answers that one end still owes."""
+    """The answers that one end of a connection still owes to the other end."""
 
     def __init__(self) -> None:
         self._due: Counter[tuple[Kind, int]] = Counter()

@@ -1,6 +1,6 @@
 """Frames of the reliable link, read and written from the format (gateway/links/FORMAT.md). In:
-bytes of a line, cut anywhere. Out: bodies (`Cutter`), and the content of one: DATA, ACK or a
-message of the handshake. A reader of a body looks at its type (`kind_of`), checks that it belongs
+bytes of a line, cut anywhere. Out: bodies (`Cutter`), and the content of a body: DATA, ACK, TIME or
+a message of the handshake. A reader of a body looks at its type (`kind_of`), checks that it belongs
 to a session (`belongs`), and reads it (`read_session`, `read_handshake`). There are two versions,
 without keys and with them.
 """
@@ -16,8 +16,9 @@ from hil.formats.keys import CODE_SIZE, session_seed
 MODULO = 8
 """Modulus of sequences and acknowledgements."""
 SEED_INPUTS = ("boot", "attempt", "board", "gateway")
-"""Inputs of a session's seed, apart from the board's key: the board's numbers and nonce, and the
-gateway's nonce, or, without keys, both of its counters.
+"""Inputs of a session's seed in addition to the board's key. `boot` and `attempt` are numbers of
+the board. `board` and `gateway` are nonces. Without keys, `gateway` has both counters of the
+gateway.
 """
 MTU = 240
 """Longest payload of a DATA frame, in bytes."""
@@ -55,7 +56,9 @@ def crc16(data: bytes, initial: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The end of a session's bodies. keyed: whether it is a CRC-32; otherwise it is a CRC-16."""
+    """The check at the end of each body of a session. seed: start value of the CRC. keyed: whether
+    the check is a CRC-32 instead of a CRC-16.
+    """
 
     seed: int
     keyed: bool = False
@@ -96,7 +99,7 @@ def unstuff(stuffed: bytes) -> bytes:
 
 
 def begin_of_body(begin: bytes) -> bytes:
-    """Return the beginning of the body of a frame that broke off."""
+    """Return the beginning of a frame's body. begin: bytes of the frame until it broke off."""
     groups = []
     at = 0
     while at < len(begin):
@@ -106,8 +109,8 @@ def begin_of_body(begin: bytes) -> bytes:
 
 
 class Cutter:
-    """Cuts the bytes of a line into bodies. broken: invalid pieces between two zero bytes, which
-    break COBS or have an impossible length.
+    """Cuts the bytes of a line into bodies. broken: number of invalid pieces between two zero
+    bytes: they break COBS or have an impossible length.
     """
 
     def __init__(self) -> None:
@@ -135,12 +138,12 @@ def kind_of(body: bytes) -> Kind:
 
 
 def belongs(body: bytes, seal: Seal) -> bool:
-    """Whether the end of a body is the right one for this session."""
+    """Return whether a body ends with the check of this session."""
     return len(body) > seal.size and seal.of(body[: -seal.size]) == body[-seal.size :]
 
 
 def handshake_seal(body: bytes) -> Seal:
-    """Return the seal of the handshake's version, the byte after the control byte."""
+    """Return the seal of a handshake's body, by its version: the byte after the control byte."""
     return HANDSHAKE[PLAIN if body[1] == PLAIN else KEYED]
 
 
@@ -188,8 +191,8 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The gateway answers a HELLO. utc: seconds since 1970, 0 if unknown. gateway_boot, handshake:
-    only without a key. nonce, code: only with a key.
+    """A WELCOME: the gateway's answer to a HELLO. utc: seconds since 1970, 0 if unknown.
+    gateway_boot, handshake: only without a key. nonce, code: only with a key.
     """
 
     boot: int
@@ -205,8 +208,8 @@ class Welcome:
     code: bytes = b""
 
     def seal(self, hello: Hello | None, key: bytes) -> Seal | None:
-        """Return the seal of the session that this WELCOME begins. hello: the HELLO that it
-        answers, needed with a key; None if unknown.
+        """Return the seal of the session that this WELCOME begins. hello: the HELLO that this
+        WELCOME answers. Return None if `hello` is needed, for a handshake with keys, and is None.
         """
         if not self.nonce:
             numbers = self.boot, self.attempt, self.gateway_boot, self.handshake
@@ -231,7 +234,7 @@ class Who:
 
 
 def read_session(body: bytes, seal: Seal) -> Data | Ack | Time:
-    """Return a body of a session, whose CRC was checked. Raises FrameError."""
+    """Return the content of a session's body, whose CRC was checked. Raises FrameError."""
     sequence, acknowledgement, payload = body[0] >> 3 & 7, body[0] & 7, body[1 : -seal.size]
     if len(payload) > MTU:
         raise FrameError("DATA that is too long")
@@ -249,7 +252,7 @@ def read_session(body: bytes, seal: Seal) -> Data | Ack | Time:
 
 
 def read_handshake(body: bytes) -> Hello | Welcome | Who:
-    """Return a body of the handshake, whose CRC was checked. Raises FrameError."""
+    """Return the content of a handshake's body, whose CRC was checked. Raises FrameError."""
     number, payload = body[0] & 0x3F, body[1 : -handshake_seal(body).size]
     if not payload or payload[0] not in HANDSHAKE:
         raise FrameError("a handshake of another version")
@@ -299,7 +302,7 @@ def write_handshake(message: Hello | Welcome | Who) -> bytes:
 
 
 def _payload(message: Hello | Welcome | Who) -> tuple[int, bytes]:
-    """Return the low bits of its control byte, and the payload."""
+    """Return the low bits of a message's control byte, and its payload."""
     match message:
         case Hello():
             number = 0

@@ -1,6 +1,6 @@
 """Values that depend on a device's key, from the format (gateway/links/FORMAT.md, Keys), and the
-key's place on a board (firmware/JOURNAL.md, identity page). In: a key, bytes of HELLO and WELCOME;
-a flash image. Out: codes and seeds; a key.
+key's place on a board (firmware/JOURNAL.md, identity page). In: a key, and bytes of HELLO and
+WELCOME; or a flash image. Out: codes and seeds; or the key in the image.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ def cmac(key: bytes, data: bytes) -> bytes:
 
 
 def session_seed(key: bytes, nonce: bytes, hello: bytes) -> int:
-    """Return the seed of a session. hello: the whole payload. nonce: its WELCOME's."""
+    """Return the seed of a session. hello: payload of the HELLO. nonce: nonce of the WELCOME."""
     return int.from_bytes(cmac(key, _SESSION + nonce + hello)[:4])
 
 
@@ -33,7 +33,7 @@ def identity_page(name: str, key: bytes) -> bytes:
 
 
 def key_on_board(flash: Path, page: int = UNO_PAGE) -> bytes:
-    """Return the key in a board's flash image, or b"" without an identity page."""
+    """Return the key in a board's flash image, or NO_KEY if there is no identity page at `page`."""
     with flash.open("rb") as file:
         file.seek(page)
         found = file.read(_KEY_END)

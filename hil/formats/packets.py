@@ -1,6 +1,7 @@
 """Packets of MQTT 5, read and written from the standard (MQTT Version 5.0, chapters 2 and 3). In:
-bytes of a Network Connection, cut anywhere. Out: packets (`Cutter`); the other direction by
-`write`. Packets that the rig judges or sends have a class each; all others are `Other`, unread.
+bytes of a Network Connection, cut anywhere. Out: packets (`Cutter`, `read`). `write` returns the
+bytes of a packet. Packets that the rig judges or sends have a class each; all others are `Other`,
+unread.
 """
 
 import struct
@@ -104,7 +105,7 @@ of str (user property)."""
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """A CONNECT. keep_alive: seconds. will: not read."""
+    """A CONNECT. keep_alive: seconds. A will is not read."""
 
     client_id: str
     clean_start: bool = True
@@ -188,7 +189,7 @@ Packet = Connect | Connack | Publish | Answer | Subscribe | Suback | Disconnect 
 
 
 def first(properties: Properties, name: Property, default: Any = None) -> Any:
-    """Return the value of the first property with this name."""
+    """Return the value of the first property with this name, or `default`."""
     return next((value for found, value in properties if found is name), default)
 
 
@@ -210,7 +211,9 @@ class Cutter:
 
 
 def read(data: bytes) -> tuple[Packet, int]:
-    """Return the first packet of `data`, and its length. Raises PacketError, also if cut off."""
+    """Return the first packet of `data`, and its length. Raises PacketError if it is invalid or cut
+    off.
+    """
     if (end := _end(data)) is None:
         raise PacketError("an incomplete packet")
     return _read(data[0] >> 4, data[0] & 0x0F, data[end[0] : end[1]]), end[1]
@@ -344,7 +347,6 @@ def _read_connect(reader: _Reader) -> Connect:
 
 
 def write(packet: Packet) -> bytes:
-    """Return the packet as bytes."""
     kind, flags, body = _parts(packet)
     return bytes((kind << 4 | flags,)) + _varying(len(body)) + body
 

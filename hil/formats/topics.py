@@ -11,8 +11,8 @@ HERE, THERE = "here", "there"
 
 
 def shared(pattern: str) -> tuple[str | None, str]:
-    """Return the name of the shared subscription of a subscriber's filter, or None, and the filter
-    itself [MQTT-4.8.2-1].
+    """Return the name of a shared subscription, or None, and the Topic Filter without
+    `$share/NAME/` [MQTT-4.8.2-1]. pattern: the filter as the subscriber sends it.
     """
     if not pattern.startswith(SHARE):
         return None, pattern
@@ -22,7 +22,7 @@ def shared(pattern: str) -> tuple[str | None, str]:
 
 @cache
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a filter matches a topic. pattern: without the prefix of a shared subscription."""
+    """Return whether a filter matches a topic. pattern: filter without `$share/NAME/`."""
     wanted, levels = pattern.split("/"), topic.split("/")
     if topic.startswith("$") and wanted[0] in ("#", "+"):
         return False  # [MQTT-4.7.2-1]

@@ -1,7 +1,7 @@
 """Frames of the turn link on the air, read from the format (gateway/links/lora/FORMAT.md). In: a
-frame as it was sent, and keys. Out: the content of its head and of a HELLO or WELCOME, whether it
-was made with this key, and the MQTT packets in a TURN or an ANSWER. Each function takes one frame
-and has no state.
+frame as it was sent, and keys. Out: the head, the content of a HELLO or WELCOME, whether the frame
+was made with a key, and the MQTT packets in a TURN or an ANSWER. Each function takes one frame and
+has no state.
 """
 
 import struct
@@ -33,7 +33,7 @@ POLL = Other(Kind.PINGREQ)
 
 
 class Type(IntEnum):
-    """Type by the two highest bits of the third byte. OFFER: WELCOME or WHO."""
+    """Type of a frame: the two highest bits of its third byte. OFFER is a WELCOME or a WHO."""
 
     TURN = 0
     ANSWER = 1
@@ -77,7 +77,9 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Content of an ANSWER. utc: None without a time. more: whether a packet waits."""
+    """Content of an ANSWER. utc: seconds since 1970; None if the ANSWER has no time. more: whether
+    the gateway has another packet for the board.
+    """
 
     packets: tuple[Packet, ...]
     utc: float | None = None
@@ -140,7 +142,7 @@ def session_key(key: bytes, welcome: bytes, hello: bytes) -> bytes:
 
 
 def opened(frame: bytes, session: bytes, counter: int) -> bytes | None:
-    """Return the content of a TURN or an ANSWER with the key of a session; None for a wrong tag."""
+    """Return the content of a TURN or ANSWER. session: the session's key. None for a wrong tag."""
     # the direction in the nonce has the number of the type
     nonce = bytes((head(frame).type,)) + bytes(10) + counter.to_bytes(2)
     try:
@@ -181,7 +183,9 @@ def read_answer(content: bytes, turn: Turn) -> Reply:
 
 
 def successes(turn: Turn) -> list[Packet]:
-    """Return the answers that the gateway's one byte stands for: success for each packet."""
+    """Return the packets for which the one byte `_DONE` of an ANSWER stands: success for each
+    packet of the turn.
+    """
     if turn.packets == (POLL,):
         return [Other(Kind.PINGRESP)]
     found: list[Packet] = []

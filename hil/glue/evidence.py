@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def harmed(wire_log: Path) -> Counter[str]:
-    """Return the harms that a wire has caused so far, in both directions, by kind."""
+    """Return the number of harms that a wire has caused so far, in both directions, by kind."""
     counts: Counter[str] = Counter()
     for line in wire_log.read_text().splitlines(keepends=True):
         if line.startswith("{") and line.endswith("\n"):

@@ -84,8 +84,8 @@ class GlueRun:
         self._wires: dict[str, Child] = {}
 
     async def go(self) -> dict[str, Result]:
-        """Return the checker's result for the files, and for the table if the bench goes
-        that far.
+        """Run the glue, and return the judge's result by claim: `batch` (the files), and `table` if
+        the bench has a table.
         """
         for name in ("files", "ports"):
             (self._folder / name).mkdir()
@@ -120,7 +120,7 @@ class GlueRun:
             finally:
                 for lane in lanes:
                     lane.cancel()  # the checker reports the rest
-                # otherwise, one could start a program after all have ended
+                # otherwise a lane could start a program after all programs have ended
                 await asyncio.gather(*lanes, return_exceptions=True)
         self._enter()
         self._history.close()
@@ -216,8 +216,8 @@ class GlueRun:
         )
 
     async def _restart_stream(self, programs: Children, *, forget: bool) -> str:
-        """Kill -9 in a micro-batch, if there is one in time, and restart. forget: without its
-        checkpoint.
+        """Kill the stream with SIGKILL, in a micro-batch if one begins in time, and restart it.
+        forget: whether its checkpoint is removed. Return the evidence, or "".
         """
         if forget:
             await wait_until(lambda: self._progress.ended >= 0)
@@ -235,8 +235,8 @@ class GlueRun:
         return f"{killed} {within} micro-batch {self._progress.begun}{lost}" if killed else ""
 
     async def _kill(self, *names: str) -> str:
-        """Kill all programs whose names begin in this way, with SIGKILL. Return the names of those
-        that it ended.
+        """Kill all programs whose names begin with one of `names`, with SIGKILL. Return a text that
+        names the programs that it ended.
         """
         victims = [child for name, child in self._running.items() if name.startswith(names)]
         alive = [child for child in victims if child.running]
@@ -273,7 +273,7 @@ class GlueRun:
                 return await self._weather(fault)
 
     async def _cut(self, name: str) -> str:
-        """Cut the power of a board. The board counts its starts."""
+        """Cut the power of a board, and return the evidence: the number of its next start."""
         before = newest_start(self._ledger(name))
         os.kill(self._running[name].pid, signal.SIGUSR1)
         await wait_until(lambda: newest_start(self._ledger(name)) > before)
@@ -292,8 +292,8 @@ class GlueRun:
         return ", ".join(f"{harm}: {harmed(log)[harm]}" for harm in harms)
 
     def _count(self, fault: Fault) -> int:
-        """Return a count at a hop. The glue does not count its commits, so samples are counted
-        instead.
+        """Return the present count for a fault's place. The glue does not count its commits, so the
+        samples of boards are counted instead.
         """
         if fault.counter == "appends":
             return self._progress.appends
@@ -324,8 +324,9 @@ class GlueRun:
                     await wait_until(self._all_ingested, 0.5)
 
     def _all_ingested(self) -> bool:
-        """Whether the stream has read every file and ended the micro-batch with it. Its checkpoint
-        lists the files, then a micro-batch's offset in that list, then its end.
+        """Return whether the stream has read every file, and has ended the micro-batch that read
+        the last one. Its checkpoint lists the files, then a micro-batch's offset in that list, then
+        its end.
         """
         logs = {
             int(path.name.removesuffix(".compact")): path
@@ -345,7 +346,9 @@ class GlueRun:
         return read >= whole and int(offset["logOffset"]) >= max(logs)
 
     def _enter(self) -> None:
-        """Record truth and claim in the history, with the boot number as incarnation."""
+        """Record the samples of the boards, the files and the table. The number of a board's start
+        stands for the incarnation.
+        """
         for name in self._plan.readings:
             for line in self._ledger(name).read_text().splitlines():
                 fields = json.loads(line)
@@ -395,7 +398,5 @@ def claimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user() -> str:
-    """Return the user for a mosquitto that root starts: one that can write its store in this
-    folder.
-    """
+    """Return the user as which mosquitto runs. It must be able to write in the run's folder."""
     return "root" if os.geteuid() == 0 else str(os.environ.get("USER", "nobody"))

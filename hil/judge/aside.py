@@ -1,8 +1,8 @@
 """Checks batches in quarantine, and payloads in `_conflicts`. In: the content of a history. Out:
 batches and payloads that are present but must not be, or that are missing. A batch is damaged only
-by a fault, and as a copy with another epoch. A payload conflicts with that in the table only if its
-values differ. A board may publish the same values again in another form: that is a duplicate, and
-no conflict.
+by a fault, and as a copy with another epoch. A payload conflicts with the payload in the table only
+if its values differ. A board may publish the same values again in another form: that is a
+duplicate, and no conflict.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ def _conflicting(seen: Seen) -> Iterator[str]:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
-    """Yield payloads that landed and are not in the table, each with the table's payload."""
+    """Yield key, landed row and table's row for each payload that landed and is not in it."""
     for key, way in seen.ways.items():
         kept = {row.payload: row for row in way["table"]}
         landed = {row.payload: row for row in way["batch"]}
@@ -59,7 +59,7 @@ def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
 
 
 def _alike(one: Sighting, other: Sighting) -> bool:
-    """Whether two payloads are one reading. Its time and the state of the link may differ."""
+    """Return whether two payloads have the same values. Times and the link's state may differ."""
     return one.records is not None and _lasting(one) == _lasting(other)
 
 

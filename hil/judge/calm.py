@@ -16,11 +16,11 @@ CONNECTIONS = 2
 again before the answer comes.
 """
 LANDS_WITHIN = 20.0
-"""Seconds after `batch_age_s` in which a row lands, on a busy machine."""
+"""Seconds after `batch_age_s` within which a row must land, on a busy machine."""
 
 
 def is_calm(run: dict[str, Any]) -> bool:
-    """Whether a run's bench gives no cause for a finding. run: the event at its beginning."""
+    """Return whether a run's bench gives no cause for a finding. run: data of the event `run`."""
     bench, faults = run["bench"], run["plan"].get("faults", ())
     air = bench.get("air") or {}
     busy = bench.get("gateway") or bench.get("bridge") or bench.get("commands") or "hops" in run
@@ -41,9 +41,9 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def _repeated(events: Sequence[Event]) -> Iterable[str]:
-    """Yield acts of the gateway without a cause. A board that starts again does not know which of
-    its readings were under way, and repeats them all: so repetitions before the board's second
-    start do not count.
+    """Yield a sentence for each act of the gateway without a cause. A board that starts again does
+    not know which of its readings were under way, and repeats them all: so only repetitions before
+    the board's second start count.
     """
     found: Counter[str] = Counter()
     connections: Counter[str] = Counter()
@@ -72,7 +72,7 @@ def _repeated(events: Sequence[Event]) -> Iterable[str]:
 
 
 def _starts(events: Iterable[Event]) -> dict[str, list[int]]:
-    """Return the times of each board's starts. The history has starts later than they happened."""
+    """Return the times of each board's starts, perhaps out of order."""
     starts: dict[str, list[int]] = defaultdict(list)
     for event in events:
         if (event.hop, event.event) == ("board", "start"):
@@ -86,7 +86,9 @@ def _second(starts: list[int]) -> float:
 
 
 def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:
-    """Yield devices of which a row was in the store for longer than a batch may wait."""
+    """Yield a sentence for each device with a row that was in the store longer than a batch may
+    wait.
+    """
     stored: dict[tuple[str, int], int] = {}
     landed: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for event in events:

@@ -54,10 +54,10 @@ class Result:
     """Publications in order of their key."""
     produced: int
     rows: int
-    """Number of readings sampled, and of rows at the claim's hop without the statuses below."""
+    """Number of readings sampled, and of rows at the claim's hop. Both leave out statuses."""
     claim: str
     statuses: int
-    """Number of publications of the boards about themselves, which are counted separately."""
+    """Number of status messages of the boards, which are counted separately."""
     commands: int
     """Number of commands sent to the boards."""
     faults: Counter[str]
@@ -67,7 +67,7 @@ class Result:
 
     @property
     def offenders(self) -> list[Publication]:
-        """Return the publications that are neither ok nor left behind nor undelivered at QoS 0."""
+        """Return the publications whose outcome is not in HARMLESS."""
         return [
             publication for publication in self.publications if publication.outcome not in HARMLESS
         ]
@@ -190,8 +190,8 @@ def check(events: Iterable[Event]) -> Result:
 
 
 def _keeps_all(seen: Seen) -> bool:
-    """Whether each row of a store must have reached the last hop. If another gateway has copies, it
-    lands the rows of a gateway that is gone.
+    """Return whether each row of a store must have reached the last hop. Not with copies: then
+    another gateway may land the rows of a gateway that is gone.
     """
     return (
         seen.ended
@@ -246,8 +246,8 @@ def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
 
 
 def _disordered(hop: str, seen: Seen) -> set[Key]:
-    """Return publications that arrived first at a gateway's store after a later publication of the
-    same board, unless the board had set them aside.
+    """Return the publications whose first row at a hop came after the row of a later publication of
+    the same board. Publications that the board had set aside do not count.
     """
     arrivals: dict[tuple[str, str, int], list[tuple[int, Key]]] = defaultdict(list)
     for key, way in seen.ways.items():

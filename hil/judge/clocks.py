@@ -50,9 +50,9 @@ LINE_BYTES_S = 11_520
 DRIFT = 200
 """Seconds in which a board's clock may gain or lose one second: a resonator's 0.5 %."""
 ROUNDED = 2
-"""Factor by which a board's rounded error of a time may exceed the real one."""
+"""Factor by which a board's rounded statement of a time's error may exceed the real error."""
 SOME = 20
-"""Number of times of which at least one has no extra delay of its clocks or its WELCOME."""
+"""Among this number of times, at least one has no extra delay of a clock or a WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """Limits within which not all times of a run may be wrong, too early or too late: the started
 seconds of both clocks are included, and not every WELCOME is late."""
@@ -60,7 +60,7 @@ seconds of both clocks are included, and not every WELCOME is late."""
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Time of a fault. by: shift of the clock, or how long the line held a byte, in ns."""
+    """Time span of a fault. by: shift of the clock, or how long the line held a byte, in ns."""
 
     since: int
     until: int
@@ -86,14 +86,14 @@ class _Line:
             times.sort()
 
     def life(self, t: int) -> tuple[int, int]:
-        """Return the times of the start before `t` and of the next one."""
+        """Return the time of the last start up to `t`, and of the next start."""
         index = bisect_right(self.starts, t)
         begin = self.starts[index - 1] if index else 0
         return begin, self.starts[index] if index < len(self.starts) else 1 << 63
 
     def met(self, life: tuple[int, int]) -> int | None:
-        """Return the time of a board's first publication in a life, or None. A PUBLISH without an
-        earlier WELCOME was still on its way when the board started again.
+        """Return the time of a board's first publication between two starts, or None. A PUBLISH
+        without an earlier WELCOME was still on its way when the board started again.
         """
         welcomed = bisect_left(self.welcomes, life[0])
         if welcomed == len(self.welcomes):
@@ -103,7 +103,7 @@ class _Line:
         return self.published[index] if within else None
 
     def lost(self, life: tuple[int, int]) -> int:
-        """Return the longest time that the board has lost in a life."""
+        """Return the largest time that the board has lost between two starts, in ns."""
         behind = [by for t, by in self.behind if life[0] <= t <= life[1]]
         return max(behind) - min(behind) if behind else 0
 
@@ -167,12 +167,13 @@ class Clocks:
         return not self._jumps and not self.unknown
 
     def offset(self) -> int | None:
-        """Return the smallest measured UTC of the clock's moment 0, in ns."""
+        """Return the smallest measured difference of UTC and monotonic clock, in ns, or None."""
         return min(self._offsets, default=None)
 
     def time_fault(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
-        """Return the mistake in a payload's time of a sample, in UTC seconds, or None. arrived:
-        when the payload was first seen at a hop after the board.
+        """Return the mistake in the time that a payload gives its sample, or None. time: UTC
+        seconds. sampled: real time of the sample. arrived: when the payload was first seen at a hop
+        after the board. Both are monotonic nanoseconds.
         """
         line = self._lines[device]
         life = line.life(sampled)
@@ -197,8 +198,9 @@ class Clocks:
         return f"its time is {_utc(ns)}, but it was sampled at {_utc(self._offsets[0] + sampled)}"
 
     def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
-        """Return the mistake in a reading's error of its time, or None: the error is missing, too
-        large, or smaller than the possible error of the board's clock since it got the time.
+        """Return the mistake in the error that a reading states for its time, or None. Mistakes:
+        the error is missing, too large, or smaller than the possible error of the board's clock
+        since it got the time.
         """
         if record.time is None:
             return None if record.error is None else "it states an error without a time"
@@ -222,9 +224,10 @@ class Clocks:
         return None
 
     def always_off(self, samples: Iterable[tuple[str, float, int]]) -> list[str]:
-        """Return the boards whose times are all wrong in the same direction; single times may be
-        wrong by some seconds. samples: board, UTC seconds, and the sample's time. A jump of the
-        gateway's clock allows larger errors.
+        """Return a sentence for each board whose times are all wrong in the same direction; single
+        times may be wrong by some seconds. samples: board, its time in UTC seconds, and the real
+        time in monotonic nanoseconds. [] after a jump of the gateway's clock, which allows larger
+        errors.
         """
         if not self._offsets or self._jumps:
             return []
@@ -256,8 +259,8 @@ class Clocks:
         return None
 
     def received(self, us: int | None, sampled: int, seen: int) -> str | None:
-        """Return the mistake in the gateway's time of receipt of a row, in µs UTC, or None.
-        sampled: earliest possible time. seen: when the rig saw the row.
+        """Return the mistake in the gateway's time of receipt of a row, or None. us: that time, in
+        µs UTC. sampled: earliest possible time. seen: when the rig saw the row.
         """
         if not self._offsets:
             return "the time of the machine is unknown"
@@ -275,8 +278,8 @@ class Clocks:
         self, landed: int | None, ingested: int | None, sampled: int, seen: int
     ) -> str | None:
         """Return the mistake in the times at which a row's batch landed and was ingested, in µs
-        UTC, or None. Both must be in order, between the row's sample and the moment when the rig
-        saw the row. No fault changes these clocks.
+        UTC, or None. `landed` must be before `ingested`, and both between the row's sample and the
+        moment when the rig saw the row. No fault changes these clocks.
         """
         if not self._offsets:
             return "the time of the machine is unknown"
@@ -291,8 +294,8 @@ class Clocks:
         return f"`landed` and `ingested` are {times}, but ingested between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
-        """Return the possible shifts of the gateway's clock between these times. From the settling
-        time on, until the jump ends, only the jump's shift is possible.
+        """Return the possible shifts of the gateway's clock between two times, in ns. From the
+        settling time on, until the jump ends, only the jump's shift is possible.
         """
         for jump in self._jumps:
             if jump.since + SETTLES_NS <= low and high <= jump.until:
@@ -306,8 +309,8 @@ def starts_unknown(bench: Mapping[str, Any]) -> bool:
 
 
 def _always(off: list[tuple[int, int]]) -> str | None:
-    """Return the direction in which all times are wrong, or None. off: the smallest and largest
-    possible lateness of each time, in ns.
+    """Return the direction in which all times are wrong, and by how much, or None. off: the
+    smallest and largest possible lateness of each time, in ns.
     """
     if len(off) < SOME:
         return None
@@ -318,13 +321,15 @@ def _always(off: list[tuple[int, int]]) -> str | None:
 
 
 def _shown(shift: int) -> int:
-    """Return by how much the gateway's own time jumps with the clock."""
+    """Return the jump of the gateway's own time at a jump of the clock; 0 if it does not believe
+    it.
+    """
     return shift if abs(shift) <= BELIEVED_NS else 0
 
 
 def unseen_jumps(events: Iterable[Event]) -> list[str]:
-    """Return believable jumps of the clock after which no row shows a jump of the gateway's own
-    time.
+    """Return a sentence for each believable jump of the clock after which no row shows a jump of
+    the gateway's own time.
     """
     offset: int | None = None
     jumps: dict[str, _Span] = {}

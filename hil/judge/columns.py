@@ -1,6 +1,6 @@
-"""Checks the columns of a row apart from its payload. In: a row as seen at a hop, the publication,
-the time. Out: the mistake in it, in words, or None. A column that the system does not have (the
-glue) is not judged; the check of the hops makes sure that Onceway has them.
+"""Checks the columns of a row apart from its payload. In: a row as seen at a hop, its publication,
+and the clocks of the run. Out: the mistake in it, in words, or None. A column that the system does
+not have (the glue) is not judged; the check of the hops makes sure that Onceway has them.
 """
 
 from collections import Counter, defaultdict
@@ -32,8 +32,9 @@ def wrong(
     *,
     nameless: bool = False,
 ) -> str | None:
-    """Return the mistake in a row, or None. gateways: their names; empty if they have none.
-    nameless: whether the row's client gives no identity.
+    """Return the mistake in a row, or None. found: the row. board: the publication as its publisher
+    made it. gateways: names of the gateways; empty if they have none. nameless: whether the row's
+    client gives no identity.
     """
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:
@@ -62,9 +63,9 @@ def _sampled(board: Sighting) -> int:
 
 
 def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> list[str]:
-    """Return starts of a gateway whose rows are not on one time axis: each row arrived between its
-    sample and the moment when it was seen, and `monotonic` counts from the start. `received`
-    follows the same axis if the machine's clock was `steady`.
+    """Return a sentence for each start of a gateway whose rows are not on one time axis. Each row
+    must have arrived between its sample and the moment when it was seen, and `monotonic` must count
+    from the start. `received` follows the same axis if the machine's clock was `steady`.
     """
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     begun: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -91,9 +92,9 @@ def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> 
 
 
 def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) -> list[str]:
-    """Return starts of a gateway that are not in order. A later row must be of the same start or of
-    a later one. A start must come after the run began and after the receipt of the rows of earlier
-    starts.
+    """Return a sentence for each start of a gateway that is out of order. A later row must belong
+    to the same start or to a later one. A start must come after the run began and after the receipt
+    of the rows of earlier starts.
     """
     rows: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
     for way in ways:
@@ -120,7 +121,9 @@ def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) 
 
 
 def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[str]:
-    """Return gaps in the numbers of batches; each numbering of a gateway begins at `first`."""
+    """Return a sentence for each gap in the numbers of batches. Each origin's numbers begin at
+    `first`.
+    """
     numbers: dict[str, set[int]] = defaultdict(set)
     for way in ways:
         for found in way["batch"]:
@@ -144,7 +147,7 @@ def _lacks(seen: set[int], due: int) -> Iterator[str]:
 
 
 def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[str]:
-    """Return batches with more rows than allowed."""
+    """Return a sentence for each batch with more than `most` rows."""
     rows: Counter[tuple[str, int]] = Counter()
     for way in ways:
         rows.update(
@@ -162,8 +165,8 @@ def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[s
 def hasty(
     ways: Iterable[Mapping[str, list[Sighting]]], most: int, age_s: float, clocks: Clocks
 ) -> list[str]:
-    """Return batches that were cut before they were full or old enough: a batch with fewer rows
-    than allowed has a row that has waited for `batch_age_s`.
+    """Return a sentence for each batch that was cut too early. A batch with fewer than `most` rows
+    must have a row that has waited for `age_s` seconds.
     """
     batches: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for way in ways:
@@ -186,7 +189,7 @@ def hasty(
 
 
 def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> str | None:
-    """Return how a row differs from the same row at an earlier hop, or None."""
+    """Return how a row differs from the same row at the earlier hop `before`, or None."""
     rows = {(one.origin, one.position): one for one in way[before]}
     row = rows.get((found.origin, found.position))
     if row is None:

@@ -20,13 +20,15 @@ WAITS_MS = 175
 interval.
 """
 SHOWS = 3
-"""Number of consecutive steps between samples that distinguish the intervals of two commands."""
+"""Number of intervals between samples that shows which of two commanded intervals a board uses."""
 _MS = HZ // 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Part of a board's life with one interval. samples: board time, and earlier conversions."""
+    """The samples of a board between two commands or starts. samples: board time, and number of
+    conversions so far.
+    """
 
     interval: int
     samples: list[tuple[int, int]]
@@ -45,8 +47,8 @@ class _Stretch:
 
 
 def disobeyed(seen: Seen) -> list[str]:
-    """Return boards that have not obeyed each command once and in order, in words. Missing commands
-    count only in a complete run.
+    """Return a sentence for each board that has not obeyed each command once and in order. Missing
+    commands count only in a complete run.
     """
     whole = seen.ended and not seen.deaths and not seen.broken
     found_faults = []
@@ -65,8 +67,8 @@ def disobeyed(seen: Seen) -> list[str]:
 
 
 def unshown(seen: Seen) -> Iterator[str]:
-    """Yield boards that have stored commands, but took too few samples after each one to
-    prove it.
+    """Yield a sentence for each board that has stored commands, but took too few samples after each
+    command to prove that it obeys.
     """
     for device, obeyed in sorted(seen.obeyed.items()):
         if obeyed and not any(stretch.shows for stretch in _stretches(device, seen)):
@@ -74,9 +76,9 @@ def unshown(seen: Seen) -> Iterator[str]:
 
 
 def _stretches(device: str, seen: Seen) -> Iterator[_Stretch]:
-    """Yield stretches. Each begins at an obeyed command, or at a start after one, and ends at the
-    next command or start. The last samples before a command may already follow it, because the
-    EEPROM shows it a little later.
+    """Yield the stretches of a board. Each begins at an obeyed command, or at a start after one,
+    and ends at the next command or start. The last samples before a command may already follow it,
+    because the EEPROM shows it a little later.
     """
     obeyed, starts = sorted(seen.obeyed[device]), sorted(seen.starts[device])
     cycles = [cycle for cycle, _ in obeyed]

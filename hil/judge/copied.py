@@ -31,10 +31,10 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
 
 
 def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
-    """Return the copies among equal rows, in the order in which they were seen. The first one is
-    the original. A later row at the same gateway is a copy only if it entered the spool after
-    another gateway had it. A row that a restored store lands again therefore keeps its kind. rows:
-    each with whether it was seen in a spool.
+    """Yield the places (origin and position) of the copies among equal rows. The first row is the
+    original. A later row at the same gateway is a copy only if it entered the spool after another
+    gateway had it. A row that a restored store lands again therefore keeps its kind. rows: in the
+    order in which they were seen, each with whether it was seen in a spool.
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}

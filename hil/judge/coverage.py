@@ -1,7 +1,7 @@
 """Checks that faults happened at their planned places, and counts the hits of each window. In: a
 history. Out: reasons for which the verdict is *unknown*, and counts for the report. A window is a
 stretch between two steps of the broken part, in which one promise depends on one line of code. A
-run without a fault there has not tested it.
+run without a fault in a window has not tested its promise.
 """
 
 from collections import defaultdict
@@ -91,11 +91,11 @@ SWEEPS = (
     "power cut at an EEPROM write of the exchange",
     "power cut at a byte of the exchange",
 )
-"""Kinds that go through all of their windows; each must have been hit."""
+"""Kinds that go through all of their windows; each window must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""Names of the counts in a place. A fault that had to wait for another fault happens at a later
-count.
+"""Names of the counts of a place that may be higher than planned if the fault had to wait for
+another fault.
 """
 
 
@@ -135,7 +135,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
 
 
 def coverage(events: Iterable[Event]) -> dict[str, dict[str, int]]:
-    """Return the hits of each window, by kind of fault."""
+    """Return the number of hits of each window, by kind of fault."""
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for event in events:
         if event.event == "happened" and (window := event.data.get("window")):
@@ -146,8 +146,8 @@ def coverage(events: Iterable[Event]) -> dict[str, dict[str, int]]:
 def guarded(
     hit: Mapping[str, Mapping[str, int]], asked: Mapping[str, Collection[str]] | None = None
 ) -> list[tuple[str, str, int, str]]:
-    """Return rows for a table: kind, window, number of hits, the claim that it guards, also of
-    windows that were never hit, except those that the plan did not ask for (`asked`).
+    """Return rows for a table: kind, window, number of hits, and the claim that the window guards.
+    A window that was never hit has a row, too, unless the plan did not ask for it (`asked`).
     """
     return [
         (kind, window, windows.get(window, 0), GUARDS.get(kind, {}).get(window, ""))
@@ -169,7 +169,7 @@ def asked(events: Iterable[Event]) -> dict[str, set[str]]:
 def _never_hit(
     aims: Mapping[str, tuple[str, Mapping[str, Any]]], hit: Mapping[str, Mapping[str, int]]
 ) -> list[str]:
-    """Return windows of the plan that no fault has hit."""
+    """Return a sentence for each window of the plan that no fault has hit."""
     needed: dict[str, set[str]] = defaultdict(set)
     for kind, aim in aims.values():
         if kind in SWEEPS:
@@ -202,7 +202,9 @@ def _struck_there(
 def _waited(
     fault: str, name: str, aim: Any, hit: Any, hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Whether another fault was in progress at each count from its aim until it struck."""
+    """Return whether another fault was in progress at each value of the count `name` from `aim` to
+    `hit`.
+    """
     if name.rpartition(" ")[2] not in COUNTED_FROM or hit < aim:
         return False
     free = aim
@@ -224,6 +226,6 @@ def _others(
 
 
 def _words(place: Mapping[str, Any] | None) -> str:
-    """Return, for example, `sample 17, writes 3, torn True`."""
+    """Return a place in words, for example `sample 17, writes 3, torn True`."""
     text = ", ".join(f"{name} {value}" for name, value in (place or {}).items())
     return text or "at an unknown place"

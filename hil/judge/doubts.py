@@ -14,7 +14,7 @@ BREAKS_OFF = "the history breaks off"
 
 
 def causes(seen: Seen) -> Iterator[str]:
-    """Yield reasons for missing events."""
+    """Yield a sentence for each reason why events may be missing."""
     yield from seen.broken
     if not seen.begun:
         yield "the history has no beginning"
@@ -26,7 +26,9 @@ def causes(seen: Seen) -> Iterator[str]:
 
 
 def without_delivery(seen: Seen) -> Iterator[str]:
-    """Yield publishers without any delivery: the likely cause of open publications."""
+    """Yield a sentence for each publisher of which nothing was delivered: the likely cause of open
+    publications.
+    """
     delivering = {
         key.device for key, way in seen.ways.items() if any(way[h] for h in seen.hops[1:])
     }
@@ -36,7 +38,7 @@ def without_delivery(seen: Seen) -> Iterator[str]:
 
 
 def found(seen: Seen) -> list[str]:
-    """Return the doubts about what the history lacks: hops, faults, deliveries, reports."""
+    """Return a sentence for each hop, fault, delivery or report that the history lacks."""
     due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]
     doubts = [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
     missing = sorted(seen.planned.keys() - seen.fired)
@@ -53,7 +55,7 @@ def found(seen: Seen) -> list[str]:
 
 
 def _missing_rig_reports(seen: Seen) -> Iterator[str]:
-    """Yield missing reports of the rig about itself, for a run that went to its end."""
+    """Yield a sentence for each missing report of the rig about itself. The run must have ended."""
     if not seen.armed:
         yield (
             "the history does not say that all faults and observers were armed before the first"
@@ -75,7 +77,9 @@ def _missing_rig_reports(seen: Seen) -> Iterator[str]:
 
 
 def _gaps(seen: Seen) -> Iterator[str]:
-    """Yield devices that produced less than planned, and hops without any event."""
+    """Yield a sentence for each device that produced less than planned, and each hop without
+    events.
+    """
     produced = Counter(
         key.device
         for key, way in seen.ways.items()
@@ -101,8 +105,8 @@ def _gaps(seen: Seen) -> Iterator[str]:
 def never_sent_again(seen: Seen, hit: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Return a reason if kills happened between a commit and its acknowledgement, but no board has
     sent a stored publication again: then no kill hit its target, whatever its window was called.
-    hit: hits by kind and window. Not checked if clients publish: their PUBLISH crosses no wire of
-    the rig.
+    hit: number of hits by kind and window. Not checked if clients publish: their PUBLISH crosses no
+    wire of the rig.
     """
     struck = any(windows.get(COMMITTED) for windows in hit.values())
     if not struck or seen.clients or not seen.ours or _sent_again(seen):

@@ -43,7 +43,7 @@ EVENTS = {
     "second ingest": PROGRAM,
     "landing": _words("happened remains reworded"),
 }
-"""Events of each hop; for a board or client also a fault (`happened`), under its name."""
+"""Known events of each hop. (A hop with the name of a board or client may have `happened`.)"""
 
 
 def strange(events: Sequence[Event]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The boards' publications as seen on the wires. In: events of the wires, and publications of
-boards. Out, for each publication: the payloads with which it left its board, and the time at which
-the board showed that the gateway has it (its PUBREL, which follows PUBREC). Also, how often a new
-session may have made the gateway accept it again.
+boards. Out, for each publication: the payloads with which it left its board; the time at which the
+board showed that the gateway has it (its PUBREL, which follows PUBREC); and how often a new session
+may have made the gateway accept it again.
 """
 
 from collections import defaultdict
@@ -62,5 +62,5 @@ class Lines:
 
 
 def _is(payload: str, records: Sequence[Record]) -> bool:
-    """Whether a payload may be that of a publication. The records of a real board are unknown."""
+    """Return whether a payload may belong to a publication. Without records, every payload may."""
     return not records or says(decode(bytes.fromhex(payload)), records)

@@ -67,7 +67,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def _displaced_board(event: Event) -> list[str]:
-    """Return the board that had to send a HELLO because of a forged HELLO in its name."""
+    """Return a sentence if a forged HELLO in a board's name made the board send a HELLO."""
     data = event.data
     if data["action"] != "forge" or not data["greetings"]:
         return []
@@ -75,8 +75,9 @@ def _displaced_board(event: Event) -> list[str]:
 
 
 def _forgotten(events: Sequence[Event]) -> list[str]:
-    """Return sessions that a board continues and the gateway does not. Exceptions: after a restored
-    store, and at a gateway that did not hear the others.
+    """Return a sentence for each board whose session the gateway has forgotten, although the board
+    continues it. Exceptions: after a restored store, and at a gateway that did not hear another
+    one.
     """
     silences = Silences(events)
     known: dict[tuple[str, int], int] = {}

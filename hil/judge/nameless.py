@@ -50,8 +50,8 @@ class Nameless:
             ways[publications.get((row.columns.get("topic"), row.payload), own)][hop].append(row)
 
     def wrong(self) -> Iterator[str]:
-        """Yield mistakes in the identity that the gateway has given, by gateway: its name, the
-        epoch, and numbers from 1 in the order of the store.
+        """Yield a sentence for each mistake in the identities that a gateway has given: its name,
+        the epoch, and numbers from 1 in the order of the store.
         """
         if not self.clients:  # copies of batches, which faults make, keep their rows' identities
             return

@@ -17,7 +17,7 @@ LATE = 20
 if, after an outage, a gateway gets all that the boards have kept for it.
 """
 LATE_SHARE = 10
-"""Divisor of the run's publications: the tolerance in LATE is at least this share of them."""
+"""The tolerance is at least the number of the run's publications, divided by this."""
 LATE_S = 2.0
 """Seconds after the place: the tolerance also includes all publications of this time, because
 clients that had to wait can store hundreds between two reads.
@@ -33,16 +33,16 @@ HANDS = (
 
 @dataclass(frozen=True, slots=True)
 class _FaultTime:
-    """A fault. since: when it happened. until: its end. Both in ns."""
+    """A fault. since, until: its beginning and its end, in ns."""
 
     since: int
     until: int
     waits_for: str
-    """Targets of the faults that it waits for."""
+    """Name that is common to the faults that wait for each other: `site`, or a board's name."""
 
 
 def misplaced(events: Sequence[Event]) -> list[str]:
-    """Return faults that were to happen at a count and missed it."""
+    """Return a sentence for each fault that was to happen at a count and missed it."""
     planned: dict[str, tuple[str, str, int]] = {}
     struck: dict[str, _FaultTime] = {}
     counts = _Counts()
@@ -129,7 +129,7 @@ class _Counts:
         return max(LATE, self._planned // LATE_SHARE)
 
     def count_soon_after(self, counter: str, at: int) -> int:
-        """Return the count LATE_S after it had reached `at`."""
+        """Return the count LATE_S seconds after it had reached `at`; 0 if it never did."""
         reached = next((t for t, count in self._seen.get(counter, []) if count >= at), None)
         return 0 if reached is None else self.at(counter, reached + int(LATE_S * 1e9))
 
@@ -140,6 +140,6 @@ class _Counts:
 
 
 def _row(event: Event) -> tuple[int, str, int]:
-    """Return time, gateway, and position in its store."""
+    """Return time, gateway, and position in the gateway's store."""
     gateway = str(event.data["origin"]).partition("/")[0]
     return event.t, gateway, int(event.data["position"])

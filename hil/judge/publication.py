@@ -15,10 +15,11 @@ class Outcome(StrEnum):
     ALTERED = "altered"
     OUT_OF_ORDER = "out of order"
     LEFT = "left behind"
-    """In the EEPROM of a replaced board that could not send it, from which it can be read: no
-    damage, but not in the claim either."""
+    """Only the EEPROM of a replaced board has the publication, and can be read: no damage, but the
+    publication is not in the claim.
+    """
     UNDELIVERED = "not delivered"
-    """A publication at QoS 0 outside the gateway's store: QoS 0 promises no more."""
+    """A publication at QoS 0 did not reach the gateway's store. QoS 0 allows that."""
     DIED = "died with its card"
     """A publication acknowledged by a gateway that was gone for good before it landed the row."""
     UNKNOWN = "unknown"
@@ -45,8 +46,8 @@ class Sighting:
     """A publication seen at a hop. records: its content, None if it cannot be decoded. payload: its
     bytes, None if only the records are known, as for a simulated board. status: whether it is about
     the board itself, and no reading. qos: its QoS. sampled: time of the sample, if the rig knows
-    it, which its time must match. origin, position: the gateway's store and the order of arrival in
-    it; the board has neither.
+    it; the time in the content must match it. origin, position: `GATEWAY/EPOCH` of the store, and
+    the order of arrival in it; the hop `board` has neither.
     """
 
     t: int

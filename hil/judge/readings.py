@@ -1,5 +1,5 @@
 """Checks the table of readings: it must have each record of each payload in the table of
-publications, once. In: rows of both. Out: for a publication its outcome, and the mistake.
+publications, once. In: rows of the two tables. Out: outcome and mistake of a publication.
 """
 
 import math
@@ -22,7 +22,9 @@ QUALITIES = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row. index: the record's position in its payload. time, received: µs UTC."""
+    """A row of the table of readings. index: the record's position in its payload. time, received:
+    µs UTC.
+    """
 
     index: int
     name: str | None
@@ -89,7 +91,7 @@ def _quality(record: Record) -> str:
 
 
 def _moment(record: Record, received: int | None) -> tuple[int | None, str]:
-    """Return µs UTC, and their certainty."""
+    """Return the time of a reading in µs UTC, and its certainty."""
     if record.time is not None and not record.relative:
         return round(record.time * 1_000_000), "synchronised"
     if received is None or not record.time:
@@ -98,7 +100,9 @@ def _moment(record: Record, received: int | None) -> tuple[int | None, str]:
 
 
 def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outcome, str] | None:
-    """Return outcome and mistake, or None. published: judged rows of publications."""
+    """Return outcome and mistake of a publication's readings, or None if they are right. published:
+    the publication's rows in the table of publications. seen: its rows in the table of readings.
+    """
     due = wanted(device, next(iter(published)))
     counts = Counter(row.index for row in seen.rows)
     found = {row.index: row for row in seen.rows}

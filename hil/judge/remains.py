@@ -21,7 +21,7 @@ ACCOUNTED = {
     "content_check": ("retained", "will", "aside", "given_part"),
     "twin": ("batch", "given", "journey", "meta", "place", "session", "subscription"),
 }
-"""Tables that have at most as many rows as others have together."""
+"""Tables that may have at most as many rows as the tables listed here have together."""
 FEW = {"meta": 40, "spool_check": 2}
 """Largest number of rows of tables that do not grow."""
 GROWING = ("batch", "session", "subscription", "mark")
@@ -51,7 +51,9 @@ OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of
 LEAK = 8_000_000
 """Largest growth of a program's memory, in bytes. It grows by less than 0.2 MB in benches."""
 BUSY = {"gateway": 0.4, "uplink": 0.15}
-"""Largest share of a core in a program's second half, beyond PUBLICATION_S per publication."""
+"""Largest share of a core that a program uses in the second half of its life, in addition to
+PUBLICATION_S per publication.
+"""
 PUBLICATION_S = 0.008
 """Processor time per publication, in s. An uplink needed 2.3 ms at 80 publications a second."""
 LEAST_LOOKS = 16
@@ -91,7 +93,7 @@ def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
 
 
 def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
-    """Yield the remains at one gateway."""
+    """Yield a sentence for each forbidden remainder at one gateway."""
     data, alone = event.data, not run["bench"].get("gateway")
     bridged = {"retained"} if run["bench"].get("bridge") else set()
     yield from _not_empty(event, {*EMPTY, *(ALONE if alone else ())} - bridged)
@@ -115,15 +117,15 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
 
 
 def _not_empty(event: Event, tables: set[str]) -> Iterator[str]:
-    """Yield tables that must be empty, and are not."""
+    """Yield a sentence for each of these tables that is not empty."""
     for table in sorted(tables):
         if rows := event.data["tables"].get(table):
             yield f"{event.hop} has {rows} row(s) left in its table {table}"
 
 
 def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
-    """Yield tables with more rows than those of the tables to which they belong. A table that is in
-    no list here must be empty.
+    """Yield a sentence for each table with more rows than FEW or ACCOUNTED allow. A table that no
+    list names must be empty.
     """
     most = FEW | {name: sum(tables.get(one, 0) for one in of) for name, of in ACCOUNTED.items()}
     for table in sorted(tables.keys() - {*EMPTY, *ALONE, *GROWING}):
@@ -132,7 +134,7 @@ def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
 
 
 def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
-    """Yield a spool that was larger than it may be, or refused before it was full."""
+    """Yield a sentence if the spool was larger than it may be, or refused before it was full."""
     most = run["bench"].get("config", {}).get("spool", {}).get("max_bytes")
     if most and (largest := event.data["largest"]) > most:
         yield f"{event.hop} had {largest} bytes in its spool, and may have only {most}"
@@ -155,7 +157,9 @@ def _at_landing(data: dict[str, Any]) -> Iterator[str]:
 def _busy(
     events: Sequence[Event], used: dict[tuple[str, int], list[tuple[float, float]]]
 ) -> Iterator[str]:
-    """Yield programs that compute without work. used: seconds, and processor time until then."""
+    """Yield a sentence for each program that computes without work. used: pairs of time and
+    processor time in s, by program and process.
+    """
     publications = [(one.hop, one.t / 1e9) for one in events if one.event == "publication"]
     for (program, _), looks in used.items():
         (since, before), (until, cpu) = looks[len(looks) // 2], looks[-1]
@@ -167,9 +171,9 @@ def _busy(
 
 
 def _opened(events: Sequence[Event], peers: int) -> list[str]:
-    """Return programs that use the CPU without a pause, and those that open or keep more and more:
-    for each process, the largest number in the first half of its life is compared with the smallest
-    in the last quarter.
+    """Return a sentence for each program that uses the CPU without a pause, or that opens or keeps
+    more and more: for each process, the largest number in the first half of its life is compared
+    with the smallest in the last quarter.
     """
     counted: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     used: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)

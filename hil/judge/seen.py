@@ -35,9 +35,9 @@ class Seen:
     """Lists of devices in batches, with their identity."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
-    """Publications not landed at a gateway's final end, with the time of that end."""
+    """Publications that a gateway had not landed when it was gone for good, with that time."""
     acknowledged: dict[Key, int] = field(default_factory=dict)
-    """Times of a client's last answers."""
+    """Time of the last acknowledgement of each publication of a client."""
     released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     """Times of a board's PUBRELs, by line and packet identifier."""
     departed: set[Key] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Seen:
     replicated: bool = False
     """Whether acknowledged publications are on the disks of two gateways."""
     expected_copies: int = 0
-    """Number of rows that dead gateways had not landed: others must have copies."""
+    """Number of rows that dead gateways had not landed: other gateways must have copies."""
     stores: set[str] = field(default_factory=set)
     """Origins of rows seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
@@ -86,7 +86,7 @@ class Seen:
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes | None, str, Any]] = field(default_factory=list)
     landed: set[tuple[Key, bytes | None, str, Any]] = field(default_factory=set)
-    """Key, payload, origin and batch of each row that has landed; `conflicts` has the same."""
+    """Key, payload, origin and batch of each landed row. `conflicts` has the same columns."""
     reworded: set[str] = field(default_factory=set)
     """Origins whose batches are copies with other payloads, made by a fault."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)
@@ -124,7 +124,7 @@ class Seen:
     stalled: bool = False
     begun: bool = False
     began: int = -columns.FAR
-    """Start of the run."""
+    """Start of the run, in monotonic nanoseconds."""
     ours: bool = True
     """Whether the system is Onceway, and not the glue."""
     armed: bool = False
@@ -184,7 +184,6 @@ class Seen:
                 self.errors.append(f"{program} met an internal error: {data['error']}")
 
     def _take_sighting(self, event: Event) -> None:
-        """Add a row as seen at a hop."""
         row = _at_hop(event)
         if event.hop == "spool":
             self.stores.add(event.data["origin"])
@@ -195,7 +194,6 @@ class Seen:
             self.places[row.origin, row.position].add(_key(event.data))
 
     def _take_board_event(self, event: Event) -> None:
-        """Add an event of a board or client."""
         data = event.data
         match event.hop, event.event:
             case "board", "publication":
@@ -262,7 +260,6 @@ class Seen:
                 self.by_air.add(data["line"])
 
     def _take_rig_event(self, event: Event) -> None:
-        """Add an event of the rig about the run."""
         data = event.data
         match event.hop, event.event:
             case "rig", "armed":
@@ -370,14 +367,16 @@ class Seen:
         )
 
     def received(self) -> Iterator[dict[str, list[Sighting]]]:
-        """Yield the way of each publication, without a gateway's copies of another's rows."""
+        """Yield the sightings of each publication by hop. Copies of another gateway's rows are left
+        out.
+        """
         for way in self.ways.values():
             own = [row for row in way["spool"] if (row.origin, row.position) not in self.copies]
             yield {**way, "spool": own}
 
     def hasty(self) -> list[str]:
-        """Return batches that were cut too early. A batch with a list of devices, or with a row
-        that no publisher of the run has sent, may have older rows.
+        """Return a sentence for each batch that was cut too early. A batch with a list of devices,
+        or with a row that no publisher of the run has sent, may have older rows.
         """
         lists_in = {
             (row.origin, row.columns.get("batch"))
@@ -442,10 +441,10 @@ class Seen:
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Whether a row landed twice at one place of a store, or at a place unknown to the store,
-        more often than the gateway had cause to store it. The ingest takes a publication once, even
-        if it was in the store twice. A copy made by a fault is recognised by its epoch, which no
-        store of the run has.
+        """Return whether a publication landed twice from one place of a store; or landed from a
+        place that the store did not show, and more often than the gateway had cause to store it.
+        The ingest takes a publication once, even if it was in the store twice. A copy made by a
+        fault is recognised by its epoch, which no store of the run has.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]
@@ -544,7 +543,7 @@ def _batch(row: Sighting) -> tuple[str, Any]:
 
 
 def _end_of(data: dict[str, Any]) -> str:
-    """Return the end that sent an unexpected answer."""
+    """Return the end that sent an unexpected answer, in words."""
     if "line" in data:
         return f"{links.ENDS[data['direction']]} on the line of {data['line']}"
     return f"the gateway on a connection of {data['device']}"

@@ -120,7 +120,7 @@ def _maps(payload: bytes) -> Iterable[Mapping[Any, Any]]:
 
 
 def _number(value: Any, base: float) -> float | None:
-    """Return a 64-bit float with the base added; a zero keeps its sign without a base."""
+    """Return a 64-bit float with the base added. Without a base, a zero keeps its sign."""
     if value is None:
         return None
     return _finite(_finite(value) + base) if base else _finite(value)
@@ -143,8 +143,8 @@ def start(source: bytes) -> tuple[int, int]:
 
 
 def expected(device: str, source: bytes) -> tuple[Record, ...]:
-    """Return the expected records of a journalled source, without LINK_COUNTS: time:u32 value:u16
-    kind:u8 detail:u8.
+    """Return the expected records of a journalled source, without LINK_COUNTS. source: time:u32
+    value:u16 kind:u8 detail:u8.
     """
     seconds, value, kind, detail = (
         int.from_bytes(source[:4]),

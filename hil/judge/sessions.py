@@ -49,7 +49,7 @@ CLIENTS = 1
 @dataclass(slots=True)
 class _Message:
     """A message. t: when its publisher reported it. repeats: number of further copies that the
-    publisher may have caused. again: those of them in another flow.
+    publisher may have caused. again: whether a copy was sent in another flow.
     """
 
     t: int
@@ -104,7 +104,8 @@ def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
 
 def doubts(events: Iterable[Event]) -> list[str]:
     """Return a sentence for each subscriber that was not read to the end, and for each QoS at which
-    one received nothing. (That may be right at QoS 0, or in sessions that end.)
+    a subscriber received nothing although messages were published to it. (That can be right at QoS
+    0, and in sessions that end.)
     """
     messages, subscribers = _sort_events(events)
     return [
@@ -237,7 +238,9 @@ class _Model:
     unfinished: set[int] = field(default_factory=set)
     """Identifiers of QoS 2 messages that arrived and were not released in this session."""
     owed: set[int] = field(default_factory=set)
-    """Identifiers held when this connection began, and without a packet so far."""
+    """Identifiers of QoS 2 messages that were unreleased when this connection began, and without a
+    packet on it so far.
+    """
     resumed: bool = False
     """Whether this session continues from another connection."""
     connected: int = 0
@@ -248,7 +251,7 @@ class _Model:
     """
     ever: set[Key] = field(default_factory=set)
     received_at: dict[Key, int] = field(default_factory=dict)
-    """Time of each message, by the last time that it came."""
+    """Time at which each message arrived last."""
     unsure: set[Key] = field(default_factory=set)
     """Messages whose PUBACK may not have arrived before a connection ended."""
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
@@ -389,7 +392,7 @@ class _Model:
         return next((key for key in found if not self.times[key]), (found or [(topic, 0, 0)])[0])
 
     def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
-        """Yield a message out of order; a refused message may come later."""
+        """Yield a mistake if a message is out of order; a refused message may come later."""
         topic, incarnation, sequence = key
         if self.subscriber.share is not None:
             return  # another subscriber's message may come late
@@ -400,8 +403,9 @@ class _Model:
             self.newest[lane] = max(sequence, self.newest.get(lane, 0))
 
     def unreleased(self) -> Iterator[Fault]:
-        """Yield held messages without a release: at the end of a connection that brought newer
-        messages, or of a run whose last connection brought all missing messages.
+        """Yield a mistake for each QoS 2 message of an earlier connection without a release. Call
+        this at the end of a connection that brought newer messages, or of a run whose last
+        connection brought all missing messages.
         """
         for identifier in sorted(self.owed):
             yield "got no PUBREL for a message of an earlier connection", str(identifier)
@@ -433,9 +437,9 @@ def _judged(model: _Model) -> Iterator[Fault]:
 
 
 def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
-    """Yield messages that no subscriber of a share received, or that several received. (At QoS 1
-    another may get a message, too, if a connection ends before its PUBACK [MQTT-4.8.2-5, -6].) A
-    subscriber whose session ends takes its messages with it.
+    """Yield a mistake for each message that no subscriber of a shared subscription received, or
+    that several received. (At QoS 1 a second one may get a message if a connection ends before its
+    PUBACK [MQTT-4.8.2-5, -6].) If a subscriber's session ends, its messages end with it.
     """
     in_session = Counter(key for model in members for key in model.ever)
     for key, times in sorted(in_session.items()):

@@ -19,8 +19,9 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 FOR_EVER = "gateway dies for good"
-"""Name of the fault after which the others ask the dead gateway until the end, because it stays in
-their configuration."""
+"""Name of the fault after which the other gateways ask the dead gateway until the end, because it
+stays in their configuration.
+"""
 SILENCING = (
     "gateways cut off from each other",
     "gateways restarted in turn",
@@ -31,7 +32,7 @@ SILENCING = (
     "slow fsync",
     "disk full",
 )
-"""Kinds of faults by their names in a history."""
+"""Kinds of faults, by their names in a history, during which a gateway may be silent."""
 SETTLES = 3_000_000_000
 """Time in ns after a fault in SILENCING until open queries are answered, on a busy machine."""
 FAR = 1 << 63
@@ -66,7 +67,7 @@ class Silences:
             times.sort()
 
     def excuse(self, client: str, t: int) -> bool:
-        """Whether the gateway may have lost the open exchanges of this device at this moment."""
+        """Return whether the gateway may have lost this device's open exchanges at time `t`."""
         last = self._last(client, t)
         greetings = self._greetings.get(client, [])
         unanswered = greetings[bisect_right(greetings, min(last, default=0)) :]
@@ -79,7 +80,7 @@ class Silences:
         return any(begin <= t and last <= end for begin, end in self._spans)
 
     def _last(self, client: str, t: int) -> list[int]:
-        """Return the start times of its last connections."""
+        """Return the start times of a client's last connections up to `t`."""
         times = self._connections.get(client, [])
         at = bisect_right(times, t)
         return times[max(0, at - LAST) : at]

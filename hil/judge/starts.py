@@ -1,7 +1,7 @@
-"""Checks the starts of the simulated boards: those of the simulators against those that the boards
-report. In: a history. Out: HELLOs on a line with another start or incarnation than in the board's
-ledger at that time. The statuses, one for each start, are judged elsewhere (hil/devices/samples.py,
-and like readings at each hop).
+"""Compares the starts of simulated boards, as their simulators saw them, with the starts that the
+boards report. In: a history. Out: HELLOs on a line with another start or incarnation than in the
+board's ledger at that time. The statuses, one for each start, are judged elsewhere
+(hil/devices/samples.py, and like readings at each hop).
 """
 
 from bisect import bisect_right
@@ -19,9 +19,10 @@ READ_NS = S
 
 @dataclass(slots=True)
 class _Board:
-    """Starts of a board. Times are in ns of the monotonic clock. starts: those that its simulator
-    has reported. reported: boot numbers of its statuses, by BOOT_MASK. greetings: boot number and
-    incarnation. incarnations: those with which the board has published, or which it was given.
+    """Starts of a board. Times are in ns of the monotonic clock. starts: from its simulator.
+    reported: time and boot number (BOOT_MASK) of its statuses. greetings: time, boot number and
+    incarnation of its HELLOs. incarnations: with which the board has published, or which it was
+    given.
     """
 
     starts: list[int] = field(default_factory=list)

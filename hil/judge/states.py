@@ -1,6 +1,6 @@
-"""Checks that both ends of a bridge hold the same retained messages at the end of a run, each the
-newest that a program has put at it. In: a history. Out: a sentence for each end that holds other
-messages, and doubts about a run that cannot show this.
+"""Checks that both ends of a bridge hold the same retained messages at the end of a run: the newest
+one of each topic. In: a history. Out: a sentence for each end that holds other messages, and doubts
+about a run that cannot show this.
 """
 
 from collections import Counter
@@ -28,8 +28,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def doubts(events: Sequence[Event]) -> Iterator[str]:
-    """Yield ends at which fewer changes were made than planned, or whose messages were not read at
-    the end.
+    """Yield a sentence for each end at which fewer changes were made than planned, or whose
+    messages were not read at the end.
     """
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
     table = run["bench"].get("bridge") if run else None

@@ -20,7 +20,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 MOST_FILES = 12
-"""Number of newest files queried by each column's extremes, and of versions that are compared."""
+"""Number of newest files whose smallest and largest values are queried, and of newest versions that
+are compared.
+"""
 WRITTEN_S = 60.0
 """Tolerance of a file's time in the log, on a busy machine."""
 ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp)
@@ -70,7 +72,7 @@ def differences(folder: Path) -> Iterator[str]:
 
 
 def _duckdb(files: list[str]) -> Callable[[str, Any], int] | None:
-    """Return a count of the rows that have a value in a column, None without DuckDB."""
+    """Return a function that counts the rows with a value in a column; None without DuckDB."""
     try:
         import duckdb  # an extra
     except ImportError:
@@ -96,15 +98,15 @@ def _typed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _missing(folder: Path, paths: list[str]) -> Iterator[str]:
-    """Yield missing data files of the table."""
+    """Yield a sentence for each data file of the table that is missing."""
     for path in paths:
         if not (folder / unquote(path)).exists():
             yield f"{folder.name} names a file that does not exist: {path}"
 
 
 def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
-    """Yield entries of the log that are wrong about a file: its bytes, rows or NULLs, its time, or
-    that its rows are new. (A file that replaces others has no new rows.)
+    """Yield a sentence for each entry of the log that is wrong about a file: its bytes, rows or
+    NULLs, its time, or that its rows are new. (A file that replaces others has no new rows.)
     """
     for add, replaces in _added(folder):
         rows, stats = files.get(add["path"]), json.loads(add.get("stats") or "{}")
@@ -127,7 +129,9 @@ def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
 
 
 def _added(folder: Path) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield the files of the commits that still exist, and whether a commit replaces others."""
+    """Yield each file that a commit adds, and whether the commit replaces other files. Only commits
+    that still exist are read.
+    """
     for commit in sorted((folder / "_delta_log").glob("*[0-9].json")):
         actions = [json.loads(line) for line in commit.read_text().splitlines()]
         replaces = any("remove" in action for action in actions)
@@ -156,7 +160,9 @@ def _newest_time(rows: pa.Table, name: str) -> Any:
 
 
 def _shrunk(folder: Path, newest: int) -> Iterator[str]:
-    """Yield versions that have fewer rows than the previous version: a run deletes no rows."""
+    """Yield a sentence for each version with fewer rows than the previous one: a run deletes no
+    rows.
+    """
     before = 0
     for version in range(max(0, newest - MOST_FILES), newest + 1):
         try:

@@ -10,9 +10,9 @@ from gateway.errors import OncewayError
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Paths of a run. gateway: owner of these configuration, data, mount and ports, if there are
-    several. mount: the uplink's path to the landing place, a symbolic link that an outage replaces
-    by a file.
+    """Paths of a run. gateway: name of the gateway to which `config`, `data`, `mount` and `ports`
+    belong; "" if there is only one. mount: the uplink's path to the landing place, a symbolic link
+    that an outage replaces by a file.
     """
 
     root: Path
@@ -101,7 +101,9 @@ class Folder:
 
 
 def fresh(root: Path) -> Folder:
-    """Return an empty folder; remove files of an earlier run, and no others."""
+    """Return the paths of an empty folder. Files of an earlier run are removed. Raises OncewayError
+    if the folder has other files, or cannot be created.
+    """
     root = root.absolute()
     try:
         if root.exists() and any(root.iterdir()):

@@ -21,7 +21,7 @@ READINGS = "readings"
 """Hop after the last one: the table of readings, one row per record."""
 KEY = ("device", "incarnation", "sequence")
 COLUMNS = ("client", "topic", "received", "boot", "monotonic")
-"""Other columns of the publication's row, at each hop. received: µs UTC. monotonic: µs."""
+"""Columns of a publication's row beside KEY, at each hop. received: µs UTC. monotonic: µs."""
 NO_HISTORY = "Is this a history.jsonl of a run?"
 COMMAND = "command"
 """A command. It has a place in the plan, like a fault, but breaks nothing."""
@@ -79,7 +79,7 @@ class History:
 
 @contextmanager
 def taking(event: Event) -> Iterator[None]:
-    """Context for code that reads an event. Raises OncewayError if it breaks the schema."""
+    """Context for code that reads an event. Raises OncewayError if the event breaks the schema."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -113,8 +113,8 @@ def read(path: Path) -> Iterator[Event]:
 
 
 def sighting(row: Mapping[str, Any], origin: str, **more: Any) -> dict[str, Any]:
-    """Return the sighting of a publication's row. row: all columns, including `spool_id` and
-    `payload`.
+    """Return the fields of the event `publication` for a row. row: all columns, including
+    `spool_id` and `payload`. origin: `GATEWAY/EPOCH`. more: further fields.
     """
     return {
         **{name: row[name] for name in (*KEY, *COLUMNS)},

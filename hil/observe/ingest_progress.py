@@ -43,8 +43,8 @@ class IngestProgress:
         return sum(self._versions.values())
 
     def batches(self) -> dict[str, int]:
-        """Return the last batch of each feed in the newest micro-batch that has ended; none while
-        its file is torn by a power cut.
+        """Return the number of the last batch of each feed that the ingest has read in ended
+        micro-batches. Empty if there is none, or if a power cut has torn the file.
         """
         with suppress(OSError, ValueError, IndexError):
             lines = (self._checkpoint / "offsets" / str(self.ended)).read_text().splitlines()

@@ -15,8 +15,8 @@ from hil.formats.batches import compact, is_signed
 from hil.observe.history import COLUMNS, KEY, History, sighting
 
 SPARE = 1.02
-"""Largest size of a batch, as a multiple of the rig's own file of its rows, which is 120 bytes
-larger.
+"""Largest allowed size of a batch, as a multiple of the file that the rig makes of its rows. (The
+rig's file is 120 bytes larger than the gateway's.)
 """
 
 
@@ -34,9 +34,9 @@ class LandingHop:
         self._keys = keys or {}
         self._history = history
         self._seen: dict[Path, str] = {}
-        """Hash of each batch's data when it was first seen, by its manifest."""
+        """Hash of each batch's data when it was first seen, by the path of its manifest."""
         self._entered_manifests: set[Path] = set()
-        """Manifests without data."""
+        """Manifests without data, which are reported already."""
         self.newest: dict[str, int] = {}
         """Last batch of each feed (`GATEWAY/EPOCH`)."""
         self._rows: dict[tuple[str, int], list[list[Any]]] = {}  # keys, by feed and batch
@@ -96,7 +96,7 @@ class LandingHop:
 
 
 def _smallest(data: bytes) -> bytes:
-    """Return the rows of a batch in the rig's own file."""
+    """Return a file with the rows of a batch, as small as the rig can make it."""
     labels = pq.read_metadata(pa.BufferReader(data)).metadata or {}
     table = pq.read_table(pa.BufferReader(data)).replace_schema_metadata(None)
     return compact(table, labels)

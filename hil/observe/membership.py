@@ -38,7 +38,7 @@ def suspect_answers(data: Path) -> int:
 
 async def wait_for_contact(folders: Mapping[str, Path]) -> list[str]:
     """Wait until all gateways have leases from each other. folders: their data folders, by name.
-    Return those without leases after CONTACT_WITHIN.
+    Return the names of the gateways that lack a lease after CONTACT_WITHIN.
     """
 
     def alone() -> list[str]:

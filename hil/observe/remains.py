@@ -1,6 +1,6 @@
 """Remains of a run after its end, read only. In: the folders of a gateway, of the landing place and
-of the centre, at the end of a run. Out: an event `remains` of each: rows of each table, existing
-files, open flows.
+of the centre, at the end of a run. Out: an event `remains` for each of them: rows of each table,
+existing files, open flows.
 """
 
 import re
@@ -61,8 +61,8 @@ def note_centre(history: History, place: Path) -> None:
 
 
 def _store(file: Path) -> dict[str, Any]:
-    """Return the content of a store. tables: number of rows of each table. sessions: the clients
-    that have one. orphans: rows of a missing session, by table. under_way: clients with a packet
+    """Return the content of a store. tables: number of rows of each table. sessions: clients that
+    have a session. orphans: rows of a missing session, by table. under_way: clients with a packet
     identifier in use.
     """
     with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as store:

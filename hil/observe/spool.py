@@ -33,7 +33,7 @@ def copies_kept(shelf: Path) -> int:
 
 class SpoolHop:
     """Rows of the table `spool` in the gateway's database, and the numbers of rows ever committed
-    and landed. stored: shared by all gateways, if there are several.
+    and landed. stored: the attribute of this name, if several gateways share it.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class SpoolHop:
         self._covered = False
         self._is_dead = False
         self.origin = ""
-        """`GATEWAY/EPOCH` of the batches that are numbered now."""
+        """`GATEWAY/EPOCH` of the batches that the uplink numbers now."""
         self._renumbered = False
         """Whether the uplink has begun another epoch, and has forgotten its earlier batches."""
         self.committed = 0
         self.landed = 0
         self.largest = 0
-        """Largest number of bytes of rows at once."""
+        """Largest number of bytes that the spool's rows have had at one time."""
         self.kept = 0
         """Number of other gateways' rows of which this gateway keeps copies."""
         self.stored = defaultdict[str, set[int]](set) if stored is None else stored
-        """Sequences, modulo 2^16, of all rows ever seen here, by device."""
+        """Sequences, modulo 2^16, of all rows seen so far, by device."""
 
     def waits(self) -> bool:
         """Whether a row has not landed yet."""
@@ -66,12 +66,12 @@ class SpoolHop:
             return bool(*_first(database, "SELECT count(*) FROM spool"))
 
     def begin_behind(self, row: int) -> None:
-        """Start after this row, the last one from before the run, in a used store."""
+        """Ignore the rows up to this one: in a used store, they are from before the run."""
         self._last = self._before = row
 
     def restored(self) -> int:
-        """Note that a backup has replaced the store: from now on, the places after the backup's
-        last row belong to other publications. Return that last place.
+        """Note that a backup has replaced the store: from now on, spool ids after the backup's last
+        row belong to other publications. Return the id of that row.
         """
         with self._opened() as database:
             [self._last] = _first(database, "SELECT id FROM spool_last")
@@ -81,7 +81,8 @@ class SpoolHop:
 
     def bury(self, database: Path, *, lost: bool) -> int:
         """Read the card of a gateway that is gone for good, for the last time. If rows may be
-        `lost` with the card, record each row that had not landed as `died`. Returns their number.
+        `lost` with the card, record each row that had not landed as `died`. Return the number of
+        rows that had not landed.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"
         self._look()
@@ -141,8 +142,8 @@ class SpoolHop:
                 self.landed = self.committed - waits
 
     def close(self) -> bool:
-        """Read for the last time, after the gateway has ended: record the rows still in the spool,
-        which have yet to land. Return whether the spool was readable, and all rows were recorded.
+        """Read for the last time, after the gateway has ended. Record the rows that are still in
+        the spool. Return whether the spool was readable, and all rows were recorded.
         """
         if self._is_dead:
             return True

@@ -1,7 +1,7 @@
 """Observer of the Delta tables, read only, with delta-rs: the programs under test use Spark.
 
-In: the folders of the tables. Out: all rows of both, as events of the history, and rows that a
-reader of the table would miss (`asked.py`). Other columns are ignored.
+In: the folders of the tables. Out: all rows of the tables, as events of the history, and each
+answer of a table that differs from its files (`asked.py`). Other columns are ignored.
 
 The time of a row is the file system's time of its data file. The table's own log is written by the
 program under test, so its times are not used.
@@ -44,7 +44,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableHop:
-    """The tables of publications and of readings, and the two tables that accompany them."""
+    """The tables of publications and of readings, and the tables `quarantine` and `conflicts`
+    beside them.
+    """
 
     def __init__(self, publications: Path, readings: Path, history: History) -> None:
         self._publications = publications
@@ -108,7 +110,7 @@ def _rows(folder: Path, columns: Sequence[str]) -> Iterator[tuple[dict[str, Any]
 
 
 def _us(moment: datetime | None) -> int | None:
-    """Return µs since 1970, exactly."""
+    """Return µs since 1970, exactly, or None."""
     return None if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
 
 

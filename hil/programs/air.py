@@ -25,14 +25,14 @@ from hil.programs.site import program_of
 
 HOUR = 3600.0
 MODEM = "gateway"
-"""Name of the modem at the gateway's port, and in the ether with a single gateway."""
+"""Name of the modem's port, and of the modem in the ether if there is one gateway."""
 NOBODY = "nobody"
 """Name of the receiver of a frame without a board's number."""
 READY_WITHIN = 60.0  # s, on a busy machine
 
 
 class AirOfRun:
-    """The air of a run. air: the table of the bench."""
+    """The air of a run. air: table `[air]` of the bench."""
 
     def __init__(
         self, bench: Bench, air: AirTable, folder: Folder, children: Children, history: History
@@ -55,8 +55,8 @@ class AirOfRun:
     def listen(
         self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]
     ) -> AirTap:
-        """Read the frames between a board with this key and the gateway. heard: called with each
-        event that is recorded.
+        """Read the frames between a board and the gateways. key: returns the key in the board's
+        flash. heard: called with each event that is recorded. Return the reader.
         """
 
         def enter(t: int, event: str, data: dict[str, Any]) -> None:

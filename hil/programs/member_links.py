@@ -44,8 +44,8 @@ class MemberLinks:
         raise OncewayError("the network between the gateways did not start", str(self._child.log))
 
     async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
-        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns the number of bytes that
-        passed since the last order, and that were held.
+        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns the number of bytes
+        since the last order: `passed` and `held`.
         """
         self._child.order(json.dumps({"do": do, "member": member, **more}).encode())
         return await self._done.get()

@@ -14,7 +14,7 @@ from hil.programs.site import Site
 
 
 class Joining:
-    """The gateways of a site. names: those of all gateways; the first has the site's authority."""
+    """The gateways of a site. names: names of all gateways; the first has the site's authority."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.links = MemberLinks({name: f"127.0.0.1:{free_port()}" for name in names})
@@ -43,7 +43,7 @@ class Joining:
 
 
 def age(database: Path, first_row: int, first_batch: int) -> None:
-    """Set the next row and batch of a stopped gateway. Earlier ones have landed and are deleted."""
+    """Set the next row and batch of a stopped gateway. Earlier ones count as landed and deleted."""
     with closing(sqlite3.connect(database)) as store, store:
         last = first_row - 1
         store.execute("INSERT OR REPLACE INTO meta VALUES ('spool.last', ?)", (str(last),))

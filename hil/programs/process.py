@@ -103,8 +103,9 @@ class Child:
         await self.process.wait()
 
     async def finish(self, script: str, within: float) -> int | None:
-        """Ask the Python program among its descendants that runs `script` to end; its launcher ends
-        with it. Returns its exit code; None after `within` seconds, when it is killed.
+        """Ask the Python program that runs `script`, this process or a descendant, to end; its
+        launcher ends with it. Returns its exit code; None after `within` seconds, when it is
+        killed.
         """
         asked = [pid for pid in (self.pid, *descendants(self.pid)) if runs(pid, script)]
         self.ended_by_us = self.running
@@ -160,7 +161,7 @@ def descendants(pid: int) -> list[int]:
 
 
 class Children:
-    """All programs of a run. env: added to their environment."""
+    """All programs of a run. env: variables that are added to their environment."""
 
     def __init__(self, logs: Path, env: Mapping[str, str] | None = None) -> None:
         logs.mkdir(parents=True, exist_ok=True)

@@ -13,13 +13,13 @@ from hil.programs.air import MODEM
 
 
 def batch_count(bench: Bench) -> int | None:
-    """Return the most rows of a batch; None for an invalid value, which the gateway refuses."""
+    """Return the largest number of rows of a batch; None for a value that the gateway refuses."""
     count = bench.config.get("uplink", {}).get("batch_count", own_batch_count(bench.readings))
     return count if isinstance(count, int) else None
 
 
 def batch_age_s(bench: Bench) -> float:
-    """Return the age at which a batch that is not full is cut."""
+    """Return the age in seconds at which a batch that is not full is cut."""
     return float(bench.config.get("uplink", {}).get("batch_age_s", OWN_BATCH_AGE_S))  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ from hil.programs.process import Child, Children, EndedError
 from hil.programs.sd_notify import Readiness
 
 OF_GATEWAY = ("gateway", "uplink")
-"""Programs of each gateway, with exit code 0 after a SIGTERM."""
+"""Programs of each gateway, which end with exit code 0 after SIGTERM."""
 OF_CENTRE = ("ingest", SECOND)
 READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
@@ -38,8 +38,7 @@ def onceway() -> str:
 
 
 class Member:
-    """One gateway and its uplink. disks: those with power cuts: data, landing place,
-    tables."""
+    """One gateway and its uplink. disks: disks with power cuts: data, landing place, tables."""
 
     def __init__(self, site: "Site", folder: Folder, disks: Disks = NO_DISKS) -> None:
         self.name = folder.gateway
@@ -59,7 +58,6 @@ class Member:
 
     @property
     def links(self) -> MemberLinks:
-        """Return the links between the gateways."""
         assert self._site.links is not None  # noqa: S101 - a bench of one has none of their faults
         return self._site.links
 
@@ -70,7 +68,7 @@ class Member:
         return {kinds.get(name, name): child for name, child in self._site.running.items()}
 
     def machine(self, kind: str) -> Machine:
-        """Return the faulty machine under a program, and below its files."""
+        """Return the faulty machine under a program. kind: `gateway`, `uplink` or `ingest`."""
         below = {
             "gateway": self.folder.data,
             "uplink": self.folder.landing,
@@ -89,8 +87,8 @@ class Member:
         return await self._site.children.run(name, line, COMMAND_WITHIN)
 
     async def die(self, *, card_too: bool) -> Path:
-        """Kill gateway and uplink for good. card_too: its data are lost, too, except for the rig.
-        Returns the path of the data.
+        """Kill gateway and uplink for good. card_too: whether the gateway's data are lost with it;
+        only the rig still reads them. Return the path of the data.
         """
         victims = [self.running[kind] for kind in OF_GATEWAY]
         for child in victims:
@@ -126,8 +124,8 @@ class Member:
 
 class Site:
     """Gateways, uplinks and ingest as processes. process_lock: lock for stopping and restarting
-    processes, and for work on a gateway's disk. members: the gateways by name; the name of a single
-    one is empty.
+    processes, and for work on a gateway's disk. members: the gateways by name; a single gateway has
+    the name "".
     """
 
     def __init__(
@@ -160,7 +158,7 @@ class Site:
 
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
         """Start the ingest with the output of `onceway ingest command`, as a stream. checkpoint:
-        instead of the site's own.
+        folder to use instead of the site's checkpoint.
         """
         if not self._trusted:
             await self._trust()
@@ -196,7 +194,9 @@ class Site:
             child.check()
 
     async def stop(self) -> list[EndedError]:
-        """Ask all to end. Returns the programs under test that did not end well."""
+        """Ask all programs to end. Return an error for each gateway or uplink that failed to end
+        well.
+        """
         codes = {name: await child.stop() for name, child in self.running.items()}
         return [
             EndedError(name, code, self.running[name].log, "did not end well when it was asked to")
@@ -218,6 +218,6 @@ def program_of(kind: str, gateway: str) -> str:
 
 
 def services(bench: Bench) -> set[str]:
-    """Return the programs under test. One that ends by itself fails the run."""
+    """Return the names of the programs under test. A run fails if one of them ends by itself."""
     of_gateways = {program_of(kind, name) for name in bench.gateways for kind in OF_GATEWAY}
     return of_gateways | set(OF_CENTRE)

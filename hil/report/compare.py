@@ -1,4 +1,4 @@
-"""Two runs side by side. In: their reports as JSON. Out: rows of name, one, other, and change."""
+"""Two runs side by side. In: their reports as JSON. Out: rows: name, value of each run, change."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,8 +20,8 @@ GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "g
 
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the rows of the comparison; for the benches, only differences. The change is in
-    percent, if both values are numbers and the first is not 0.
+    """Yield the rows of the comparison. A key of the benches has a row only if its values differ.
+    The change is in percent; "" unless both values are numbers and the first is not 0.
     """
     for name in PLAIN:
         yield _row(name, one.get(name), other.get(name))

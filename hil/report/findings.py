@@ -49,9 +49,9 @@ class Usage:
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """A recorded link on one direction of a line. begin, seconds, of: its start, the seconds used,
-    and its length, in the recording's time. frames, lost: the run's. run_s, up_s: seconds of the
-    run, and those in which the link was up. longest_outage: length to which longer outages were
-    shortened. shortened: their number in the recording.
+    and its length, in the recording's time. frames, lost: number of frames in the run. run_s, up_s:
+    seconds of the run, and those in which the link was up. longest_outage: length to which longer
+    outages were shortened. shortened: number of these outages in the recording.
     """
 
     trace: str
@@ -89,15 +89,15 @@ class Findings:
     replayed: dict[tuple[str, str], Replayed] = field(default_factory=dict)
     """Recorded links, by line and direction."""
     coverage: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Hits of each window, by kind of fault."""
+    """Number of hits of each window, by kind of fault."""
     asked: dict[str, set[str]] = field(default_factory=dict)
     """Windows named by the plan, by kind of fault."""
     arrivals: dict[str, list[float]] = field(default_factory=dict)
     """Times of all sightings at each hop, in order."""
     delays: list[float] = field(default_factory=list)
-    """Delays from sample to claim of each publication that is ok, in order of length."""
+    """Seconds from sample to claim of each publication that is ok, in order of length."""
     delays_of: dict[str, list[float]] = field(default_factory=dict)
-    """The same by device or client."""
+    """The values of `delays`, by device or client."""
     stored: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
     """Time of arrival in the gateway's store, and bytes of payload, by device or client."""
 
@@ -111,8 +111,8 @@ class Findings:
         return _percentile(self.delays, share)
 
     def slowest(self, share: int) -> float | None:
-        """Return the percentile of the device with the longest delays: an average over all devices
-        would hide it.
+        """Return the percentile of the device with the longest delays, in seconds; None without
+        delays. (An average over all devices would hide this device.)
         """
         return max(
             (one for of in self.delays_of.values() if (one := _percentile(of, share))),
@@ -186,17 +186,17 @@ class Findings:
 
     @property
     def readings_per_s(self) -> float | None:
-        """Return the total of QoS 2 exchanges per second over the boards' lines."""
+        """Return the publications per second that reached the store over all lines, or None."""
         return len(self._of_boards) / self._receiving if self._receiving else None
 
     @property
     def goodput(self) -> float | None:
-        """Return the payload bytes per second of all boards that reached the gateway's store."""
+        """Return the payload bytes per second that reached the store over all lines, or None."""
         return self.payload / self._receiving if self._receiving else None
 
     @property
     def line_share(self) -> float | None:
-        """Return the payload bytes for each byte that the boards sent."""
+        """Return the share of payload in the bytes that the boards sent, or None."""
         sent = sum(line["up"]["sent"] for line in self.lines.values())
         return self.payload / sent if sent else None
 
@@ -209,7 +209,7 @@ class Findings:
 
     @property
     def exceeded(self) -> list[str]:
-        """Return broken or unmeasured limits, in words."""
+        """Return a sentence for each limit that was broken or could not be measured."""
         growths = [self.growth(name) for name in self.usage]
         measured = {
             "delay_p99_s": self.slowest(99),

@@ -33,11 +33,11 @@ ALL = "all"
 TABLE_WIDTH = 160  # characters, below which names and figures would be cut off
 
 Sums = dict[str, dict[str, Any]]
-"""Sums by row, with ALL as the last one for the total, and by column."""
+"""Sums by row and column. The last row, ALL, has the totals."""
 
 
 def sums(reports: Iterable[tuple[str, dict[str, Any]]]) -> Sums:
-    """Return a row for each name, and one for all of them."""
+    """Return a row for each name, and the row ALL. reports: name of the row, and a report."""
     rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     everything = []
     for name, report in reports:
@@ -74,7 +74,7 @@ def totals(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def hits(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return the hits of each window in all runs, by kind of fault."""
+    """Return the number of hits of each window in all runs, by kind of fault."""
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for one in reports:
         for kind, windows in one.get("coverage", {}).items():
@@ -83,7 +83,7 @@ def hits(reports: Iterable[dict[str, Any]]) -> dict[str, dict[str, int]]:
 
 
 def coverage_markdown(hit: Mapping[str, Mapping[str, int]]) -> str:
-    """Return the table for a file; "" if no fault has a window."""
+    """Return the table of windows as Markdown; "" if no fault has a window."""
     rows = [f"| {' | '.join(map(str, row))} |\n" for row in guarded(hit)]
     head = "| fault | window | times hit | guards |\n| --- | --- | ---: | --- |\n"
     return head + "".join(rows) if rows else ""
@@ -115,7 +115,7 @@ def show(console: Console, found: Sums) -> None:
 
 
 def markdown(found: Sums) -> str:
-    """Return the table for a file."""
+    """Return the table as Markdown."""
     lines = [["", *found[ALL]], ["---", *["---:"] * len(found[ALL])]]
     lines += [[name, *map(str, row.values())] for name, row in found.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

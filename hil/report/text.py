@@ -1,5 +1,5 @@
-"""Findings as text for a terminal: offenders with their ways, reasons, repeated packets, verdict;
-the summary comes last.
+"""Findings as text for a terminal: offenders and where they were seen, reasons, repeated packets,
+verdict; the summary comes last.
 """
 
 from rich.console import Console
@@ -115,7 +115,7 @@ def _twice(result: Result) -> int:
 
 
 def recording(line: str, direction: str, replayed: Replayed) -> str:
-    """Return the part of a recorded link that a line has used."""
+    """Return a sentence about the part of a recorded link that a line has used."""
     up = replayed.up_s / replayed.run_s if replayed.run_s else 1.0
     shortened = (
         f"; {replayed.shortened} outages of the recording are shortened to"
@@ -131,7 +131,7 @@ def recording(line: str, direction: str, replayed: Replayed) -> str:
 
 
 def sent(direction: str, counts: dict[str, int], line: dict[str, dict[str, int]]) -> str:
-    """Return the counts of a direction. line: bytes by direction. A direction without a
+    """Return the counts of a direction in words. line: bytes by direction. A direction without a
     session has bytes and no frames.
     """
     return (
@@ -162,7 +162,7 @@ def _at(time: float | None) -> str:
 
 
 def way(publication: Publication, start: int) -> list[str]:
-    """Return a line for each sighting. start: zero of the times, in monotonic nanoseconds."""
+    """Return a line for each sighting of a publication. start: zero of the times, monotonic ns."""
     lines = []
     for hop in HOPS:
         for seen in publication.way[hop]:

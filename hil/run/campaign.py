@@ -50,7 +50,7 @@ END_WITHIN = 60.0  # s until an interrupted run must have written its report
 @dataclass(frozen=True, slots=True)
 class Item:
     """A bench of a campaign. bench: a name or a path. label: name of its runs. readings, trace:
-    None for the bench's own.
+    values in place of the bench's; None keeps them.
     """
 
     bench: str
@@ -106,8 +106,8 @@ class Campaign:
         self.reports: dict[str, dict[str, Any]] = {}
 
     def run(self, jobs: int) -> bool:
-        """Return whether every run has the verdict `holds`. On Ctrl-C, started runs report; then
-        KeyboardInterrupt is raised.
+        """Run the campaign. jobs: number of runs at a time. Return whether every run *holds* and
+        has kept its limits. On Ctrl-C, started runs report; then KeyboardInterrupt is raised.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._finished():
@@ -181,7 +181,7 @@ class Campaign:
             self._say("error", item.name, text)
 
     def _counts(self, item: Item, report: dict[str, Any]) -> bool:
-        """Whether an existing run is the requested one, and complete."""
+        """Return whether an existing run is complete, and of the requested bench."""
         if BREAKS_OFF in report["reasons"]:
             self._say("again", item.name, "it was interrupted")
         elif report.get("bench") != item.load().model_dump(mode="json"):
@@ -230,7 +230,7 @@ class Campaign:
                 await asyncio.wait_for(process.wait(), END_WITHIN)
             raise
         finally:
-            if process.returncode is None:  # and with it its own programs
+            if process.returncode is None:  # kill it, and the programs that it started
                 for pid in (*descendants(process.pid), process.pid):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
@@ -270,7 +270,7 @@ class Campaign:
 
 
 def _commit() -> str:
-    """Return the commit of the rig, or ""."""
+    """Return " at commit COMMIT" of the rig's repository, or ""."""
     git = [
         "git",
         "-C",

@@ -18,7 +18,7 @@ PLAIN_COUNTS_EVERY = 5.0  # s
 
 
 class Display:
-    """Display as a context manager. total: publications to be produced. faults: planned."""
+    """Display as a context manager. total: publications to be produced. faults: number planned."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Display:
         self._console.print(line, soft_wrap=True)
 
     def counts(self, counts: Mapping[str, int]) -> None:
-        """Show the counts at the hops, in their order."""
+        """Show the counts at the hops."""
         self._counts = dict(counts)
         now = time.monotonic()
         if (

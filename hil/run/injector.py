@@ -14,9 +14,9 @@ from hil.run.system import System
 
 
 class Injector:
-    """Carries out one plan: announce it, then run every lane at once. awaited: number of faults in
-    progress that end by themselves. waiting_for_traffic: number of coming faults that need
-    publications.
+    """Carries out one plan. Call `announce`, then `arm`, then `run` for all lanes at the same time.
+    awaited: number of faults in progress that end by themselves. waiting_for_traffic: number of
+    coming faults that need publications.
     """
 
     def __init__(self, plan: Plan, kinds: Sequence[Kind], system: System) -> None:
@@ -70,7 +70,9 @@ class Injector:
                     self._armed.add(fault.id)
 
     async def run(self, lane: str) -> None:
-        """Run the faults of a lane: ordered ones at any time, the others one after the other."""
+        """Run the faults of a lane. Faults that were ordered in advance happen at any time, the
+        other faults one after the other.
+        """
         faults = [fault for fault in self.lanes.get(lane, []) if not self._kind(fault).impossible()]
         async with asyncio.TaskGroup() as ahead:
             for fault in faults:

@@ -1,7 +1,7 @@
 """One run of a bench: start all programs, run the plan, wait until all hops are empty, judge. In: a
 bench, its plan, an empty folder. Out: configuration, databases, batches, table, logs and history in
-it, and the checker's result. A run that cannot continue, because a program ended by itself or the
-rig failed, is judged like any other, with the cause in its history.
+the folder, and the judge's result. A run that cannot continue, because a program ended by itself or
+the rig failed, is judged like any other, with the cause in its history.
 """
 
 import asyncio
@@ -202,7 +202,7 @@ class Run:
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
-        """Mount a disk at this folder, if the bench cuts such a disk's power and root may."""
+        """Mount a disk at this folder, if the bench cuts its power and this machine can have it."""
         cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
         return kept(folder) if cuts else nullcontext()
 
@@ -346,9 +346,9 @@ class Run:
         self._display.say(f"  {device.name} flashed and provisioned")
 
     async def _sample(self, device: Device, injector: Injector) -> None:
-        """Let a device sample, with the faults of its board, until it has the planned number of
-        readings and no coming fault needs more. A session must then be as long as the bench asks.
-        Also stops if the board breaks the rules of its ledger: such a board may never finish.
+        """Let a device sample, and run the faults of its board. Stop when it has the planned number
+        of readings, no coming fault needs more, and a session was as long as the bench asks. Stop
+        as well if the board breaks the rules of its ledger: such a board may never finish.
         """
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]

@@ -31,7 +31,7 @@ Device = SimulatedDevice | RealBoard
 @dataclass(frozen=True, slots=True)
 class System:
     """A run as faults see it. site, spool: the gateway that a fault strikes, its uplink and its
-    store. members, spools: those of all gateways by name.
+    store. members, spools: all gateways and their stores, by gateway.
     """
 
     counters: Counters
@@ -115,8 +115,9 @@ class System:
         return time.monotonic_ns()
 
     def is_at(self, window: int) -> bool:
-        """Whether a publication was sent and is not in the store; or is in the commit after which
-        the gateway is stopped; or is in the store, and its publisher has not shown that it knows.
+        """Return whether a publication is in the state that the window names: sent, and not in the
+        store; in the commit after which the gateway is stopped; or in the store, and its publisher
+        has not shown that it knows. True for other windows.
         """
         if window == AFTER_SYNC:
             return holds_publication(self.site.folder.database)

@@ -167,7 +167,7 @@ class Watch:
 
     @property
     def sources(self) -> list[Device | Client]:
-        """Return the publishers."""
+        """Return all boards and clients."""
         return [*self.devices, *self.clients]
 
     def _note_remaining_batches(self) -> None:

@@ -1,7 +1,7 @@
 """Read a recorded link: JSON Lines or CSV, plain or gzip, with a counter and a time per frame that
 arrived, RSSI and SNR if known. In: a file whose lines are frames that arrived, or have a column
-`delivered`. Out: a `Trace`. A counter goes back for a copy of a frame, an overtaken frame, a
-counter that exceeded its 16 bits, or a restarted sender; the time separates them (`_Reader`).
+`delivered`. Out: a `Trace`. If the counter goes back, the frame is a copy, was overtaken, exceeded
+the counter's 16 bits, or comes from a restarted sender; its time shows which (`_Reader`).
 """
 
 import csv
@@ -36,7 +36,7 @@ FORMS = {
     "rssi": "a number",
     "snr": "a number",
 }
-"""The type of each column's values."""
+"""Valid form of each column's values, in words."""
 
 SAYS = {
     **dict.fromkeys(("true", "yes", "1", "1.0"), True),
@@ -69,7 +69,7 @@ def place(name: str) -> Path:
 
 
 def load(name: str) -> Trace:
-    """Return a trace by its path, or one of the project's by its name. Raises OncewayError."""
+    """Return a trace. name: its path, or the name of one of the project's. Raises OncewayError."""
     path = place(name)
     text = _text(path)
     stem = path.name.partition(".")[0]
@@ -92,7 +92,7 @@ def load(name: str) -> Trace:
 
 
 def _delivered(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> list[_Row]:
-    """Return the frames that arrived, by line; all frames if there is no column for it."""
+    """Return the frames that arrived, line by line; all frames without a column `delivered`."""
     read = [(_row(row, path, number), _arrived(row, path, number)) for number, row in rows]
     if read and not any(arrived for _, arrived in read):
         raise OncewayError("no frame of this recording was delivered", str(path))
@@ -114,7 +114,9 @@ def _arrived(row: Mapping[str, Any], path: Path, number: int) -> bool:
 
 
 def recognise(name: str, rows: list[_Row], path: Path) -> Trace:
-    """Return a trace; separates copies, overtaken frames, overflows and resets of the counter."""
+    """Return the trace of some rows. Copies, overtaken frames, overflows and resets of the counter
+    are recognised. Raises OncewayError if there is no row.
+    """
     if not rows:
         raise OncewayError("the recording holds no frame", str(path))
     reader = _Reader(_interval(rows))
@@ -126,7 +128,7 @@ def recognise(name: str, rows: list[_Row], path: Path) -> Trace:
 @dataclass(slots=True)
 class _Reader:
     """Reader of a counter. interval: usual seconds from one count to the next. runs: frames by
-    count, one dictionary from each start of the sender on.
+    count, one dictionary for each start of the sender.
     """
 
     interval: float
@@ -218,7 +220,7 @@ def _json(line: str, path: Path, number: int) -> Mapping[str, Any]:
 
 
 def _find(row: Mapping[str, Any], column: str) -> tuple[str, Any] | None:
-    """Return a column with any of its names, and its value; None without one."""
+    """Return the name under which a row has a column, and the value; None without the column."""
     named = {str(name).strip().lower(): (str(name), value) for name, value in row.items()}
     found = (named[name] for name in COLUMNS[column] if name in named)
     return next((one for one in found if one[1] not in (None, "")), None)

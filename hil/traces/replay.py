@@ -6,9 +6,9 @@ pace, it has the fate of the frame recorded at that moment, and in an outage non
 
 Recordings have outages of hours and days, which no run can wait for: outages longer than
 `longest_outage` are shortened to it. The seed draws the start of a recording: over its frames, or
-at a pace over its time, so that a long outage comes with its share of the time. The start is always
-a frame that arrived, at most MOST_BEFORE frames before the next loss, because most recordings have
-long stretches without a loss. The recording starts over at its end.
+at a pace over its time, so that a long outage is drawn as often as its share of the time demands.
+The start is always a frame that arrived, at most MOST_BEFORE frames before the next loss, because
+most recordings have long stretches without a loss. The recording starts over at its end.
 """
 
 import random
@@ -25,7 +25,9 @@ MOST_BEFORE = 100  # frames from the begin to a loss
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """Fate of a recorded frame. recorded: s in the recording. t: s with shortened outages."""
+    """Whether a recorded frame arrived. recorded: its time in s. t: that time with shortened
+    outages.
+    """
 
     recorded: float
     t: float
@@ -69,8 +71,8 @@ class Replay:
         return fates
 
     def _by_time(self, longest: float) -> list[_Fate]:
-        """Return the fates. Outages over `longest` seconds are shortened; no frame arrives
-        in one.
+        """Return the fates. Outages over `longest` seconds are shortened. No frame arrives in an
+        outage.
         """
         frames = self._trace.frames
         silent = {outage.t for outage in self._trace.outages()}
@@ -94,8 +96,9 @@ class Replay:
         return fates
 
     def _drawn(self, rng: random.Random) -> int:
-        """Return the frame to begin with: any that arrived, frame by frame; at a pace the first one
-        after a drawn moment. The choice does not depend on long silences of the sender.
+        """Return the index of the frame to begin with. Frame by frame: any frame that arrived. At a
+        pace: the first frame after a drawn moment that arrived. The choice does not depend on long
+        silences of the sender.
         """
         count = len(self._fates)
         if self._pace is None:
@@ -132,11 +135,12 @@ class Replay:
         return self._note(self._next(now))
 
     def summary(self) -> dict[str, Any]:
-        """Return the part of the recording used until the last frame. trace: its name. begin,
-        seconds, of: its start, the seconds used, its length, in its own time. frames and lost: the
-        run's. run_s, up_s: seconds of the run, and those in which the link was up (not between a
-        lost frame and the next one that arrived). longest_outage, shortened: number of outages of
-        the recording that are longer.
+        """Return the part of the recording used until the last frame. trace: name of the recording.
+        begin, seconds, of: start of the part, its length, and the length of the recording, in the
+        recording's seconds. frames, lost: numbers of frames in the run. run_s, up_s: seconds of the
+        run, and seconds in which the link was up (not between a lost frame and the next one that
+        arrived). longest_outage, shortened: longest outage, and number of longer ones in the
+        recording.
         """
         run = self._now - (self._begun_at if self._begun_at is not None else self._now)
         down = self._down + (self._now - self._down_since if self._down_since is not None else 0)

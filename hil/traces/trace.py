@@ -38,7 +38,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A silence. t: arrival of the frame before it, in s. lost: frames sent in it."""
+    """A silence. t: arrival of the frame before it, in s. lost: number of frames sent during it."""
 
     t: float
     seconds: float

@@ -1,7 +1,7 @@
 """Bursts of interference (the Gilbert-Elliott model): long good stretches, short bad ones that
-change half of the bytes. In: the bytes of one direction, the mean lengths of both in bytes, a seed.
-Out: the bytes that arrive, and one harm per burst. The same seed gives bursts at the same offsets,
-for any split of the bytes.
+change half of the bytes. In: the bytes of one direction, the mean lengths of good and bad stretches
+in bytes, a seed. Out: the bytes that arrive, and one harm per burst. The same seed gives bursts at
+the same offsets, for any split of the bytes.
 """
 
 import math
@@ -13,7 +13,7 @@ HIT = 0.5  # share of changed bytes in a burst
 
 
 class Bursts:
-    """Bursts. gap, length: mean bytes between bursts and in a burst; both are geometric."""
+    """Bursts. gap, length: mean bytes between bursts and in a burst; both vary geometrically."""
 
     kinds = ("burst",)
 

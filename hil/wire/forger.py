@@ -1,8 +1,8 @@
 """A program that pretends to be a board, at the same line. It has heard the board's greetings, but
 does not have the board's key. In: HELLOs that the board has sent. Out: frames for the gateway. All
-are well formed, so that only the key separates them from the board's: the recorded HELLOs, the last
-one with another attempt, one with another key, one of firmware without keys, and the next frames of
-such a program.
+frames are well formed, so that only the key separates them from the board's frames: the recorded
+HELLOs; the last HELLO with another attempt, with another key, and without keys; and the first
+frames of a session after each.
 """
 
 from dataclasses import replace
@@ -28,5 +28,5 @@ def forge(first: Hello, recorded: Hello) -> list[bytes]:
 
 
 def signed(hello: Hello) -> Hello:
-    """Return the HELLO with the forger's key."""
+    """Return the HELLO with a code that is made with the forger's key."""
     return replace(hello, code=cmac(_KEY, _HELLO + hello.covered)[:CODE_SIZE])

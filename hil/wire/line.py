@@ -31,8 +31,9 @@ class Line:
         self._free_at = 0.0
         self._strikes: deque[Strike] = deque()  # the first one is in progress, the others wait
         self._ends: deque[tuple[int, int]] = deque()
-        """Ends of publications that have not fully crossed: bytes sent up to the end, and the
-        number."""
+        """Ends of publications that have not fully crossed: bytes sent up to the end, and number of
+        the publication.
+        """
         self._publication = 0  # the newest publication whose end has crossed
         self._offset = 0  # bytes that the weather has let through
         self._stalled_until = 0.0
@@ -54,7 +55,7 @@ class Line:
         self._waiting += data
 
     def published(self, number: int) -> None:
-        """Note that all bytes sent so far are the board's publications up to this one."""
+        """Note that the bytes sent so far end with the board's publication of this number."""
         self._ends.append((self.counts["sent"] + len(self._waiting), number))
         self._cross()
 
@@ -120,7 +121,9 @@ class Line:
         self._cross()
 
     def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
-        """Send bytes, after the weather, to the other end, with the harm of the present command."""
+        """Send bytes to the other end, after the weather, with the harm of the present command.
+        Return the events.
+        """
         strike = self._strikes[0] if self._strikes else None
         self._offset += len(data)
         if strike is None or self._publication < (strike.command.publication or 0):

@@ -29,8 +29,8 @@ CHUNK = 65_536  # bytes
 
 @dataclass(slots=True)
 class Link:
-    """A link from one member to another. mended: not set while it is cut. delay: s, in each
-    direction.
+    """A link from one member to another. mended: not set while the link is cut. delay: seconds, in
+    each direction. counts: bytes that `passed` and were `held`.
     """
 
     ends: tuple[str, str]

@@ -22,9 +22,9 @@ BITS = 10  # 8N1
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. fault: its id. after: bytes that pass unharmed, from now on, or from the end of
-    the board's publication with the number `publication`. length: N bytes. seconds: length of a
-    `delay` or `stall`.
+    """A command. fault: id of the fault. after: bytes that pass unharmed, from now on, or from the
+    end of the board's publication with the number `publication`. length: N bytes. seconds: length
+    of a `delay` or `stall`.
     """
 
     fault: str
@@ -65,16 +65,20 @@ class Strike:
 
     @property
     def unharmed(self) -> int | None:
-        """Return the unharmed bytes since the start of the count; None before its place."""
+        """Return the number of unharmed bytes from the start of the count to the strike's place, or
+        None.
+        """
         return None if self.offset is None or self._from is None else self.offset - self._from
 
     def count_from(self, offset: int, publication: int) -> None:
-        """Start the count here, if it has not started. offset: bytes of the previous line."""
+        """Start the count, if it has not started. offset: bytes on the line so far. publication:
+        number of the last publication that has crossed.
+        """
         if self._from is None:
             self._from, self.publication = offset, publication
 
     def split(self, data: bytes, sent_before: int) -> tuple[bytes, bytes, bytes]:
-        """Cut `data` into three parts: before the strike's place, to be harmed, and after it.
+        """Cut `data` into three parts: before the strike's place, to be harmed, and after the harm.
         sent_before: bytes sent before `data`.
         """
         before, rest = data[: self._after], data[self._after :]
@@ -89,7 +93,7 @@ class Strike:
         return before, hit, rest[len(hit) :]
 
     def harm(self, hit: bytes) -> bytes:
-        """Return the bytes that arrive for those to be harmed."""
+        """Return the bytes that arrive in place of `hit`, the bytes to be harmed."""
         match self.command.action:
             case "lose":
                 return b""
@@ -102,7 +106,7 @@ class Strike:
                 return hit
 
     def rubbish(self) -> bytes:
-        """Return the random bytes of a flood. The wire sends the bytes at the strike's place."""
+        """Return the random bytes of a flood. The wire sends them at the strike's place."""
         length, self._remaining = self._remaining, 0
         self.struck = length
         return self._random.randbytes(length)

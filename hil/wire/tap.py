@@ -44,7 +44,7 @@ Tell = Callable[[dict[str, Any]], object]
 class _Direction:
     """One direction of a session. fitting: number of frames of this session. strange: number of
     byte strings that only look like frames. ahead: payloads of frames that arrived before an
-    earlier one was complete. arrived: number of the next frame for the other end, counting only
+    earlier one was complete. arrived: next sequence that the other end expects, if it gets only
     complete frames.
     """
 
@@ -81,7 +81,7 @@ class Tap:
     """
 
     def __init__(self, tell: Tell | None = None, key: Callable[[], bytes] = lambda: NO_KEY) -> None:
-        """Create the tap. key: key of the board that is on the line now."""
+        """Create the tap. key: returns the key of the board that is on the line now."""
         self._key = key
         self.counts = {direction: dict.fromkeys(COUNTED, 0) for direction in DIRECTIONS}
         self._tell = tell
@@ -92,8 +92,8 @@ class Tap:
         self.first_hello: Hello | None = None
         self.refusals = 0
         """Number of WELCOMEs that refused the board."""
-        # the newest session, and before it those that board and gateway still use: a board may
-        # restart several times before it accepts one
+        # the newest session first; then those that board and gateway still use: a board may restart
+        # several times before it accepts one
         self._sessions: list[_Session] = []
         self._gateways: _Session | None = None
 
@@ -189,7 +189,7 @@ class Tap:
     def _data(self, direction: str, session: _Session, frame: Data) -> None:
         """Count a DATA frame. A sender repeats its frames in flight, which are less than half of
         the numbers: an earlier number is a repetition. A torn frame is repeated as well, before the
-        receiver takes those after it.
+        receiver takes later frames.
         """
         counts, way = self.counts[direction], session.ways[direction]
         counts["frames"] += 1

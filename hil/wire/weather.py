@@ -18,7 +18,7 @@ class Harm:
 
 
 class Weather(Protocol):
-    """The faults of a line for a whole run. kinds: those of its harms."""
+    """The faults of a line for a whole run. kinds: names of its kinds of harm."""
 
     @property
     def kinds(self) -> tuple[str, ...]: ...

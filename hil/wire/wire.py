@@ -190,7 +190,7 @@ class Wire:
 
     def tapped(self, event: dict[str, Any]) -> None:
         """Handle an event of the tap. DUP does not show whether a publication is new: a starting
-        board sends all held ones with it.
+        board sends all publications that it holds with DUP.
         """
         if (event["event"], event.get("direction")) == ("publish", "up") and event["id"]:
             ahead = (event["id"] - self._newest) % 0x10000 if self._newest is not None else 1
