@@ -1,3 +1,3 @@
-"""The rig: drives boards, wires, gateway, uplink and ingest from outside, breaks them on purpose,
-and checks what arrived.
+"""The rig: programs that drive boards, wires, gateway, uplink and ingest from outside, break them
+on purpose, and check what arrived.
 """

@@ -96,7 +96,9 @@ class Ether:
         self.radios[name].place = place
 
     def listen(self, radio: Radio, channel: Channel | None, now: float) -> None:
-        """Start to listen on a channel; None: sleep. Raises ValueError while the radio sends."""
+        """Start to listen on a channel, or sleep if it is None. Raises ValueError while the radio
+        sends.
+        """
         if radio.sending is not None:
             raise ValueError(f"{radio.name} listens while it sends")
         if radio.channel != channel:
@@ -113,8 +115,9 @@ class Ether:
         preamble: int = 8,
         power: float = 14.0,
     ) -> Frame:
-        """Begin a frame; call `end` at its end. Raises ValueError while the radio sends, and for a
-        frame that it cannot send.
+        """Begin to send a frame. The caller must call `end` at the time `Frame.end`. coding: 1…4
+        for 4/5…4/8. preamble: symbols. power: dBm. Raises ValueError while the radio sends, and for
+        a length or spreading factor that no frame has.
         """
         if radio.sending is not None:
             raise ValueError(f"{radio.name} sends two frames at once")

@@ -41,12 +41,14 @@ def wrap(content: bytes) -> bytes:
 
 
 def unwrap(body: bytes) -> bytes:
-    """Return the bytes between two delimiters, without escapes."""
+    """Return the content of a KISS frame. body: the bytes between two delimiters, with escapes."""
     return body.replace(b"\xdb\xdc", b"\xc0").replace(b"\xdb\xdd", b"\xdb")
 
 
 class Modem:
-    """The modem's firmware, sans-IO. say: sends bytes to the host. air: sends the ether a line."""
+    """The modem's firmware, without I/O. say: sends bytes to the host. air: sends a line to the
+    ether.
+    """
 
     def __init__(self, say: Callable[[bytes], None], air: Callable[[str], None]) -> None:
         self._say = say

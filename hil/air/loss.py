@@ -3,7 +3,7 @@
 In: a trace, and the time of a frame. Out: whether a link loses it, and how much of the recording
 each link has used.
 
-Each link has its own place in the recording, drawn from the seed and the link's name
+Each link begins at its own point of the recording, drawn from the seed and the link's name
 (hil/traces/replay.py).
 """
 
@@ -17,7 +17,8 @@ from hil.traces.trace import Trace
 
 class Recorded:
     """A recorded link. pace: seconds of the recording per second of the ether; None: one frame of
-    the recording per frame. longest_outage: in seconds of the ether, or in frames.
+    the recording per frame. longest_outage: length to which longer outages are shortened, in
+    seconds of the ether, or in frames.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """A modem as a process: a pseudo-terminal on one side, the ether on the other. In: the firmware of
-a modem, sans-IO. Out: the modem's port, to which a symbolic link points, and its radio. SIGUSR1
-resets the modem; after SIGUSR2 it accepts no bytes from the host until the next reset.
+a modem, which does no I/O. Out: the modem's port, to which a symbolic link points, and its radio.
+SIGUSR1 resets the modem; after SIGUSR2 it accepts no bytes from the host until the next reset.
 """
 
 import argparse

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import hypot, log10
 
 NOISE = -117.0
-"""Noise in 125 kHz, in dBm: thermal noise, and 6 dB of the receiver."""
+"""Noise power in 125 kHz, in dBm: thermal noise, and 6 dB for the receiver."""
 
 CAPTURE = 6.0
 """Number of dB by which a signal must exceed another signal to be received despite it."""
@@ -40,8 +40,9 @@ class Channel:
         return float(1 << self.factor) / self.bandwidth
 
     def meets(self, other: "Channel") -> bool:
-        """Whether a radio that listens on one channel hears a frame on the other. A radio finds
-        signals that are off by up to a quarter of the bandwidth (SX1276 data sheet, 4.1.5).
+        """Return whether a radio that listens on one of two channels hears a frame on the other. A
+        radio finds signals that are off by up to a quarter of the bandwidth (SX1276 data sheet,
+        4.1.5).
         """
         return (
             self.bandwidth == other.bandwidth

@@ -1,7 +1,7 @@
 """Places of the radios of a run.
 
-In: the names of its gateways, a spreading factor, the numbers of its boards. Out: places in metres,
-such that one gateway hears a board, or two do.
+In: the names of its gateways, a spreading factor, the numbers of its boards. Out: places in metres
+at which one gateway, or two, hear a board.
 
 The gateways stand in a ring, so far apart that only the nearest one hears a board next to it.
 Halfway between two neighbours both hear a board, and no other gateway does.
@@ -22,12 +22,12 @@ NEAREST_M, APART_M = 100.0, 50.0
 
 
 class Places:
-    """Places of gateways and boards. gateways: names. A single gateway stands in the middle."""
+    """Places of gateways and boards, in metres. A single gateway stands at (0, 0)."""
 
     def __init__(self, gateways: Sequence[str], factor: int) -> None:
         self._at = {name: index for index, name in enumerate(gateways)}
         self._half = pi / len(gateways)
-        """Half of the angle between two neighbours."""
+        """Half of the angle between two neighbouring gateways, in radians."""
         apart = NEIGHBOURS * reach(POWER, factor)
         self._radius = apart / 2 / sin(self._half) if len(gateways) > 1 else 0.0
 

@@ -30,7 +30,9 @@ def prefix(network: int, to: int, sender: int, length: int) -> bytes:
 
 
 class Modem:
-    """The modem's firmware, sans-IO. say: sends bytes to the host. air: sends the ether a line."""
+    """The modem's firmware, without I/O. say: sends bytes to the host. air: sends a line to the
+    ether.
+    """
 
     def __init__(self, say: Callable[[bytes], None], air: Callable[[str], None]) -> None:
         self._say = say

@@ -26,9 +26,9 @@ from hil.faults.line import LineTrace
 LEAST_READINGS = 4  # fewest readings of each board
 RUNS = 6
 COVERING = tuple(combinations(range(1, RUNS), 3))
-"""For each option, the runs in which it is set: three of the runs 1 to 5. Any two of these sets
-have a run in common, and each has a run that the other lacks; in run 0 no option is set (Kleitman
-and Spencer, 1973).
+"""For each option, the runs (seed modulo 6) in which it is set: three of the runs 1 to 5. Any two
+of these sets have a run in common, and each has a run that the other lacks; in run 0 no option is
+set (Kleitman and Spencer, 1973).
 """
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"
@@ -133,7 +133,7 @@ class Bench(BaseModel):
 
     @model_validator(mode="after")
     def _drawn(self) -> "Bench":
-        """Draw the faults of [nemesis], unless this bench has drawn ones already, and check the
+        """Draw the faults of [nemesis], unless this bench has drawn faults already, and check the
         number of tables of each kind.
         """
         tables: list[Kind] = list(self.fault)
@@ -393,9 +393,7 @@ class Bench(BaseModel):
 
     @property
     def gateways(self) -> list[str]:
-        """Return the names of all gateways; [""] for a single one, whose name is only in its
-        configuration.
-        """
+        """Return the names of all gateways; [""] for a single gateway."""
         return [table.name for table in self.gateway] or [""]
 
     @property
@@ -422,7 +420,7 @@ class Bench(BaseModel):
 
     @property
     def by_air(self) -> dict[str, int]:
-        """Return the network numbers of boards with a radio, by name."""
+        """Return the number in the radio network of each board with a radio, by its name."""
         if self.air and self.air.modem is None:
             return {f"lora-{number}": number for number in range(1, self.air.boards + 1)}
         real = [name for name, table in self.real.items() if table.link == "lora"]

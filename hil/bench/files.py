@@ -109,7 +109,7 @@ def bad_files(bench: Bench) -> list[OncewayError]:
 
 
 def bad_firmware(named: object) -> list[OncewayError]:
-    """Return the errors of a firmware. named: the value in a bench, perhaps invalid."""
+    """Return the errors of a bench's firmware; [] if it has none. named: the value in the bench."""
     if not isinstance(named, str) or not named:
         return []
     if not (path := Path(named)).is_file():

@@ -1,6 +1,6 @@
 """Random schedules: faults of any kind at any place, drawn from the seed. In: a `[nemesis]` section
-of a bench. Out: `[[fault]]` tables with one fault each, planned like all others, so that a run can
-be replayed and shrunk.
+of a bench. Out: `[[fault]]` tables with one fault each, planned like all other tables, so that a
+run can be replayed and shrunk.
 """
 
 import random
@@ -41,10 +41,10 @@ _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 
 
 class Nemesis(BaseModel):
-    """Random faults. rate: faults per reading. between: shares of the run. kinds: kinds to draw
-    from. "all" means all kinds but sweeps, which count steps from silence, and kinds that need
-    root, a subscriber, a bridge, boards with a radio, or several gateways. Kinds after which no
-    gateway may start again are left out, too.
+    """Random faults. rate: faults per reading. between: range of their places, as shares of the
+    run. kinds: kinds to draw from. "all" leaves out sweeps (hil/faults/sweep.py), kinds that need
+    root, a subscriber, a bridge, radio boards, a sensor or several gateways, and kinds after which
+    no gateway may start again.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -40,7 +40,9 @@ class Plan:
         return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:
-        """Return the faults by lane (the part that they break), in order of their places."""
+        """Return the faults by lane, in order of their places. Faults of one lane happen one after
+        the other.
+        """
         lanes: dict[str, list[Fault]] = {}
         for fault in sorted(self.faults, key=lambda fault: fault.at):
             lanes.setdefault(fault.lane, []).append(fault)
@@ -51,7 +53,7 @@ class Plan:
 
 
 def plan(bench: Bench) -> Plan:
-    """Draw the faults of a bench from its seed."""
+    """Return the plan of a bench. Its faults are drawn from the seed."""
     share, rest = divmod(bench.readings, len(bench.devices))
     readings = {device: share + (number < rest) for number, device in enumerate(bench.devices)}
     # readings and messages that will be in the store
@@ -72,8 +74,8 @@ def plan(bench: Bench) -> Plan:
 
 
 def _where(fault: Fault, bench: Bench, publishers: list[str]) -> Fault:
-    """Draw the gateway of a fault: one with a board or client, because the fault waits for their
-    publications.
+    """Draw `where` of a fault that strikes one gateway: a gateway in `on`, or by default a board or
+    client, because the fault waits for publications at the gateway that has it.
     """
     if fault.target not in OF_ONE_GATEWAY:
         return fault

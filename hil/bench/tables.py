@@ -45,9 +45,10 @@ class Power(BaseModel):
 class BoardTable(BaseModel):
     """A real board, or a simulated Uno with a sketch of its own. port: port of a real board, best
     its name under /dev/serial/by-id. sketch: HEX file of a simulated board; it must contain the
-    library. sensor: a simulated Uno with this sensor and the example for it. The other keys are for
-    a real board. kind: see `onceway board list`. link: how the board communicates. If a board has a
-    radio, `port` is the port of its USB cable. power: switch of the board's power.
+    library. sensor: kind of the sensor of a simulated Uno that runs the example for this sensor.
+    The other keys are for a real board. kind: see `onceway board list`. link: how the board
+    communicates. If a board has a radio, `port` is the port of its USB cable. power: switch of the
+    board's power.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -83,10 +84,10 @@ class BoardTable(BaseModel):
 class AirTable(BaseModel):
     """Simulated LoRa boards, and the air between them and the gateway's modem.
 
-    trace: a recorded link; each direction of each board follows it from its own place. pace:
-    seconds of the recording per second; without it, one frame of the recording per frame.
+    trace: a recorded link; each direction of each board follows it from its own starting point.
+    pace: seconds of the recording per second; without it, one frame of the recording per frame.
     longest_outage: longer outages are shortened to this many seconds, or frames. foreign: the
-    continuous attack of a foreign radio. foreign_frames: how many of its frames the gateway must
+    continuous attack of a foreign radio. foreign_frames: number of its frames that the gateway must
     hear. sent_before: airtime of the gateway's radio in the last hour, in seconds; it leaves the
     sliding hour after_s seconds after the start. apart_s: seconds between the starts of two boards.
     turns: number of publications that one session must have. modem: the port of a real KISS modem,
@@ -130,11 +131,11 @@ class ClientTable(BaseModel):
     messages, at most per_s per second. payload: `text` of payload_bytes, or `senml` of many shapes.
     program: `paho`; `publisher`, the project's own, killed `kills` times; or `strict`, the rig's
     own, which follows the standard exactly. `strict` has up to in_flight messages in flight, and
-    uses a number of `identifiers` packet identifiers, from first_identifier on (after 65,535 comes
-    1). identity: whether the messages of a `strict` client have the user property `incarnation`.
-    Without it the gateway numbers them itself, and they are known by topic and text. hops: `strict`
-    moves to the next gateway at once when it loses its connection. command: another program, with
-    the line protocol of hil/clients/telling.py, instead of the rig's own.
+    uses the `identifiers` packet identifiers from first_identifier on (after 65,535 comes 1).
+    identity: whether the messages of a `strict` client have the user property `incarnation`.
+    Without it the gateway numbers them itself, and they are known by topic and text. hops: whether
+    `strict` moves to the next gateway at once when it loses its connection. command: another
+    program, with the line protocol of hil/clients/telling.py, instead of the rig's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -188,10 +189,10 @@ class ClientTable(BaseModel):
 
 
 class BridgeTable(BaseModel):
-    """A bridge of the gateway to a mosquitto. Readings and messages go over it. states: number of
-    topics at each end whose retained messages a program at that end changes, and of topics that the
-    program sets first and deletes later. changes: number of changes and deletions at each end, at
-    most per_s per second.
+    """A bridge of the gateway to a mosquitto, over which readings and messages go. At each end, a
+    program changes retained messages. states: number of topics that it changes, and number of other
+    topics that it sets first and deletes later. changes: number of changes and deletions at each
+    end, at most per_s per second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -12,7 +12,7 @@ from gateway.errors import OncewayError
 FULL_SCALE_UV = 5_000_000  # the Uno's reference
 STEPS = 1024
 STRIDE = 619
-"""Number by which the counter of conversions grows each time (firmware/sim/adc.c)."""
+"""Number of ADC steps, modulo 1024, from one conversion to the next (firmware/sim/adc.c)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Conversion:
 
     @property
     def volts(self) -> float:
-        """Return the chip's result: the lower end of the step that holds the voltage (data sheet of
+        """Return the voltage that the chip reports: the lower end of the ADC's step (data sheet of
         the ATmega328P, "ADC Conversion Result").
         """
         return self.microvolts * STEPS // FULL_SCALE_UV * FULL_SCALE_UV / 1e6 / STEPS

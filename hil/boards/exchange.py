@@ -1,8 +1,8 @@
 """A board's real firmware and a gateway in this process, both in board time: as fast as the machine
 allows, and repeatable. In: a board at speed `step`, and commands for it. Out: the publications that
 reached the gateway, each with its identity, and the number of completed commands. The gateway's end
-of the link is the real one. Its MQTT knows the packets of a sensor, with Delivery Method B, and
-keeps all data in memory.
+of the link is the product's. Its MQTT is limited to the packets of a sensor, with Delivery Method
+B, and keeps all data in memory.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
 """A simulated Arduino Uno (`firmware/sim`) as an object. In: a folder for its serial port, memory
-images and logs, and commands (power, reset, cut, ADC). Out: its answers and its events. The process
-is separate because libsimavr is GPL-3, and ends with its parent. EEPROM and flash stay in the
-folder, so a board can be stopped and started again.
+images and logs, and commands (power, reset, cut, ADC). Out: its answers and its events. The
+simulator is a separate process, because libsimavr is GPL-3. It ends with its parent. EEPROM and
+flash stay in the folder, so a board can be stopped and started again.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class Air:
-    """The ether of a board's radio. place: metres."""
+    """The ether of a board's radio. socket: Unix socket of the ether. place: x and y in metres."""
 
     socket: Path
     name: str

@@ -37,8 +37,8 @@ class _Flow:
 
 
 class Flows:
-    """The flows of a client. first, count: identifiers to use: `count` from `first` on; after
-    65,535 comes 1. The caller gives each message a number.
+    """The flows of a client. first, count: the client uses the `count` packet identifiers from
+    `first` on (after 65,535 comes 1). The caller gives each message a number.
     """
 
     def __init__(self, first: int = 1, count: int = IDENTIFIERS) -> None:
@@ -81,7 +81,7 @@ class Flows:
 
     def connected(self, session_present: bool) -> tuple[list[Packet], list[int]]:
         """Return the packets to send at once, in their original order [MQTT-4.6.0-1], and the
-        messages that must be published again because the broker has lost the session
+        numbers of messages that must be published again because the broker has lost the session
         [MQTT-3.2.2-4].
         """
         self._connection += 1

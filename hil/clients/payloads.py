@@ -29,23 +29,23 @@ from hil.formats.senml import (
 
 Form = Literal["text", "senml"]
 UTC = 1_700_000_000
-"""Time of message 0, for payloads that have a time of measurement."""
+"""Time of message 0 in seconds since 1970, for payloads that have a time of measurement."""
 
 
 def payload_of(form: Form, name: str, sequence: int, size: int, rng: random.Random) -> bytes:
-    """Return a payload. size: length of a text; a SenML's length depends on its records."""
+    """Return a payload. size: length of a text. The length of SenML depends on its records."""
     return senml_of(name, sequence, rng) if form == "senml" else text_of(name, sequence, size, rng)
 
 
 def text_of(name: str, sequence: int, size: int, rng: random.Random) -> bytes:
-    """Return a text with the client's name, filled up with random digits."""
+    """Return a text of `size` bytes: the client's name, the message's number, and random digits."""
     head = f"{name} {sequence} ".encode()
     return (head + rng.randbytes(size).hex().encode())[:size]
 
 
 def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
     """Return SenML (RFC 8428). Successive messages have different shapes: one record or several,
-    with or without base fields, with or without its own time, and values other than numbers.
+    with or without base fields, with or without their own time, and values other than numbers.
     Numbers and texts are drawn over the whole range of their types: a float is any of 64 bits.
     """
     mine, at = f"{name}:", UTC + sequence

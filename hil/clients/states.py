@@ -1,18 +1,19 @@
 """`python -m hil.clients.states`: a program that changes retained messages at one end of a bridge,
-over MQTT 5. After all changes, it reads its broker's messages of both ends. SIGTERM ends it.
+over MQTT 5. After all changes, it reads the retained messages of both ends at its broker. SIGTERM
+ends it.
 
 First it sets some messages, and waits for a line on standard input, which says that both ends have
 these messages. It deletes these messages during the later changes, one by one, and sets others
-repeatedly. A missed deletion can be proven only for a message that both ends had agreed on. Each
-change is a PUBLISH at QoS 0, so a lost link loses it. A PUBLISH at QoS 1 follows on the same
-connection, retained, so that the broker has to store it: once the second PUBLISH is acknowledged,
-the change is stored, too. A change whose connection broke before that moment is repeated.
+repeatedly. A missed deletion can be proven only for a message that both ends had. Each change is a
+PUBLISH at QoS 0, so a lost link loses it. A PUBLISH at QoS 1 follows on the same connection,
+retained, so that the broker has to store it: once the second PUBLISH is acknowledged, the change is
+stored, too. A change whose connection broke before that moment is repeated.
 
 In: broker, end, number of topics and of changes. Out: JSON Lines on standard output:
 
 - `ready` when it waits for the line;
 - `changed` for each change that the broker has: topic and payload, in hex; "" is a deletion;
-- `held` when all changes are made, and whenever something else is retained: payloads by topic.
+- `held` when all changes are made, and whenever the retained messages change: payloads by topic.
 """
 
 import random

@@ -89,8 +89,8 @@ class DeviceByAir(SimulatedDevice):
         """Do nothing: the air needs no connection."""
 
     async def disconnect(self) -> None:
-        """Record the board time in the history. Wrong times since the last sample are allowed up to
-        the amount by which the board's clock is behind. The board stays in the air.
+        """Record the board's own time: times may be wrong by the amount by which its clock is
+        behind. The board stays in the air.
         """
         cycle = (await self.board.stats()).cycle
         self._history.add("board", "clock", device=self.name, cycle=cycle)

@@ -23,8 +23,8 @@ PROGRAMS = {"paho": "clients.publisher", "publisher": "devices.kept", "strict": 
 
 class Client:
     """A client. journalled: number of messages reported. waiting: number of messages that the
-    gateway must still acknowledge. acknowledged: time of the first report of an acknowledgement, by
-    sequence. gateway: its present gateway.
+    gateway must still acknowledge. acknowledged: time at which each acknowledged message was
+    published, by sequence. gateway: name of its present gateway.
     """
 
     def __init__(

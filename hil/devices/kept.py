@@ -81,7 +81,7 @@ def main(
 
 class Killed:
     """The publishing program, over its restarts. folder: the journal's folder, on the separate disk
-    if there is one. places: messages at which it is killed.
+    if there is one. places: numbers of the messages at which the program is killed.
     """
 
     def __init__(

@@ -43,8 +43,9 @@ class LedgerWatch:
     """A board's ledger in the history. ledger: the entries that `look` has read. device: the name
     under which the board publishes. application: first bytes of the application's area in the
     EEPROM before the first start, interval:u16 crc:u16. before: the EEPROM at that time; its
-    content is from an earlier life, and is not entered. bundled: whether the program samples at
-    that interval and reports its starts. obeyed: how often the board has changed its interval.
+    publications are from before the run, and are not recorded. bundled: whether the program samples
+    at the interval in `application` and reports its starts. obeyed: how often the board has changed
+    its interval.
     """
 
     def __init__(
@@ -256,8 +257,8 @@ class LedgerWatch:
             self._note_pace()
 
     def _note_pace(self) -> None:
-        """Check the pace: in one life and at one interval, the Kth sample after the first comes K
-        intervals later, within a small tolerance. A start may delay the first samples. Later
+        """Check the pace: after one start and at one interval, the Kth sample after the first comes
+        K intervals later, within a small tolerance. A start may delay the first samples. Later
         samples come no earlier than K intervals after the start or command.
         """
         conversions = self._adc.conversions
@@ -307,8 +308,8 @@ class LedgerWatch:
 
 
 def _interval_of(record: bytes) -> int | None:
-    """Return milliseconds, or None for a torn record. Its CRC covers the number, and, if the unit
-    is not milliseconds, the unit as one byte after it.
+    """Return the interval in milliseconds, or None for a torn record. Its CRC covers the number,
+    and, if the unit is not milliseconds, the unit as one byte after it.
     """
     number, check = record[:2], int.from_bytes(record[2:4])
     for unit, milliseconds in enumerate(_UNITS_MS):

@@ -37,7 +37,7 @@ max_inflight_messages 0
 
 class OtherBroker:
     """mosquitto with its own folder. When asked to end, mosquitto saves its sessions in the folder.
-    port: where it listens. running: programs of the run by name, to which mosquitto is added.
+    port: port of its listener. running: programs of the run by name, to which mosquitto is added.
     changes: number of changes of retained messages so far.
     """
 
@@ -122,7 +122,9 @@ class OtherBroker:
             child.order(b"go")
 
     async def follow(self) -> None:
-        """Record the programs' reports until both end. Raises OncewayError if one ends early."""
+        """Record the programs' reports until both programs end. Raises OncewayError if one ends
+        early.
+        """
         async with asyncio.TaskGroup() as tasks:
             for end, child in zip((HERE, THERE), self._programs, strict=True):
                 tasks.create_task(self._follow(end, child))

@@ -173,7 +173,9 @@ class RealBoard(WiredDevice):
         return self._folder.board(self.name) / "identity.bin"
 
     def _keep_key(self) -> None:
-        """Write the identity page from the registry: a running board's flash is unreadable."""
+        """Write the board's identity page to a file, with the key from the registry: a running
+        board's flash is unreadable.
+        """
         with closing(sqlite3.connect(self._folder.registry)) as registry:
             row = registry.execute("SELECT key FROM device WHERE name = ?", [self.name]).fetchone()
         self._page.parent.mkdir(parents=True, exist_ok=True)

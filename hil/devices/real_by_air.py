@@ -1,6 +1,6 @@
 """A real board with a radio, written by cable. The rig reads its frames at the gateway's modem
-(hil/air/modem_tap.py), and knows nothing else of it. In: its table in a bench, its number. Out: its
-publications, in the history.
+(hil/air/modem_tap.py), and knows nothing else of it. In: the board's table in a bench, and its
+number in the network. Out: its publications, in the history.
 """
 
 import asyncio

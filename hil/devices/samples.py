@@ -33,7 +33,7 @@ class Sample:
 
 class Samples:
     """The expected samples of one board, in the order of its journal. device: the name under which
-    the board publishes. tells: whether the board must report each start from its first one on; if
+    the board publishes. tells: whether the board must report each start from its first start on; if
     False, from its first status on. earlier: number of the board's starts before this run, modulo
     2^16.
     """
@@ -73,9 +73,9 @@ class Samples:
     def status(self, begun: int, boot: int, cause: int) -> Sample:
         """Return the status of the newest start before `begun`, the board time at which the write
         of the slot began. boot, cause: number and cause of the start, as the board reports them.
-        The number must be higher than that of the previous start. It may be too high, because the
-        program reserves numbers ahead: at most as many as it has used. Another status of the same
-        start has the same content. Raises ImpossibleContentError.
+        The number must be higher than that of the previous start. It may exceed the number of
+        starts, because the program reserves numbers ahead: at most as many as it has used. Another
+        status of the same start has the same content. Raises ImpossibleContentError.
         """
         life = self._log.life(begun)
         if life < 0:
@@ -104,7 +104,7 @@ class Samples:
             raise ImpossibleContentError(f"reported cause {cause}, but the real one was {real}")
 
     def _counted(self, boot: int) -> int:
-        """Return the number of starts from the beginning of the run up to this one."""
+        """Return the number of starts from the beginning of the run up to start number `boot`."""
         return (boot - self._earlier) & BOOT_MASK
 
     def _causes(self, ran: int, life: int) -> set[int]:

@@ -16,7 +16,7 @@ from hil.observe.counters import wait_until
 
 SKETCHES = {"ds18b20": "ds18b20", "dht22": "dht22", "tmp36": "thermometer"}
 FOLDER = BUILD / "arduino" / "rig"
-"""Sketches that measure every 4 s instead of every minute."""
+"""Folder of sketches that measure every 4 s instead of every minute."""
 FAULT = ".fault"
 STEPS, REFERENCE_MV, ZERO_MV = 1024, 5000, 500
 WARMEST_MV = 1700
@@ -42,7 +42,9 @@ class SensorBoard(SketchedBoard):
 
     @property
     def _drawn(self) -> tuple[int, int]:
-        """Return the raw values of the sensor; the second one is the humidity of a DHT22."""
+        """Return the sensor's value in sixteenths or tenths of °C, or mV; and a DHT22's humidity in
+        0.1 %.
+        """
         rng = random.Random(f"{self._bench.seed}/{self.name}/sensor")
         if self.kind == "ds18b20":
             return rng.randint(-55 * 16, 125 * 16), 0

@@ -192,8 +192,8 @@ class SimulatedDevice(Boards):
         self.idle = True
 
     async def _begin(self, board: SimulatedBoard, eeprom: bytes = ERASED) -> None:
-        """Cut the power of a provisioned board, and reset its EEPROM: its life begins when it is
-        released. From now on faults can be ordered for the board.
+        """Cut the power of a provisioned board, and replace the content of its EEPROM: its ledger
+        begins when the board is released. From now on faults can be ordered for the board.
         """
         await board.power(False)
         with board.eeprom_image.open("r+b") as image:
@@ -233,8 +233,8 @@ class SimulatedDevice(Boards):
         return await starts(self, struck, "power-on")
 
     async def swap(self, fault: str, within: float) -> None:
-        """Replace the board, which has lost its power, by a new one, with the user's command. The
-        old EEPROM stays as it is. within: seconds until the wire must have changed over. Raises
+        """Replace the board, which has lost its power, by a new one, with `onceway device replace`.
+        The old EEPROM stays as it is. within: seconds until the wire must have changed over. Raises
         TimeoutError.
         """
         board, watch = self._new_board(f"{self.name}.{len(self._boards) + 1}")
@@ -256,7 +256,7 @@ class SimulatedDevice(Boards):
     async def _provision(
         self, command: Literal["provision", "replace"], board: SimulatedBoard
     ) -> None:
-        """Write firmware and identity, with the user's command. On a busy machine the boot loader's
+        """Write firmware and identity, with `onceway device`. On a busy machine the boot loader's
         second may pass before the first byte. The method then tries again, as a user would.
         """
         argv = [onceway(), "device", command, self.name, "--port", str(board.port)]
@@ -277,7 +277,7 @@ class SimulatedDevice(Boards):
     async def stop_sampling(self) -> None:
         """Cut the power, order the application to stop sampling, and restore the power.
         Publications in the journal are still sent. Returns when the board has written its last
-        publication, about this start, to the journal.
+        publication, the status of this start, to the journal.
         """
         watch = self._boards[-1][1]
         with suppress(TimeoutError):
@@ -314,7 +314,7 @@ def write_interval(board: SimulatedBoard, interval: int) -> None:
 
 
 def interval_record(interval: int) -> bytes:
-    """Return interval:u16 crc:u16, see firmware/examples/sensor."""
+    """Return the record interval:u16 crc:u16 (firmware/examples/sensor)."""
     record = interval.to_bytes(2)
     return record + crc_hqx(record, 0xFFFF).to_bytes(2)
 

@@ -1,6 +1,6 @@
-"""Base class of devices with a wire: the program `hil.wire`, which carries bytes between the port
-of a board and that of the gateway. In: a name, a folder, a bench, and the board's port. Out: the
-wire's reports in the history, and ways to break it.
+"""Base class of devices with a wire: the program `hil.wire`, which carries bytes between a board's
+port and the gateway's port. In: a name, a folder, a bench, and the board's port. Out: the wire's
+reports in the history, and ways to break it.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class WiredDevice(ABC):
         self.sent: set[int] = set()
         """Packet identifiers of the publications that the board has sent."""
         self.refused: list[tuple[int, int]] = []
-        """Packet identifiers of publications that the gateway has refused, with the reason."""
+        """Packet identifier and reason code of each publication that the gateway has refused."""
         self._published: dict[int, set[tuple[str, str]]] = defaultdict(set)
         self._released: set[int] = set()
         self._struck: dict[str, asyncio.Queue[dict[str, Any]]] = {}

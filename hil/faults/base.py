@@ -21,7 +21,7 @@ OF_ONE_GATEWAY = ("gateway", "uplink", "landing")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Unit of a key."""
+    """Unit of a key in a `[[fault]]` table."""
 
     name: str
 
@@ -81,7 +81,7 @@ class Kind(BaseModel, ABC):
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
     """Whether the fault is for a run with a single gateway, or for a site of several."""
     of_all: ClassVar[bool] = False
-    """For kinds for several gateways: whether the fault strikes all gateways, or all clients."""
+    """For kinds for several gateways: whether a fault strikes all gateways or clients at once."""
 
     no_place: ClassVar[str] = ""
     """For kinds without a chosen place: when the fault happens instead."""
@@ -206,7 +206,7 @@ class Kind(BaseModel, ABC):
         return None
 
     def prepare(self, machine: Machine) -> None:
-        """Change the machine before its program starts for the first time."""
+        """Change the machine before the program on it starts for the first time."""
 
     def aim(self, fault: Fault) -> dict[str, Any] | None:
         """Return the exact place to strike, in counts of the broken part, which the judge compares

@@ -48,7 +48,7 @@ MET_WITHIN = 60.0  # s until a new board must have met the gateway
 
 
 class Strike(Kind):
-    """A fault of a board at its Kth sample."""
+    """A fault of a board that happens at its Kth sample."""
 
     part: ClassVar[str] = "board"
 
@@ -363,8 +363,8 @@ class BoardEepromWorn(Kind):
 
 
 class BoardSwapped(Strike):
-    """The board dies after N more bytes sent, and another one takes its name (`onceway device
-    replace`). The publications on the old one are accounted for.
+    """The board dies after N more bytes sent, and another board takes its name (`onceway device
+    replace`). Publications that only the old board has count as left behind.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"

@@ -1,6 +1,6 @@
-"""Faults of the landing place: an outage, batches that land twice, damaged or changed, and a number
-that is taken. In: the landing place. Out: evidence, and an event in the history for a copy with
-other payloads.
+"""Faults of the landing place: an outage, batches that land twice, damaged or changed, and a batch
+number that is taken. In: the landing place. Out: evidence, and an event in the history for a copy
+with other payloads.
 """
 
 import asyncio
@@ -135,7 +135,9 @@ class NumberTaken(Kind):
 
 
 class BatchDamaged(BatchCopy):
-    """The copy is damaged on the disk: the ingest must put it into quarantine and continue."""
+    """The newest batch lands again, and the copy is damaged on the disk: the ingest must put the
+    copy into quarantine and continue.
+    """
 
     text: ClassVar[str] = "batch damaged at rest"
     kind: Literal["batch-damaged"]
@@ -153,8 +155,8 @@ class BatchDamaged(BatchCopy):
 
 
 class BatchReworded(BatchCopy):
-    """The copy has other payloads with the same keys: the ingest must keep the first payloads, and
-    set the others aside.
+    """The newest batch lands again with other payloads for the same keys: the ingest must keep the
+    first payloads, and set the others aside.
     """
 
     text: ClassVar[str] = "batch landed again with other payloads"

@@ -168,7 +168,7 @@ class LineDuplicate(LineStrike):
 
 
 class LineDelay(LineStrike):
-    """Bytes that arrive late, and delay those after them."""
+    """Bytes arrive late, and delay the bytes after them."""
 
     text: ClassVar[str] = "line late"
     action: ClassVar[str] = "delay"

@@ -139,7 +139,7 @@ class ClockUnknown(Kind):
     machine_of: ClassVar[str] = "gateway"
     kind: Literal["clock-unknown"]
     behind_h: Annotated[float, Unit("h")] = Field(default=100.0, ge=0, le=CENTURY)
-    """Hours by which the clock is late until then."""
+    """Hours by which the clock is slow until the network has set it."""
 
     def prepare(self, machine: Machine) -> None:
         machine["unknown"], machine["clock_ns"] = 1, -int(self.behind_h * 3600) * 10**9

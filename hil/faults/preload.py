@@ -87,13 +87,13 @@ class Machine:
 
     @property
     def found(self) -> str:
-        """Return the path of the file before which the process was stopped last."""
+        """Return the path of the file that the process was about to make at its last stop."""
         start = WORD.size * len(FIELDS) + PATTERN_SIZE
         return self._map[start : start + FOUND_SIZE].partition(b"\0")[0].decode()
 
     def count_steps(self, last: int) -> None:
         """Stop the process after `last` more steps. `self["stood"]` is the number of steps at the
-        stop, and `self["step"]` the kind of the last one.
+        stop, and `self["step"]` the kind of the last step.
         """
         self["steps"] = 0
         self["taken"] = self["stood"] = 0

@@ -63,9 +63,9 @@ class BoardReplugged(SiteFault):
 
 
 class BoardRoams(SiteFault):
-    """A board with a radio, which its gateway and the next one hear, moves to a place where only
-    the next one hears it. When that one has a session of it, the board moves to a place where two
-    hear it.
+    """A board with a radio, which its gateway and the next gateway hear, moves to a place where
+    only the next gateway hears it. When the next gateway has a session of the board, the board
+    moves to a place where two gateways hear it.
     """
 
     text: ClassVar[str] = "radio board carried to another gateway"

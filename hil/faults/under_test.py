@@ -51,8 +51,8 @@ class LinksUnderTest(Protocol):
     """The network between the gateways of a site."""
 
     async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
-        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns the number of bytes that
-        passed since the last order, and the number of bytes that were held.
+        """Order `cut`, `slow` (by `seconds`) or `mend` for all links of a member. Return the number
+        of bytes since the last order: `passed` and `held`.
         """
         ...
 
@@ -70,27 +70,23 @@ class SiteUnderTest(Protocol):
     centre_disk: LoopDisk | None
     """Disk of the tables and the checkpoint, if the bench cuts its power."""
     process_lock: asyncio.Lock
-    """Lock of a fault that stops and restarts processes, or works on the gateway's disk."""
+    """Lock that a fault holds while it stops and restarts processes, or works on the gateway's
+    disk.
+    """
     landing: LandingPlace
 
     @property
     def copied(self) -> bool:
-        """Whether acknowledged publications are on the disk of another gateway, too."""
+        """Whether acknowledged publications are also on the disk of another gateway."""
         ...
 
     @property
-    def links(self) -> LinksUnderTest:
-        """Return the links between the gateways of a site with several."""
-        ...
+    def links(self) -> LinksUnderTest: ...
 
     @property
-    def running(self) -> Mapping[str, ProgramUnderTest]:
-        """Return the running programs by name."""
-        ...
+    def running(self) -> Mapping[str, ProgramUnderTest]: ...
 
-    def machine(self, program: str) -> Machine:
-        """Return the faulty machine under a program."""
-        ...
+    def machine(self, program: str) -> Machine: ...
 
     async def store(self, *words: str) -> None:
         """Run `onceway store …` on the gateway's store, as a user does. Raises OncewayError."""
@@ -98,8 +94,8 @@ class SiteUnderTest(Protocol):
 
     async def start_gateway(self) -> None: ...
     async def die(self, *, card_too: bool) -> Path:
-        """Kill gateway and uplink for good. card_too: the gateway's data are lost, too; only the
-        rig still reads them. Returns the path of the data.
+        """Kill gateway and uplink for good. card_too: whether the gateway's data are lost with it;
+        only the rig still reads them. Return the path of the data.
         """
         ...
 
@@ -118,11 +114,11 @@ class DeviceUnderTest(Protocol):
     counted: bool
     """Whether a fault can be ordered for a counted place of the device."""
     harmed: Counter[str]
-    """Harms done by the device's wire, by kind."""
+    """Number of harms that the device's wire has caused, by kind."""
     opened: int
     """Number of times that the gateway has opened its port."""
     refused: list[tuple[int, int]]
-    """Packet identifiers of publications that the gateway has refused, with the reason."""
+    """Packet identifier and reason code of each publication that the gateway has refused."""
 
     @property
     def accepted(self) -> set[int]: ...
@@ -136,9 +132,7 @@ class DeviceUnderTest(Protocol):
         ...
 
     @property
-    def journalled(self) -> int:
-        """Return the number of publications so far."""
-        ...
+    def journalled(self) -> int: ...
 
     def look(self) -> int:
         """Read new entries of the ledger. Returns the number of readings so far."""
@@ -149,15 +143,17 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Order a fault of the board in advance. Return False if it accepts no orders."""
+        """Order a fault of the board in advance. Return False if the board accepts no orders."""
         ...
 
     async def samples(self) -> int:
-        """Return the number of ADC conversions so far; the place of a fault can be this number."""
+        """Return the number of ADC conversions so far. A fault's place can be such a number."""
         ...
 
     async def strike_next(self, fault: str, command: str, after: int) -> bool:
-        """Order the fault for the conversion after the `after`th. Return False if it has passed."""
+        """Order the fault for the first conversion after number `after`. Return False if that
+        conversion is over.
+        """
         ...
 
     async def next_event(self, fault: str, event: str) -> Event:
@@ -165,11 +161,15 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def reset(self, fault: str) -> Evidence | None:
-        """Reset with an edge of DTR: as ordered, or at once if it accepts no orders."""
+        """Reset the board with an edge of DTR: at the ordered place, or at once if the board
+        accepts no orders. Return None if no start was seen in time.
+        """
         ...
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Switch the power off for `seconds`: as ordered, or at once if it accepts no orders."""
+        """Switch the power off for `seconds`: at the ordered place, or at once if the board accepts
+        no orders. Return None if no start was seen in time.
+        """
         ...
 
     async def swap(self, fault: str, within: float) -> None: ...
@@ -197,15 +197,21 @@ class SensorUnderTest(Protocol):
     @property
     def kind(self) -> str: ...
     async def put(self, state: str | int) -> int:
-        """Put the sensor into a state. Returns the sequence of the board's newest publication."""
+        """Put the sensor into a state: "well", the name of a fault, or the voltage of an analogue
+        sensor in mV. Return the sequence of the board's newest publication, or 0.
+        """
         ...
 
     async def says(self, number: int, after: int, within: float) -> int | None:
-        """Wait for a report of fault `number` after publication `after`. Returns its sequence."""
+        """Wait at most `within` seconds for the first report of fault `number` after publication
+        `after`. Return the sequence of the report, or None.
+        """
         ...
 
     async def has_value(self, after: int, within: float) -> int | None:
-        """Wait for a value after publication `after`. Returns its sequence, or None."""
+        """Wait at most `within` seconds for the first value after publication `after`. Return its
+        sequence, or None.
+        """
         ...
 
     def values_between(self, after: int, before: int) -> list[int]:
@@ -225,9 +231,9 @@ class RoamerUnderTest(Protocol):
         ...
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Move the board to a place where only this gateway hears it. When they have a connection,
-        move it to a place where the next gateway hears it, too. Returns whether the new gateway had
-        the board's MQTT session. Raises TimeoutError.
+        """Move the board to a place where only this gateway hears it. When board and gateway have a
+        connection, move the board to a place where the next gateway hears it, too. Returns whether
+        the new gateway had the board's MQTT session. Raises TimeoutError.
         """
         ...
 
@@ -236,13 +242,14 @@ class Publisher(Protocol):
     """A board, or a client over TCP."""
 
     sent: set[int]
-    """Packet identifiers of publications sent to the gateway's store."""
+    """Packet identifiers of the publications that the gateway's store must have."""
     gateway: str
-    """Name of its present gateway."""
 
     @property
     def accepted(self) -> set[int]:
-        """Return the publications that the gateway has accepted, as the publisher has shown."""
+        """Return the packet identifiers of the publications that the gateway has accepted, as far
+        as the publisher has shown it.
+        """
         ...
 
     @property
@@ -256,9 +263,7 @@ class ClientUnderTest(Protocol):
     """A client over TCP that follows the standard."""
 
     gateway: str
-    """Name of its present gateway."""
     connections: int
-    """Number of connections so far."""
 
     @property
     def done(self) -> bool:
@@ -266,11 +271,15 @@ class ClientUnderTest(Protocol):
         ...
 
     def move_at(self, message: int) -> None:
-        """Order a move before the start: to the next gateway after the PUBREC of this message."""
+        """Order, before the start, that the client moves to the next gateway after the PUBREC of
+        this message.
+        """
         ...
 
     async def moved(self, message: int) -> dict[str, Any]:
-        """Wait for the move ordered for this message. Return gateway and session_present."""
+        """Wait for the move that was ordered for this message. Return the new gateway (`gateway`),
+        and whether it knew the session (`session_present`).
+        """
         ...
 
     def move(self) -> None:
@@ -294,7 +303,7 @@ class OtherBrokerUnderTest(Protocol):
 
 
 class SystemUnderTest(Protocol):
-    """The interface of the whole run for a fault."""
+    """The whole run, as a fault sees it."""
 
     @property
     def counters(self) -> Counters: ...
@@ -322,20 +331,16 @@ class SystemUnderTest(Protocol):
         ...
 
     def is_at(self, window: int) -> bool:
-        """Whether a publication is in the state that a window of the gateway names."""
+        """Return whether a publication is in the state that a window of the gateway names."""
         ...
 
-    def say(self, text: str) -> None:
-        """Print a text for the user."""
-        ...
+    def say(self, text: str) -> None: ...
 
     def at(self, fault: Fault) -> "SystemUnderTest":
         """Return the system with the gateway that the fault strikes now."""
         ...
 
-    def gateway_of(self, publisher: str) -> str:
-        """Return the present gateway of a board or client."""
-        ...
+    def gateway_of(self, publisher: str) -> str: ...
 
     @property
     def alive(self) -> Mapping[str, SiteUnderTest]:

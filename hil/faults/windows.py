@@ -1,7 +1,7 @@
 """Windows: stretches between two steps of a program, in which it is killed. In: a window's name and
 the machine under the program (preload.c). Out: a program that is stopped in it. A kill at a counted
-commit always hits the same moment, just after it. A kill in a window hits the stretch in which a
-line of code decides whether a promise holds.
+commit always hits the same moment, just after the commit. A kill in a window hits the stretch in
+which a line of code decides whether a promise holds.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ PASSED_WITHIN = 10.0  # s after which no further window is let pass
 @dataclass(frozen=True, slots=True)
 class Window:
     """A window. code: its number in preload.c. text: for people, and in the coverage table.
-    seconds: how long the program is stopped in it. If only one thread is stopped, the others may do
-    wrong work in that time: sent bytes arrive, and the other end acts on them.
+    seconds: how long the program is stopped in it. If only one thread is stopped, the other threads
+    may do wrong work in that time: sent bytes arrive, and the other end acts on them.
     """
 
     code: int
@@ -41,7 +41,7 @@ BEFORE_WRITE, BEFORE_SYNC, AFTER_SYNC, AFTER_ACK = 1, 2, 3, 4
 BEFORE_MANIFEST, BEFORE_DELETE, AFTER_DELETE = 5, 6, 7
 BEFORE_RELEASE, AFTER_RELEASE, BEFORE_ACK = 8, 9, 10
 WITH_PASS = (AFTER_ACK, BEFORE_RELEASE, AFTER_RELEASE, BEFORE_ACK)
-"""Windows at a write to a line. A drawn number of writes is let pass before."""
+"""Windows at a write to a line. The fault first lets a drawn number of writes pass."""
 
 OF_GATEWAY = {
     "received": Window(BEFORE_WRITE, coverage.RECEIVED, 1.0),
@@ -66,7 +66,9 @@ OF_UPLINK = {
 
 
 class WindowKind(Kind):
-    """A kind whose faults happen in windows: all windows in turn, from a drawn one on, or one."""
+    """A kind whose faults happen in windows: in each window in turn, beginning with a drawn one, or
+    only in the window that the bench names.
+    """
 
     windows: ClassVar[Mapping[str, Window]]
     needs_traffic: ClassVar[bool] = True

@@ -54,7 +54,7 @@ class Connection:
         self._due[BACK[direction]].ask(packet)
 
     def _topic(self, direction: str, packet: Publish) -> str:
-        """Return the topic of a PUBLISH's alias, if it has one and no topic [MQTT-3.3.2-7]."""
+        """Return the topic of a PUBLISH: its own, or that of its Topic Alias [MQTT-3.3.2-7]."""
         for name, value in packet.properties:
             if name is Property.TOPIC_ALIAS:
                 known = self._topics.get((direction, value), "")

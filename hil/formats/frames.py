@@ -1,8 +1,8 @@
 """Frames of the reliable link, read and written from the format (gateway/links/FORMAT.md). In:
 bytes of a line, cut anywhere. Out: bodies (`Cutter`), and the content of a body: DATA, ACK, TIME or
 a message of the handshake. A reader of a body looks at its type (`kind_of`), checks that it belongs
-to a session (`belongs`), and reads it (`read_session`, `read_handshake`). There are two versions,
-without keys and with them.
+to a session (`belongs`), and reads it (`read_session`, `read_handshake`). The handshake has two
+versions: without and with keys.
 """
 
 import struct

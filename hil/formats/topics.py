@@ -1,4 +1,6 @@
-"""Topic filters (MQTT 5.0, 4.7). In: a filter and a topic. Out: whether it matches."""
+"""Topic filters (MQTT 5.0, 4.7). In: a filter and a topic. Out: whether the filter matches the
+topic.
+"""
 
 from functools import cache
 
@@ -7,7 +9,7 @@ STATES = "states"
 """First level of the topics whose retained messages both ends of a bridge hold. The second level is
 the end that changes them."""
 HERE, THERE = "here", "there"
-"""The ends: the gateway and the other broker."""
+"""Names of the ends of a bridge: the gateway, and the other broker."""
 
 
 def shared(pattern: str) -> tuple[str | None, str]:

@@ -137,7 +137,7 @@ def is_who(frame: bytes) -> bool:
 
 
 def session_key(key: bytes, welcome: bytes, hello: bytes) -> bytes:
-    """Return the key of the session that this WELCOME offers. Both are whole frames."""
+    """Return the key of the session that this WELCOME offers. welcome, hello: whole frames."""
     return cmac(key, bytes((_SESSION,)) + welcome[HEAD : HEAD + _NONCE] + hello)
 
 

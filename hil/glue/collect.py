@@ -1,5 +1,5 @@
 """The script that writes files: `python -m hil.glue.collect`. In: QoS 2 messages of a persistent
-session. Out: files of JSON lines in a folder. A complete file is renamed to its name, as Spark's
+session. Out: files of JSON lines in a folder. A complete file gets its name by a rename, as Spark's
 file source needs it.
 """
 

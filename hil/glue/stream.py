@@ -1,4 +1,4 @@
-"""The usual first Spark job, with Structured Streaming's file source. Started with spark-submit;
+"""The usual first Spark job, with Structured Streaming's file source. spark-submit starts it. It
 imports no code of Onceway. In: a folder of files of JSON lines. Out: their lines in a Delta table,
 and a checkpoint with the files read.
 """

@@ -1,7 +1,7 @@
 """Checks the ether of a run. In: a history. Out: a sentence for each time that a radio broke the
-law of the air, and for each board that a foreign radio made greet again. And a doubt if the air
-should have lost frames, carried foreign frames or had a long session, and did not. The ether
-measures each radio's airtime by itself (hil/air/law.py).
+law of the air, and for each board that a foreign radio made greet again. There is also a doubt if
+the air should have lost frames, carried foreign frames or had a long session, and did not. The
+ether measures each radio's airtime by itself (hil/air/law.py).
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ FOREIGN = "foreign"
 STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
 """Names of the kinds of faults after which the gateway starts again."""
 BUDGET, AN_ANSWER = 360.0, 0.2
-"""Airtime in seconds: the legal limit per hour of sub-band P; less than two answers at SF7."""
+"""Seconds of airtime: the legal limit per hour in sub-band P; and less than two answers at SF7."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -85,8 +85,7 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
 
 def _displaced_boards(events: Iterable[Event]) -> list[str]:
     """Return a sentence for each board that lost a session to a foreign radio. (A board that has
-    met the gateway sends a new HELLO in the same start only if the gateway has started. No other
-    fault of the board allows it.)
+    met the gateway sends another HELLO in the same start only if the gateway has started again.)
     """
     boots: dict[str, int] = {}
     met: set[str] = set()

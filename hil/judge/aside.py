@@ -49,7 +49,7 @@ def _conflicting(seen: Seen) -> Iterator[str]:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
-    """Yield key, landed row and table's row for each payload that landed and is not in it."""
+    """Yield key, landed row and row in the table for each landed payload that the table lacks."""
     for key, way in seen.ways.items():
         kept = {row.payload: row for row in way["table"]}
         landed = {row.payload: row for row in way["batch"]}

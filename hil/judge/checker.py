@@ -1,9 +1,9 @@
 """The checker: from a history to the verdict.
 
-In: a history. Out: a verdict per publication and one for the run. The truth is the publications in
-the boards' ledgers and the clients' journals (hop `board`). The claim is the table (hop `table`;
-`batch` for a bench that ends at the landing place). The hops between them only show where a
-publication went wrong first.
+In: a history. Out: an outcome for each publication, and the verdict of the run. The truth is the
+publications in the boards' ledgers and the clients' journals (hop `board`). The claim is the table
+(hop `table`; `batch` for a bench that ends at the landing place). The hops between them only show
+where a publication went wrong first.
 
 hil/VERDICT.md says when a run *fails*, is *unknown*, or *holds*.
 """
@@ -54,7 +54,7 @@ class Result:
     """Publications in order of their key."""
     produced: int
     rows: int
-    """Number of readings sampled, and of rows at the claim's hop. Both leave out statuses."""
+    """Number of readings sampled, and of rows at the claim's hop. Statuses are left out of both."""
     claim: str
     statuses: int
     """Number of status messages of the boards, which are counted separately."""
@@ -190,8 +190,8 @@ def check(events: Iterable[Event]) -> Result:
 
 
 def _keeps_all(seen: Seen) -> bool:
-    """Return whether each row of a store must have reached the last hop. Not with copies: then
-    another gateway may land the rows of a gateway that is gone.
+    """Return whether each row of a store must have reached the last hop. It need not if copies
+    exist: another gateway may land the rows of a gateway that is gone.
     """
     return (
         seen.ended

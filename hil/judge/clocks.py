@@ -321,8 +321,8 @@ def _always(off: list[tuple[int, int]]) -> str | None:
 
 
 def _shown(shift: int) -> int:
-    """Return the jump of the gateway's own time at a jump of the clock; 0 if it does not believe
-    it.
+    """Return the ns by which the gateway's own time jumps with the clock: 0 if it disbelieves the
+    jump.
     """
     return shift if abs(shift) <= BELIEVED_NS else 0
 

@@ -33,8 +33,8 @@ def wrong(
     nameless: bool = False,
 ) -> str | None:
     """Return the mistake in a row, or None. found: the row. board: the publication as its publisher
-    made it. gateways: names of the gateways; empty if they have none. nameless: whether the row's
-    client gives no identity.
+    made it. gateways: names of the gateways; empty if the system has no names. nameless: whether
+    the row's client gives no identity.
     """
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:

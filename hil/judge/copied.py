@@ -5,8 +5,8 @@ The other gateway may return and land them, too; the ingest adds each row once. 
 moved copies into its own spool, another gateway keeps copies of these rows in turn, perhaps the
 gateway that received them first.
 
-In: the way of each publication. Out: places of stores, origin and position, with such a copy: the
-copy has the same time of receipt as the other gateway's row, to the microsecond.
+In: the sightings of each publication, by hop. Out: places (origin and position in a store) of such
+copies: the copy has the same time of receipt as the other gateway's row, to the microsecond.
 """
 
 from collections import defaultdict
@@ -33,12 +33,12 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
 def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
     """Yield the places (origin and position) of the copies among equal rows. The first row is the
     original. A later row at the same gateway is a copy only if it entered the spool after another
-    gateway had it. A row that a restored store lands again therefore keeps its kind. rows: in the
-    order in which they were seen, each with whether it was seen in a spool.
+    gateway had it. A row that a restored store lands again therefore stays an original if it was
+    one. rows: in the order in which they were seen, each with whether it was seen in a spool.
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}
-    """Whether a row is a copy, by gateway and position, in any life of its store."""
+    """Whether a row is a copy, by gateway and position, in any generation of its store."""
     away = False
     for spooled, row in rows:
         gateway = _gateway(row)

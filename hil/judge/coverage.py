@@ -158,7 +158,7 @@ def guarded(
 
 
 def asked(events: Iterable[Event]) -> dict[str, set[str]]:
-    """Return the windows named by the plan, by kind."""
+    """Return the windows named by the plan, by kind of fault."""
     found: dict[str, set[str]] = defaultdict(set)
     for event in events:
         if event.event == "planned" and "window" in (aim := event.data.get("aim") or {}):
@@ -217,7 +217,9 @@ def _waited(
 def _others(
     fault: str, name: str, hits: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last count `name` during each other fault of the board."""
+    """Yield, for each other fault of the same target, the count `name` at its beginning and its
+    end.
+    """
     for other, happened in hits.items():
         if other != fault and other.partition("/")[0] == fault.partition("/")[0]:
             begin = (happened.get("hit") or {}).get(name)

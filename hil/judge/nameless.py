@@ -18,7 +18,7 @@ Place = tuple[str, int]
 
 @dataclass(slots=True)
 class Nameless:
-    """The rows without an identity. clients: names of the clients without one."""
+    """The rows without an identity. clients: names of the clients without an identity."""
 
     clients: set[str] = field(default_factory=set)
     _rows: list[tuple[str, dict[str, Any], Sighting]] = field(default_factory=list)

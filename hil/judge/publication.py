@@ -59,7 +59,9 @@ class Sighting:
     position: int = 0
     sampled: int | None = None
     columns: dict[str, Any] = field(default_factory=dict)
-    """Other columns of the row. For the publication itself: its known values (topic)."""
+    """Other columns of the row. At the hop `board`: the known values of the publication (its
+    topic).
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""A history, sorted for the verdict. In: its events, in any order. Out: the way of each publication
-from hop to hop, and the other events.
+"""A history, sorted for the verdict. In: its events, in any order. Out: the sightings of each
+publication by hop, and the other events.
 """
 
 from collections import Counter, defaultdict
@@ -30,7 +30,7 @@ class Seen:
         default_factory=lambda: defaultdict(lambda: {hop: [] for hop in HOPS})
     )
     listed: dict[tuple[str, int], lists.Way] = field(default_factory=lambda: defaultdict(lists.way))
-    """Lists of devices that the gateways publish, by their place in a store."""
+    """Lists of devices that the gateways publish, by origin and position in a store."""
     landed_lists: list[tuple[Key, Sighting]] = field(default_factory=list)
     """Lists of devices in batches, with their identity."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
@@ -105,7 +105,8 @@ class Seen:
     obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """Board time and interval of obeyed commands, by device."""
     samples: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Readings by device: board time, and conversions since the previous one in that life."""
+    """Board time of each reading, and conversions since the previous reading or start, by device.
+    """
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Starts by device, in board time."""
     deaths: list[str] = field(default_factory=list)
@@ -243,7 +244,6 @@ class Seen:
                     self.aside.add((data["line"], data["id"]))
 
     def _take_session_event(self, event: Event) -> None:
-        """Add counts of a line or of the air."""
         data = event.data
         match event.hop, event.event:
             case "wire", "welcome":
@@ -285,7 +285,6 @@ class Seen:
                 self.ended = True
 
     def _take_row_event(self, event: Event) -> None:
-        """Add an event of rows after the gateway."""
         data = event.data
         match event.hop, event.event:
             case "spool", "died":

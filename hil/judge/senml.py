@@ -162,7 +162,7 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
 
 
 def error_of(kind: int) -> int | None:
-    """Return the stated error of the time of a channel's reading, in seconds, or None."""
+    """Return the error in seconds that a reading states for its time, or None."""
     code = kind >> 3
     return (2 + (code - 1) % 2) << (code - 1) // 2 if code else None
 
@@ -188,7 +188,7 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
 
 
 def _untimed(record: Record) -> Record:
-    """Return the record without a time computed later; only a measurement states its error."""
+    """Return the record without a time that was computed later, and without that time's error."""
     return record._replace(time=None, error=None if record.unit else record.error)
 
 

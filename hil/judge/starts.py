@@ -19,10 +19,10 @@ READ_NS = S
 
 @dataclass(slots=True)
 class _Board:
-    """Starts of a board. Times are in ns of the monotonic clock. starts: from its simulator.
+    """Starts of a board. Times are in ns of the monotonic clock. starts: times from its simulator.
     reported: time and boot number (BOOT_MASK) of its statuses. greetings: time, boot number and
-    incarnation of its HELLOs. incarnations: with which the board has published, or which it was
-    given.
+    incarnation of its HELLOs. incarnations: those with which the board has published, or which it
+    was given.
     """
 
     starts: list[int] = field(default_factory=list)

@@ -9,8 +9,9 @@ from contextlib import suppress
 
 LOOK_EVERY = 0.02  # s
 PATIENCE = 600.0
-"""Longest wait in seconds for a change without a cause in the rig, on a busy machine. Without any
-progress, the run gives up earlier (`stall_s` of the bench)."""
+"""Longest wait in seconds for a change in a program, on a busy machine. Without any progress, the
+run gives up earlier (`stall_s` of the bench).
+"""
 
 
 class Counters:

@@ -38,7 +38,7 @@ class LandingHop:
         self._entered_manifests: set[Path] = set()
         """Manifests without data, which are reported already."""
         self.newest: dict[str, int] = {}
-        """Last batch of each feed (`GATEWAY/EPOCH`)."""
+        """Number of the last batch of each feed (`GATEWAY/EPOCH`)."""
         self._rows: dict[tuple[str, int], list[list[Any]]] = {}  # keys, by feed and batch
 
     def look(self) -> None:

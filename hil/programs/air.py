@@ -50,7 +50,7 @@ class AirOfRun:
         """Modems and the foreign radio, which end before the ether."""
         self._taps: dict[str, AirTap] = {}
         self._shared: Counter[str] = Counter()
-        """Number of a board's frames that more than one gateway has heard."""
+        """Number of frames that more than one gateway has heard, by board."""
 
     def listen(
         self, name: str, key: Callable[[], bytes], heard: Callable[[str, dict[str, Any]], None]

@@ -26,7 +26,7 @@ class MemberLinks:
         self._done: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
 
     def seen_by(self, name: str) -> dict[str, str]:
-        """Return all members, with the addresses that this one uses."""
+        """Return all members, with the addresses at which this member reaches them."""
         ways = {far: port for (near, far), port in self._ports.items() if near == name}
         return self._addresses | {far: f"127.0.0.1:{port}" for far, port in ways.items()}
 
@@ -44,8 +44,8 @@ class MemberLinks:
         raise OncewayError("the network between the gateways did not start", str(self._child.log))
 
     async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
-        """`cut`, `slow` (seconds) or `mend` all links of a member. Returns the number of bytes
-        since the last order: `passed` and `held`.
+        """Order `cut`, `slow` (by `seconds`) or `mend` for all links of a member. Return the number
+        of bytes since the last order: `passed` and `held`.
         """
         self._child.order(json.dumps({"do": do, "member": member, **more}).encode())
         return await self._done.get()

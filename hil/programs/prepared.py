@@ -1,4 +1,6 @@
-"""Gateways before a run: members of a site, made by a user's commands, or one that is years old."""
+"""Gateways before a run: members of a site, made by a user's commands, or a gateway with a store
+that is years old.
+"""
 
 import sqlite3
 from collections.abc import Sequence

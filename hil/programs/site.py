@@ -144,7 +144,9 @@ class Site:
         self.members = {name: Member(self, folder.of(name), disks) for name in bench.gateways}
 
     def machine(self, program: str, below: Path) -> Machine:
-        """Return the machine of a program, the same one each time."""
+        """Return the faulty machine of a program, the same object each time. below: its faulty
+        folder.
+        """
         if program not in self._machines:
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
             for fault in self.bench.fault:

@@ -13,7 +13,7 @@ from hil.run.display import Display
 
 
 class Notes:
-    """Notes of a run. services: the programs under test."""
+    """Records errors of a run in its history. services: names of the programs under test."""
 
     def __init__(self, history: History, display: Display, services: Collection[str]) -> None:
         self._services = services

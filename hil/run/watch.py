@@ -138,7 +138,7 @@ class Watch:
         return time.monotonic() - self._moved_at
 
     def idle(self) -> bool:
-        """Whether there is no progress, and no micro-batch is running (it may take long)."""
+        """Whether there was no progress for IDLE_S seconds, and no micro-batch is running."""
         return self.quiet_s() > IDLE_S and not self.progress.in_batch
 
     def empty(self) -> bool:
@@ -182,7 +182,7 @@ class Watch:
                 self._history.add("uplink", "contradiction", text=text)
 
     def read_ends(self) -> None:
-        """Read truth and claim to the end, after all programs have ended."""
+        """Read all hops to their end, after all programs have ended."""
         complete = [device.close_ledgers() for device in self.devices]
         complete += [client.close() for client in self.clients]
         for subscriber in self.subscribers:

@@ -1,7 +1,7 @@
 """Read a recorded link: JSON Lines or CSV, plain or gzip, with a counter and a time per frame that
 arrived, RSSI and SNR if known. In: a file whose lines are frames that arrived, or have a column
-`delivered`. Out: a `Trace`. If the counter goes back, the frame is a copy, was overtaken, exceeded
-the counter's 16 bits, or comes from a restarted sender; its time shows which (`_Reader`).
+`delivered`. Out: a `Trace`. If the counter goes back, the frame is a copy or was overtaken, the
+counter has exceeded its 16 bits, or the sender has restarted; the time shows which (`_Reader`).
 """
 
 import csv

@@ -60,7 +60,7 @@ class Replay:
         self._down = 0.0
 
     def _by_frame(self) -> list[_Fate]:
-        """Return the fates; each burst has at most as many frames as an outage may last."""
+        """Return the fates. A burst of more than `longest_outage` frames is shortened."""
         fates: list[_Fate] = []
         burst = 0
         for t, arrived in self._trace.fates():

@@ -61,8 +61,8 @@ class Wire:
         flash: Path | None = None,
         page: int = UNO_PAGE,
     ) -> None:
-        """orders: file descriptor to read orders from. real: the board's port may go away and come
-        back. flash, page: file and address of the board's identity page.
+        """Create the wire. orders: file descriptor to read orders from. real: the board's port may
+        go away and come back. flash, page: file and address of the board's identity page.
         """
         self._flash, self._page = flash, page
         self._board_path = board
