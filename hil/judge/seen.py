@@ -105,7 +105,7 @@ class Seen:
     obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """Board time and interval of obeyed commands, by device."""
     samples: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Board time of each reading, and conversions since the previous reading or start, by device.
+    """Board time of each reading, and conversions since the previous reading or start; by device.
     """
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Starts by device, in board time."""
