@@ -42,9 +42,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 @dataclass(slots=True)
 class Chart:
-    """A chart. x, y: the lowest and the highest value shown. Points outside are cut off at the
-    edge.
-    """
+    """A chart. x, y: lowest and highest value shown. Points outside are cut off at the edge."""
 
     title: str
     x: tuple[float, float]

@@ -34,9 +34,7 @@ class Radio:
     """Time at which the radio began to listen on `channel`, in seconds of the ether."""
     sending: "Frame | None" = None
     counts: Counter[str] = field(default_factory=Counter)
-    """Number of frames by outcome: `sent`, `heard`, `foreign`, or the reason why the radio did not
-    hear a frame.
-    """
+    """Number of frames `sent`, `heard` or `foreign`, or by the reason why they were not heard."""
     airtime: float = 0.0
     """Airtime of the frames sent, in seconds."""
 
@@ -96,9 +94,7 @@ class Ether:
         self.radios[name].place = place
 
     def listen(self, radio: Radio, channel: Channel | None, now: float) -> None:
-        """Start to listen on a channel, or sleep if it is None. Raises ValueError while the radio
-        sends.
-        """
+        """Listen on a channel, or sleep if it is None. Raises ValueError while the radio sends."""
         if radio.sending is not None:
             raise ValueError(f"{radio.name} listens while it sends")
         if radio.channel != channel:

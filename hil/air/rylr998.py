@@ -23,16 +23,12 @@ _TELLS = re.compile(rb"AT\+(\w+)=([\d,]+)")
 
 
 def prefix(network: int, to: int, sender: int, length: int) -> bytes:
-    """Return the eight bytes before the data of a frame. to, sender: addresses. length: bytes of
-    data.
-    """
+    """Return the eight bytes before a frame's data. to, sender: addresses. length: data bytes."""
     return bytes((network, *to.to_bytes(2, "big"), *sender.to_bytes(2, "big"), length, 0, 0))
 
 
 class Modem:
-    """The modem's firmware, without I/O. say: sends bytes to the host. air: sends a line to the
-    ether.
-    """
+    """The modem's firmware, without I/O. say: sends bytes to the host. air: a line to the ether."""
 
     def __init__(self, say: Callable[[bytes], None], air: Callable[[str], None]) -> None:
         self._say = say

@@ -105,9 +105,7 @@ class Air:
         return radio
 
     def _leave(self, radio: Radio) -> None:
-        """Remove a radio. A frame that the radio is sending is cut off; its airtime counts until
-        then.
-        """
+        """Remove a radio. A frame that it is sending is cut off; its airtime counts until then."""
         del self._writers[radio]
         self._silence(radio)
 
@@ -161,9 +159,7 @@ class Air:
             self._writers[radio].write(f"{words}\n".encode())
 
     def report(self) -> dict[str, Any]:
-        """Return the counts of each radio, the worst hours and the breaches of the law. Airtimes
-        are in seconds.
-        """
+        """Return the radios' counts, worst hours and breaches of the law. Airtimes in seconds."""
         judge = self.ether.judge
         return {
             "seconds": self.now,

@@ -371,9 +371,7 @@ class Bench(BaseModel):
 
     @property
     def sketches(self) -> dict[str, str]:
-        """Return the HEX file of each simulated board with a sketch of its own, by the board's
-        name.
-        """
+        """Return the HEX file of each simulated board with its own sketch, by the board's name."""
         files = [table.sketch for table in self.board if table.sketch]
         return {f"sketch-{number}": file for number, file in enumerate(files, 1)}
 

@@ -40,9 +40,7 @@ class Plan:
         return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:
-        """Return the faults by lane, in order of their places. Faults of one lane happen one after
-        the other.
-        """
+        """Return the faults by lane, in order. Faults of one lane happen one after the other."""
         lanes: dict[str, list[Fault]] = {}
         for fault in sorted(self.faults, key=lambda fault: fault.at):
             lanes.setdefault(fault.lane, []).append(fault)

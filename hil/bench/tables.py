@@ -229,9 +229,7 @@ class SubscriberTable(BaseModel):
     @field_validator("filter")
     @classmethod
     def _well_formed(cls, filter: str) -> str:
-        """Refuse an invalid filter. The gateway would refuse it as well, and the run would never
-        end.
-        """
+        """Refuse an invalid filter: the gateway would refuse it, and the run would never end."""
         levels = filter.split("/")
         if levels[0] == "$share":
             name, levels = levels[1:2], levels[2:]

@@ -70,9 +70,7 @@ class Gateway:
         self._incarnation = 0
 
     def receive(self, data: bytes, now: float) -> bytes:
-        """Handle the bytes that the board sent until `now` (seconds of board time). Return the
-        bytes to send.
-        """
+        """Handle the board's bytes until `now` (s of board time). Return the bytes to send."""
         for event in (*self.link.receive(data, now), *self.link.tick(now)):
             if isinstance(event, SessionStarted):
                 self._stream = PacketStream(1024)

@@ -248,9 +248,7 @@ class Ledger:
             )
 
     def _note_incarnation(self) -> None:
-        """Note the incarnation. Copy B counts if it is valid. Before copy B is written, copy A
-        counts.
-        """
+        """Note the incarnation: of copy B if it is valid, else of copy A, written before."""
         for at in INCARNATION_COPIES:
             copy = bytes(self.image[at : at + _INCARNATION_SIZE])
             if _valid(copy):

@@ -27,9 +27,7 @@ class Fate(Enum):
 
 @dataclass(slots=True)
 class _Flow:
-    """A flow. released: number of the connection on which its first PUBREL was sent; 0 if none was
-    sent.
-    """
+    """A flow. released: number of the connection of its first PUBREL; 0 if none was sent."""
 
     message: int
     publish: Publish

@@ -27,9 +27,7 @@ class Heard:
     """
 
     def __init__(self, device: str, history: History, *, own: bool = False) -> None:
-        """Create the record. own: whether payloads other than SenML are accepted, as the sketch's
-        own form.
-        """
+        """Create the record. own: whether a sketch's payloads other than SenML are accepted."""
         self.incarnation = self.next = self.boot = self.readings = 0
         self.obeyed: list[str] = []
         self.contradictions: list[str] = []

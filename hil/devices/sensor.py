@@ -42,9 +42,7 @@ class SensorBoard(SketchedBoard):
 
     @property
     def _drawn(self) -> tuple[int, int]:
-        """Return the sensor's value in sixteenths or tenths of °C, or mV; and a DHT22's humidity in
-        0.1 %.
-        """
+        """Return the sensor's value in 1/16 or 1/10 °C, or mV; and a DHT22's humidity in 0.1 %."""
         rng = random.Random(f"{self._bench.seed}/{self.name}/sensor")
         if self.kind == "ds18b20":
             return rng.randint(-55 * 16, 125 * 16), 0

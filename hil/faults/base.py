@@ -71,9 +71,7 @@ class Kind(BaseModel, ABC):
     """
 
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
-    """For kinds that break boards: whether the fault is for boards with a radio: not, also, or
-    only.
-    """
+    """For kinds that break boards: whether the fault is for radio boards: not, also, or only."""
 
     sensors: ClassVar[frozenset[str]] = frozenset()
     """For kinds that break a sensor: the kinds of sensors."""

@@ -57,9 +57,7 @@ class Sweep(Kind):
                 )
 
     def place(self, point: int) -> tuple[int, bool]:
-        """Return the number of the step at a point, and whether the cut is in the middle of the
-        step.
-        """
+        """Return the number of the step at a point, and whether the cut is in its middle."""
         return point, False
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -253,9 +251,7 @@ class GatewayKillAtEachStep(Kind):
                 return
 
     async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
-        """Return the number of steps of an uncut exchange. If exchanges overlap, return their
-        average.
-        """
+        """Return the number of steps of an uncut exchange: the average if exchanges overlap."""
         machine = system.site.machine("gateway")
         await _all_quiet(fault, system)
         begin, made = machine["steps"], _journalled(system)
@@ -264,9 +260,7 @@ class GatewayKillAtEachStep(Kind):
 
 
 def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
-    """Return the number of publications so far. If `fault` is given, count only those of its
-    target.
-    """
+    """Return the number of publications so far; only those of the fault's target, if given."""
     names = [fault.target] if fault else list(system.publishers)
     for name in names:
         system.publishers[name].look()

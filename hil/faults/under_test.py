@@ -70,9 +70,7 @@ class SiteUnderTest(Protocol):
     centre_disk: LoopDisk | None
     """Disk of the tables and the checkpoint, if the bench cuts its power."""
     process_lock: asyncio.Lock
-    """Lock that a fault holds while it stops and restarts processes, or works on the gateway's
-    disk.
-    """
+    """Lock that a fault holds while it restarts processes, or works on the gateway's disk."""
     landing: LandingPlace
 
     @property

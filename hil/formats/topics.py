@@ -1,6 +1,4 @@
-"""Topic filters (MQTT 5.0, 4.7). In: a filter and a topic. Out: whether the filter matches the
-topic.
-"""
+"""Topic Filters (MQTT 5.0, 4.7). In: a filter and a topic. Out: whether the filter matches."""
 
 from functools import cache
 

@@ -86,9 +86,7 @@ def _second(starts: list[int]) -> float:
 
 
 def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:
-    """Yield a sentence for each device with a row that was in the store longer than a batch may
-    wait.
-    """
+    """Yield a sentence for each device with a row that was in the store longer than allowed."""
     stored: dict[tuple[str, int], int] = {}
     landed: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for event in events:

@@ -321,9 +321,7 @@ def _always(off: list[tuple[int, int]]) -> str | None:
 
 
 def _shown(shift: int) -> int:
-    """Return the ns by which the gateway's own time jumps with the clock: 0 if it disbelieves the
-    jump.
-    """
+    """Return by how many ns the gateway's time jumps with the clock: 0 if it disbelieves a jump."""
     return shift if abs(shift) <= BELIEVED_NS else 0
 
 

@@ -121,9 +121,7 @@ def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) 
 
 
 def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[str]:
-    """Return a sentence for each gap in the numbers of batches. Each origin's numbers begin at
-    `first`.
-    """
+    """Return a sentence for each gap in the numbers of batches, which begin at `first`."""
     numbers: dict[str, set[int]] = defaultdict(set)
     for way in ways:
         for found in way["batch"]:

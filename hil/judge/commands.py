@@ -16,9 +16,7 @@ from hil.boards.simulator import HZ
 from hil.judge.seen import Seen
 
 WAITS_MS = 175
-"""Longest time, in ms, that a sample waits for the writes before it: a slot, its marks and an
-interval.
-"""
+"""Longest time in ms that a sample waits for writes: a slot, its marks and an interval."""
 SHOWS = 3
 """Number of intervals between samples that shows which of two commanded intervals a board uses."""
 _MS = HZ // 1000

@@ -202,9 +202,7 @@ def _struck_there(
 def _waited(
     fault: str, name: str, aim: Any, hit: Any, hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Return whether another fault was in progress at each value of the count `name` from `aim` to
-    `hit`.
-    """
+    """Return whether another fault was in progress at each value of a count from `aim` to `hit`."""
     if name.rpartition(" ")[2] not in COUNTED_FROM or hit < aim:
         return False
     free = aim
@@ -217,9 +215,7 @@ def _waited(
 def _others(
     fault: str, name: str, hits: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield, for each other fault of the same target, the count `name` at its beginning and its
-    end.
-    """
+    """Yield the count `name` at beginning and end of each other fault of the same target."""
     for other, happened in hits.items():
         if other != fault and other.partition("/")[0] == fault.partition("/")[0]:
             begin = (happened.get("hit") or {}).get(name)

@@ -77,9 +77,7 @@ def _missing_rig_reports(seen: Seen) -> Iterator[str]:
 
 
 def _gaps(seen: Seen) -> Iterator[str]:
-    """Yield a sentence for each device that produced less than planned, and each hop without
-    events.
-    """
+    """Yield a sentence for each device that produced too little, and each hop without events."""
     produced = Counter(
         key.device
         for key, way in seen.ways.items()

@@ -59,9 +59,7 @@ class Sighting:
     position: int = 0
     sampled: int | None = None
     columns: dict[str, Any] = field(default_factory=dict)
-    """Other columns of the row. At the hop `board`: the known values of the publication (its
-    topic).
-    """
+    """Other columns of the row. At the hop `board`: the publication's known values (topic)."""
 
 
 @dataclass(frozen=True, slots=True)

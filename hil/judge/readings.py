@@ -22,9 +22,7 @@ QUALITIES = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table of readings. index: the record's position in its payload. time, received:
-    µs UTC.
-    """
+    """A row of the table of readings. index: position in the payload. time, received: µs UTC."""
 
     index: int
     name: str | None

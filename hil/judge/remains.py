@@ -44,9 +44,7 @@ BRIDGE = "onceway-bridge:there"
 COMMANDER = "commander"
 """Client with which the rig sends commands."""
 SPARE = 8
-"""Number of files, and of threads, that a program may open late in its life, in addition to one for
-each peer.
-"""
+"""Files, and threads, that a program may open late in its life, beside one for each peer."""
 OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of memory"}
 LEAK = 8_000_000
 """Largest growth of a program's memory, in bytes. It grows by less than 0.2 MB in benches."""

@@ -366,9 +366,7 @@ class Seen:
         )
 
     def received(self) -> Iterator[dict[str, list[Sighting]]]:
-        """Yield the sightings of each publication by hop. Copies of another gateway's rows are left
-        out.
-        """
+        """Yield each publication's sightings by hop, without copies of another gateway's rows."""
         for way in self.ways.values():
             own = [row for row in way["spool"] if (row.origin, row.position) not in self.copies]
             yield {**way, "spool": own}
@@ -412,9 +410,7 @@ class Seen:
         return any(t < self.died[key] for t in released)
 
     def set_aside(self, key: Key) -> bool:
-        """Whether the gateway refused a publication for good, so that it may arrive after later
-        ones.
-        """
+        """Whether the gateway refused a publication for good, so that it may arrive late."""
         return (key.device, key.sequence & 0xFFFF) in self.aside
 
     def holds(self, hop: str, key: Key) -> bool:

@@ -257,9 +257,7 @@ class _Model:
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """Highest sequence so far in this session, by topic, incarnation and QoS."""
     times: Counter[Key] = field(default_factory=Counter)
-    """Number of times that each message arrived: in the session at QoS 2, otherwise on the
-    connection.
-    """
+    """Number of arrivals of each message: in the session at QoS 2, else on the connection."""
     of_clients: set[str] = field(init=False)
     """Topics of clients."""
 

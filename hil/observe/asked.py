@@ -160,9 +160,7 @@ def _newest_time(rows: pa.Table, name: str) -> Any:
 
 
 def _shrunk(folder: Path, newest: int) -> Iterator[str]:
-    """Yield a sentence for each version with fewer rows than the previous one: a run deletes no
-    rows.
-    """
+    """Yield a sentence for each version with fewer rows than before: a run deletes no rows."""
     before = 0
     for version in range(max(0, newest - MOST_FILES), newest + 1):
         try:

@@ -44,9 +44,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TableHop:
-    """The tables of publications and of readings, and the tables `quarantine` and `conflicts`
-    beside them.
-    """
+    """The tables of publications and readings, and `quarantine` and `conflicts` beside them."""
 
     def __init__(self, publications: Path, readings: Path, history: History) -> None:
         self._publications = publications

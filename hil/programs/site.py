@@ -144,9 +144,7 @@ class Site:
         self.members = {name: Member(self, folder.of(name), disks) for name in bench.gateways}
 
     def machine(self, program: str, below: Path) -> Machine:
-        """Return the faulty machine of a program, the same object each time. below: its faulty
-        folder.
-        """
+        """Return the faulty machine of a program, always the same. below: its faulty folder."""
         if program not in self._machines:
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
             for fault in self.bench.fault:
@@ -196,7 +194,7 @@ class Site:
             child.check()
 
     async def stop(self) -> list[EndedError]:
-        """Ask all programs to end. Return an error for each gateway or uplink that failed to end
+        """Ask all programs to end. Return an error for each gateway or uplink that did not end
         well.
         """
         codes = {name: await child.stop() for name, child in self.running.items()}

@@ -102,9 +102,7 @@ class Findings:
     """Time of arrival in the gateway's store, and bytes of payload, by device or client."""
 
     gateways: dict[str, dict[str, int]] = field(default_factory=dict)
-    """For each gateway, if there are several: publications in its store, landed, and lost with its
-    card.
-    """
+    """For each of several gateways: publications in its store, landed, and lost with its card."""
 
     def percentile(self, share: int) -> float | None:
         """Return a percentile of the delays, in seconds; None without delays."""
@@ -147,9 +145,7 @@ class Findings:
 
     @property
     def written_per_reading(self) -> float | None:
-        """Return the bytes that gateway and uplink wrote to disk, per publication; None if not
-        measured.
-        """
+        """Return the bytes that gateway and uplink wrote to disk, per publication, or None."""
         services = [samples for samples in self.usage.values() if samples]
         # the last sample of each process counts
         pids = {one.pid: one.written for samples in services for one in samples}
@@ -178,9 +174,7 @@ class Findings:
 
     @property
     def _receiving(self) -> float | None:
-        """Return the seconds between the first and the last publication of the boards in
-        the store.
-        """
+        """Return the seconds between the boards' first and last publication in the store."""
         times = [t for t, _ in self._of_boards]
         return times[-1] - times[0] if times and times[-1] > times[0] else None
 

@@ -1,6 +1,4 @@
-"""Findings as one HTML page without scripts, fonts and pictures. Readable on a phone, in light and
-in dark.
-"""
+"""Findings as one HTML page without scripts, fonts and pictures, for phones too."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

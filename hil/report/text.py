@@ -81,9 +81,7 @@ def sentence(found: Findings) -> str:
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """Return, for example, `1 fault` or `2 faults`. many: the plural, if it is not the word with an
-    s.
-    """
+    """Return, for example, `1 fault` or `2 faults`. many: the plural, unless it only adds an s."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 

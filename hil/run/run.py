@@ -237,9 +237,7 @@ class Run:
             await self._under_faults(tasks, site, devices)
 
     async def _use_store(self, site: Site, alone: Member) -> None:
-        """Let the gateway create store and folder at the landing place. Then set the next row and
-        batch.
-        """
+        """Let the gateway create store and landing folder. Then set the next row and batch."""
         await alone.start_gateway()
         await site.running["gateway"].stop()
         await alone.command("uplink", "claim")

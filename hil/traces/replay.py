@@ -25,9 +25,7 @@ MOST_BEFORE = 100  # frames from the begin to a loss
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """Whether a recorded frame arrived. recorded: its time in s. t: that time with shortened
-    outages.
-    """
+    """Whether a recorded frame arrived. recorded: its time in s. t: with shortened outages."""
 
     recorded: float
     t: float
@@ -71,9 +69,7 @@ class Replay:
         return fates
 
     def _by_time(self, longest: float) -> list[_Fate]:
-        """Return the fates. Outages over `longest` seconds are shortened. No frame arrives in an
-        outage.
-        """
+        """Return the fates. Outages are shortened to `longest` seconds. No frame arrives in one."""
         frames = self._trace.frames
         silent = {outage.t for outage in self._trace.outages()}
         newest = start = frames[0].t

@@ -18,9 +18,7 @@ class Noise:
     """
 
     def __init__(self, rate: float, seed: str, table: int = 1) -> None:
-        """Create the noise. table: number of the bench's table; each table's harms are counted
-        separately.
-        """
+        """Create the noise. table: number of the bench's table, which has its own counts."""
         if not 0 <= rate < 1:
             raise ValueError(f"the noise rate must be at least 0 and below 1, not {rate}")
         self.kinds = kinds(table)

@@ -65,9 +65,7 @@ class Strike:
 
     @property
     def unharmed(self) -> int | None:
-        """Return the number of unharmed bytes from the start of the count to the strike's place, or
-        None.
-        """
+        """Return the number of bytes from the start of the count to the strike, or None."""
         return None if self.offset is None or self._from is None else self.offset - self._from
 
     def count_from(self, offset: int, publication: int) -> None:

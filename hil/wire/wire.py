@@ -151,9 +151,7 @@ class Wire:
             self._report_at = now + REPORT_EVERY
 
     def _follow_port(self, ready: dict[int, int], now: float) -> None:
-        """Note that the gateway has opened or closed its port. Plug the port in again if that is
-        due.
-        """
+        """Note that the gateway has opened or closed its port. Plug the port in if that is due."""
         if self._port is None:
             if now >= self._plug_at:
                 self._port = Port(self._link)
