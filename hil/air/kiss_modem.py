@@ -54,7 +54,6 @@ class Modem:
         self.reset()
 
     def reset(self) -> None:
-        """Reset as after a power cut."""
         self.hangs = False
         self._input = b""
         self._settings = _SETTINGS.pack(869_618_000, 62_500, 8, 8)
@@ -62,7 +61,6 @@ class Modem:
         self._air("off")  # a frame that it sends is cut off
 
     def feed(self, data: bytes) -> None:
-        """Handle bytes from the host."""
         *frames, self._input = (self._input + data).split(b"\xc0")
         self._input = self._input[-2 * LONGEST - 4 :]
         for frame in frames:
@@ -70,14 +68,12 @@ class Modem:
                 self._on_frame(unwrap(frame))
 
     def sent(self) -> None:
-        """Handle the end of the modem's own transmission."""
         if self._pending and not self.hangs:
             self._pending = False
             self._hardware(TX_DONE, b"\x01")
             self._listen()
 
     def heard(self, rssi: float, snr: float, frame: bytes) -> None:
-        """Handle a frame of another radio."""
         self._say(wrap(bytes((DATA,)) + frame))
         if self._reports:
             worst, best = -128, 127

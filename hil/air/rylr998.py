@@ -52,14 +52,12 @@ class Modem:
         self._say(b"+READY\r\n")
 
     def feed(self, data: bytes) -> None:
-        """Handle bytes from the host."""
         self._input += data
         while not self.hangs and (command := self._next()) is not None:
             if command:
                 self._on_command(command)
 
     def sent(self) -> None:
-        """Handle the end of the modem's own transmission."""
         if self._pending and not self.hangs:
             self._pending = False
             self._say(b"+OK\r\n")

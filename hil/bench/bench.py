@@ -365,7 +365,6 @@ class Bench(BaseModel):
 
     @property
     def real(self) -> dict[str, BoardTable]:
-        """Return the real boards by name."""
         tables = [table for table in self.board if table.port]
         return {f"real-{number}": table for number, table in enumerate(tables, 1)}
 

@@ -41,8 +41,6 @@ def provisioned(firmware: Path, to: Path) -> Path:
 
 @dataclass
 class RadioGateway(Gateway):
-    """One gateway with one radio."""
-
     def __post_init__(self) -> None:
         self.turns = TurnLink(
             PLAN.network,

@@ -120,7 +120,6 @@ def _peer(writer: asyncio.StreamWriter) -> int:
 
 
 def _last_line(messages: Path) -> str:
-    """Return the last line that the process wrote, or an empty text."""
     return "".join(messages.read_text(errors="replace").strip().splitlines()[-1:])
 
 
@@ -381,7 +380,6 @@ class SimulatedBoard:
         return Stats(**await self.command("stats"))
 
     async def eeprom(self) -> bytes:
-        """Return the 1024 bytes of the EEPROM."""
         return bytes.fromhex((await self.command("eeprom"))["eeprom"])
 
     async def wear(self) -> list[int]:

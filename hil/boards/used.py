@@ -62,7 +62,6 @@ def _address(slot: int) -> int:
 
 
 def _marks(sequence: int) -> bytes:
-    """Return the marks for released and done."""
     low = sequence & 0xFF
     return bytes((low ^ RELEASED_MASK, low ^ DONE_MASK))
 

@@ -111,14 +111,9 @@ class DeviceByAir(SimulatedDevice):
             self.gateway = self._offered_by
 
     async def met(self) -> None:
-        """Wait until a gateway has a session of the board."""
         await wait_until(lambda: self.sessions)
 
     async def roam(self, gateway: str, within: float) -> bool:
-        """Move the board to a place where only this gateway hears it. When board and gateway have a
-        connection, move the board to a place where the next gateway hears it, too. Returns whether
-        the new gateway had the board's MQTT session. Raises TimeoutError.
-        """
         sessions = len(self.sessions)
         await self._carry(self._places.beside(gateway, self._number))
         try:

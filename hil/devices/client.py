@@ -57,19 +57,12 @@ class Client:
         self._names: dict[int, str] = {}
 
     def move_at(self, message: int) -> None:
-        """Order, before the start, that the client moves to the next gateway after the PUBREC of
-        this message.
-        """
         self._moves[message] = asyncio.get_running_loop().create_future()
 
     async def moved(self, message: int) -> dict[str, Any]:
-        """Wait for the move that was ordered for this message. Return the new gateway (`gateway`),
-        and whether it knew the session (`session_present`).
-        """
         return await self._moves[message]
 
     def move(self) -> None:
-        """Move the client to the next gateway now."""
         with suppress(ProcessLookupError):
             self._child.process.send_signal(signal.SIGUSR1)
 

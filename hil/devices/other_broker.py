@@ -81,7 +81,6 @@ class OtherBroker:
                 await asyncio.sleep(LOOK_EVERY)
 
     async def stop(self) -> int:
-        """Tell mosquitto to end. Returns its exit code."""
         self._running[NAME].check()
         return await self._running[NAME].stop()
 

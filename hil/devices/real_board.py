@@ -107,7 +107,6 @@ class RealBoard(WiredDevice):
         return self._sent.journalled
 
     def look(self) -> int:
-        """Return the number of readings seen."""
         return self._sent.readings
 
     def wire_options(self) -> list[str]:

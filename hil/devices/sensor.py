@@ -33,7 +33,6 @@ class SensorBoard(SketchedBoard):
 
     @property
     def kind(self) -> str:
-        """Return the kind of the sensor."""
         return self._bench.sensors[self.name]
 
     @property
@@ -82,9 +81,6 @@ class SensorBoard(SketchedBoard):
         await self._drive("well")
 
     async def put(self, state: str | int) -> int:
-        """Put the sensor into a state: "well", the name of a fault, or the voltage of the analogue
-        sensor in mV. Return the sequence of the newest publication, or 0.
-        """
         await self._drive(state)
         self.look()
         return max((one.sequence for one in self.ledger.publications), default=0)
@@ -116,18 +112,12 @@ class SensorBoard(SketchedBoard):
         self._sent.contradict(text)
 
     async def says(self, number: int, after: int, within: float) -> int | None:
-        """Wait at most `within` seconds for the first report of fault `number` after publication
-        `after`. Return the sequence of the report, or None.
-        """
         return await self._first(
             lambda: [one for one, code in self._faults.items() if one > after and code == number],
             within,
         )
 
     async def has_value(self, after: int, within: float) -> int | None:
-        """Wait at most `within` seconds for the first value after publication `after`. Return its
-        sequence, or None.
-        """
         return await self._first(lambda: self.values_between(after, 1 << 32), within)
 
     async def _first(self, found: Any, within: float) -> int | None:
@@ -137,5 +127,4 @@ class SensorBoard(SketchedBoard):
         return min(found(), default=None)
 
     def values_between(self, after: int, before: int) -> list[int]:
-        """Return the sequences of values between two publications."""
         return sorted(one for one in self._values if after < one < before)

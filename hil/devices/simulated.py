@@ -296,7 +296,6 @@ class SimulatedDevice(Boards):
         await wait_until(started)
 
     def next_interval(self) -> int:
-        """Return the interval of the next command, in ms. It differs from the previous interval."""
         steps = STEPS_TOLD[self._commanded % len(STEPS_TOLD)]
         self._commanded += 1
         if self._commanded % SECOND_EVERY == 0:

@@ -61,7 +61,6 @@ class WiredDevice(ABC):
 
     @property
     def accepted(self) -> set[int]:
-        """Return the packet identifiers of the publications that the gateway has accepted."""
         return self._released
 
     @property
@@ -133,9 +132,6 @@ class WiredDevice(ABC):
         self._wire.check()
 
     async def replug(self, fault: str, gateway: str, seconds: float, within: float) -> bool:
-        """Remove the board from its gateway, and after `seconds` plug it in at `gateway`. Returns
-        whether the new gateway had the board's MQTT session. Raises TimeoutError.
-        """
         opened, sessions = self.opened, len(self.sessions)
         port = self._folder.of(gateway).port(self.name)
         order = {"do": "replug", "port": str(port), "seconds": seconds}
@@ -165,7 +161,6 @@ class WiredDevice(ABC):
             await self._armed[fault].get()
 
     async def line_struck(self, fault: str) -> list[dict[str, Any]]:
-        """Wait until each order has run. Return the wire's reports about them."""
         return [await self._struck[fault].get() for _ in range(self._orders[fault])]
 
     async def strike(

@@ -128,7 +128,6 @@ class AirOfRun:
         await self._ether.stop()
 
     def take(self, event: str, report: dict[str, Any]) -> None:
-        """Record a report of the ether in the history."""
         match event:
             case "frame":
                 self.enter(report)

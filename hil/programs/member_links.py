@@ -44,9 +44,6 @@ class MemberLinks:
         raise OncewayError("the network between the gateways did not start", str(self._child.log))
 
     async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
-        """Order `cut`, `slow` (by `seconds`) or `mend` for all links of a member. Return the number
-        of bytes since the last order: `passed` and `held`.
-        """
         self._child.order(json.dumps({"do": do, "member": member, **more}).encode())
         return await self._done.get()
 

@@ -53,7 +53,6 @@ class Member:
 
     @property
     def copied(self) -> bool:
-        """Whether acknowledged publications are on the disk of another gateway, too."""
         return self._site.bench.copies > 1
 
     @property
@@ -68,7 +67,6 @@ class Member:
         return {kinds.get(name, name): child for name, child in self._site.running.items()}
 
     def machine(self, kind: str) -> Machine:
-        """Return the faulty machine under a program. kind: `gateway`, `uplink` or `ingest`."""
         below = {
             "gateway": self.folder.data,
             "uplink": self.folder.landing,
@@ -77,7 +75,6 @@ class Member:
         return self._site.machine(program_of(kind, self.name), below)
 
     async def store(self, *words: str) -> None:
-        """Run `onceway store …` on the gateway's store, as a user does. Raises OncewayError."""
         await self.command("store", *words)
 
     async def command(self, *words: str) -> str:
@@ -87,9 +84,6 @@ class Member:
         return await self._site.children.run(name, line, COMMAND_WITHIN)
 
     async def die(self, *, card_too: bool) -> Path:
-        """Kill gateway and uplink for good. card_too: whether the gateway's data are lost with it;
-        only the rig still reads them. Return the path of the data.
-        """
         victims = [self.running[kind] for kind in OF_GATEWAY]
         for child in victims:
             child.check()  # a program that ended by itself is not killed here
@@ -104,7 +98,6 @@ class Member:
         return self.folder.data.rename(self.folder.root / f"dead-{self.name}")
 
     async def land(self, data: Path) -> None:
-        """Run `onceway spool land …` on a dead gateway's data, as a user. Raises OncewayError."""
         await self.command("spool", "land", str(data))
 
     async def start_gateway(self) -> None:

@@ -15,7 +15,6 @@ MOST_POINTS = 400  # of a line; more would only make the page large
 
 
 def charts(found: Findings) -> Iterator[str]:
-    """Yield the charts with data."""
     if any(found.arrivals.values()):
         yield _progress(found).element()
     if found.faults:

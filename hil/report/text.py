@@ -65,7 +65,6 @@ def tell(console: Console, found: Findings) -> None:
 
 
 def sentence(found: Findings) -> str:
-    """Return the verdict as a sentence."""
     result = found.result
     planned = sum(fault.kind != COMMAND for fault in found.faults.values())
     statuses = f" and {counted(result.statuses, 'status', 'statuses')}" if result.statuses else ""

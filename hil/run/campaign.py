@@ -306,7 +306,6 @@ def _turn(item: Item) -> int:
 
 
 def _log(place: Path) -> Path:
-    """Return the path of a run's log, next to its folder."""
     return place.with_name(place.name + ".log")
 
 
@@ -315,7 +314,6 @@ def _is_kept(report: dict[str, Any]) -> bool:
 
 
 def _report_line(report: dict[str, Any]) -> str:
-    """Return a report in one line."""
     readings, outcomes = report["readings"], report["outcomes"]
     wrong = ", ".join(
         f"{count} {name}" for name, count in outcomes.items() if count and name != "ok"
@@ -329,7 +327,6 @@ def _report_line(report: dict[str, Any]) -> str:
 
 
 def _delete_all_but_report(place: Path) -> None:
-    """Delete all files except the report."""
     for path in place.iterdir():
         if path.name not in KEPT:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

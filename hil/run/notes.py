@@ -42,7 +42,6 @@ class Notes:
 
 
 def _one_line(error: Exception) -> str:
-    """Return an error in one line."""
     if isinstance(error, EndedError):
         return error.what
     return (

@@ -60,7 +60,6 @@ class System:
 
     @property
     def alive(self) -> dict[str, Member]:
-        """Return all gateways except those that are dead for good."""
         return {name: one for name, one in self.members.items() if not one.dead}
 
     def boards_at(self, gateway: str) -> list[SimulatedDevice]:
@@ -73,11 +72,9 @@ class System:
 
     @property
     def movers(self) -> list[Client]:
-        """Return the clients that can move from one gateway to the next."""
         return [client for client in self.clients.values() if client.strict]
 
     def next_gateway(self, gateway: str) -> str:
-        """Return the next live gateway after this one."""
         names = list(self.members)
         at = names.index(gateway) + 1
         return next(name for name in names[at:] + names[:at] if name in self.alive)
@@ -86,15 +83,12 @@ class System:
         return self.clients[name]
 
     def roamer(self, name: str) -> DeviceByAir:
-        """Return a board with a radio."""
         return cast(DeviceByAir, self.devices[name])
 
     def sensor(self, fault: Fault) -> SensorBoard:
-        """Return the board whose sensor the fault breaks."""
         return cast(SensorBoard, self.devices[fault.target])
 
     def gateway_of(self, publisher: str) -> str:
-        """Return the present gateway of a board or client."""
         return self.publishers[publisher].gateway
 
     def device(self, fault: Fault) -> SimulatedDevice:
@@ -135,5 +129,4 @@ class System:
         )
 
     def say(self, text: str) -> None:
-        """Print a text for the user."""
         self.display.say(f"  {text}", "red")

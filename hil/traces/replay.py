@@ -175,7 +175,6 @@ class Replay:
         return arrives
 
     def _next(self, now: float) -> bool:
-        """Whether the frame that begins now arrives."""
         if self._pace is None:
             arrives = self._fates[self._frame].arrived
             self._frame = (self._frame + 1) % len(self._fates)

@@ -48,7 +48,6 @@ class Fading:
         return bytes(out), harms
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary of the replay."""
         return self.replay.summary()
 
 

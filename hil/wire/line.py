@@ -173,7 +173,6 @@ class Line:
 
 
 def _as_event(harm: Harm) -> dict[str, Any]:
-    """Return a harm in the form of the history."""
     fields = {"kind": harm.kind, "offset": harm.offset}
     return (
         {**fields, "sent": harm.sent, "arrived": harm.arrived}
