@@ -102,7 +102,7 @@ async def run(options: argparse.Namespace) -> None:
     tap = Tap({int(number): name for number, name in boards.items()}, options.factor, say)
     port = serial.Serial(str(options.modem), BAUD, timeout=0)
     modem = port.fileno()
-    master, slave = os.openpty()  # open, so that a missing gateway does not hang it up
+    master, slave = os.openpty()  # the slave stays open, so no hang-up without a gateway
     tty.setraw(slave)
     os.set_blocking(master, False)
     options.port.symlink_to(os.ttyname(slave))

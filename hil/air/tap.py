@@ -178,7 +178,7 @@ class AirTap:
                     self.recorded.discard(packet.id)
                 case Answer(kind=Kind.PUBREL) if packet.id not in self.recorded and not any(
                     "down" in one.connection.unread for one in self._sessions
-                ):  # else an unread frame may have it
+                ):  # else the unread frame may have the PUBREC
                     self._say("unrecorded", {"id": packet.id})
             session.connection.take("up", packet)
         self._now = now

@@ -118,7 +118,7 @@ def _known(loc: Location, model: type[BaseModel]) -> Collection[str]:
     if loc[:1] == ("fault",) and len(loc) > 1:
         return KINDS[str(loc[2])].model_fields if len(loc) > 2 else KINDS
     inner = model.model_fields[str(loc[0])].annotation if len(loc) > 1 else None
-    for kind in (inner, *get_args(inner)):  # a table that may be left out is one or None
+    for kind in (inner, *get_args(inner)):  # an optional table is a union with None
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind.model_fields
     return model.model_fields

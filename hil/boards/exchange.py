@@ -57,12 +57,12 @@ class Gateway:
     obeyed: int = 0
     deliveries: list[Delivery] = field(default_factory=list)
     completed: int = 0
-    known: bool = False  # there is a session of the client
+    known: bool = False  # whether the client has a session
     ids: set[int] = field(default_factory=set)
 
     topic: str = ""  # the board's subscription
-    _sent: bool = False  # PUBLISH of the command whose turn it is
-    _received: bool = False  # its PUBREC has come
+    _sent: bool = False  # whether the present command's PUBLISH was sent
+    _received: bool = False  # whether its PUBREC has arrived
 
     def __post_init__(self) -> None:
         self.link = GatewayLink(Greeter(1, incarnation=lambda: INCARNATION), 115_200)

@@ -187,7 +187,7 @@ class Ledger:
         """
         found = self._publication(self._unsettled[0], None) if self._unsettled else None
         last = self.publications[-1].sequence if self.publications else 0
-        if found and last < found.sequence <= last + 2:  # 0 is left out as low 16 bits
+        if found and last < found.sequence <= last + 2:  # low 16 bits of 0 are left out
             self.settle()
 
     def state(self, sequence: int) -> tuple[bool, bool]:

@@ -111,8 +111,7 @@ class Flows:
             case Kind.PUBREC:
                 return [Answer(Kind.PUBREL, answer.id, 0x92)], []
             case Kind.PUBCOMP if flow and flow.released:
-                # the PUBREL of an earlier connection may have arrived, and only its PUBCOMP was
-                # lost
+                # an earlier connection may have lost only the PUBCOMP
                 known = not answer.refused or flow.released < self._connection
                 return [], list(self._over(flow, Fate.ACKNOWLEDGED if known else Fate.FORGOTTEN))
         return [], []

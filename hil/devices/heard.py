@@ -118,8 +118,7 @@ class Heard:
         self.boot = boot
 
     def _published(self, sequence: int, topic: str, payload: bytes) -> None:
-        # the board learned that the gateway had it, and later that the gateway does not know it
-        # (0x92)
+        # the gateway had answered by PUBREC, and later did not know the PUBREL (0x92)
         if sequence in self._released:
             self._released.discard(sequence)
             self._enter("again", sequence)

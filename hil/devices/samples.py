@@ -45,7 +45,7 @@ class Samples:
         self._used = -1  # index of the last conversion that has become a reading
         self._earlier = earlier
         self._reported = (earlier & BOOT_MASK, 0)  # boot and cause in the last status
-        self._ran = -1  # index of its start
+        self._ran = -1  # index of the start in the last status
 
     def reading(self, begun: int) -> Sample:
         """Return the sample of the last conversion before `begun`, the board time at which the

@@ -241,7 +241,7 @@ class SimulatedDevice(Boards):
             await self._provision("replace", board)
             await self._begin(board)
         except BaseException:
-            await board.stop()  # not shared yet
+            await board.stop()  # no other code knows this board yet
             raise
         self._boards.append((board, watch))
         order = {"do": "swap", "board": str(board.port), "flash": str(board.flash_image)}

@@ -33,8 +33,7 @@ from hil.judge.coverage import (
 )
 from hil.observe.counters import LOOK_EVERY, wait_until
 
-# approximate number of EEPROM writes between two readings: a cut after up to as many may tear a
-# slot
+# EEPROM writes between two readings, about: a cut within them may tear a slot
 SLOT_WRITES = 20
 PUBLISH_BYTES = (
     40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange

@@ -69,8 +69,7 @@ class BatchCopy(Kind):
         origin, newest = next(iter(system.landing.newest.items()))
         copy = _feed_of_copy(fault, origin)
         if self.harm == "reworded":
-            # the first payloads must be in the table first, also if an ingest reads both batches at
-            # once
+            # the table must have the first payloads before the copy lands
             await wait_until(lambda: system.progress.batches().get(origin, 0) >= newest)
             system.history.add("landing", "reworded", origin=copy)
         rows = system.site.landing.repeat(origin, newest, copy.partition("/")[2], self.harm)

@@ -192,7 +192,7 @@ class GatewayKillAtEachStep(Kind):
                 self.part,
                 self.text,
                 "spooled",
-                point,  # in order, without a wait before it
+                point,  # the faults come in this order, without a wait
                 {"steps": point},
             )
 
@@ -234,7 +234,7 @@ class GatewayKillAtEachStep(Kind):
             await asyncio.sleep(TOLD_S)
             if _journalled(system, fault) > before:
                 return
-            child.resume()  # of another exchange
+            child.resume()  # this step belongs to another exchange
 
     async def _begun(self, fault: Fault, system: SystemUnderTest) -> None:
         """Wait until an exchange begins, and count from its first step, not from earlier steps."""

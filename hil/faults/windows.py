@@ -22,7 +22,7 @@ REACHED_WITHIN = 180.0
 LOOK_EVERY = 0.002  # s
 MOST_PASSED = 2  # writes to a line: those after the first answer count, too
 MOST_COMMITS = 20  # commits without a publication in a row
-PASSED_WITHIN = 10.0  # s after which no further window is let pass
+PASSED_WITHIN = 10.0  # s after which the next window counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ class _Counts:
                 self._rows["spooled"].append(_row(event))
                 self._rows["landed"].append(_row(event))
             case "board", "publication" if "sampled" in data and data["kind"] == "reading":
-                # the time order gives their number
+                # `sort` numbers them in order of time
                 self._seen[f"sampled {data['device']}"].append((data["sampled"], 0))
 
     def sort(self) -> None:

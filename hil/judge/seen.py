@@ -189,7 +189,7 @@ class Seen:
         if event.hop == "spool":
             self.stores.add(event.data["origin"])
             if self.clocks.unknown and row.columns.get("received", 0) is None:
-                del row.columns["received"]  # filled in before the row lands
+                del row.columns["received"]  # the gateway fills it in before the row lands
         if not self.nameless.keeps(event.hop, event.data, row):
             self.ways[_key(event.data)][event.hop].append(row)
             self.places[row.origin, row.position].add(_key(event.data))
@@ -502,7 +502,7 @@ class Seen:
             return f"its payload says {_records_text(found.records)}, not {_records_text(wanted)}"
         if board.sampled is None:
             return None
-        # a later sending may lack its time: each form has an arrival of its own
+        # a payload sent later may lack the time, so each form has its own time of arrival
         same = [one for hop in HOPS[1:] for one in way[hop] if one.payload == found.payload]
         arrived = min(one.t for one in same)
         times = {record.time for record in found.records if not of_link(record)}

@@ -32,7 +32,7 @@ from hil.formats.senml import (
 FULL_SCALE = 5.0  # V, reference of the Uno's ADC
 ADC_STEPS = 1024
 CLOCK_UNKNOWN = 0x8000_0000  # top bit of a journalled time: seconds since the board's start
-ERA = 0x6000_0000  # a journalled time below this is one from 2038 on
+ERA = 0x6000_0000  # journalled times below this are from 2038 on
 TIME_ERROR = "tu"  # by how many seconds the time may be wrong
 STATUS = 0xFF  # kind of a source; others are ADC channels
 BOOT = "boot"  # the first record of a status

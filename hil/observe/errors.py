@@ -15,6 +15,6 @@ def note_errors(history: History, program: str, log: Path) -> None:
     """Record each Python exception in a program's log. Without a log file, record nothing."""
     if log.exists():
         lines = log.read_text(errors="replace")
-        plain = lines.replace('"Traceback (', "\nTraceback (").replace("\\n", "\n")  # of JSON
+        plain = lines.replace('"Traceback (', "\nTraceback (").replace("\\n", "\n")  # in JSON logs
         for found in _TRACEBACK.finditer(plain):
             history.add(program, "erred", error=found[2].removesuffix('"}'))

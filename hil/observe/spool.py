@@ -91,7 +91,7 @@ class SpoolHop:
                 "SELECT device, incarnation, sequence, id FROM spool WHERE id > (SELECT coalesce("
                 "max(last), 0) FROM batch WHERE landed NOT NULL)"
             ).fetchall()
-        for row in rows if lost else ():  # the gateway's own rows have only their place
+        for row in rows if lost else ():  # only their position identifies the gateway's own rows
             data = dict(zip((*KEY, "position"), row, strict=True))
             self._history.add("spool", "died", **data)
         self._is_dead = True

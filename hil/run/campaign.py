@@ -112,7 +112,7 @@ class Campaign:
         self._folder.mkdir(parents=True, exist_ok=True)
         if self._finished():
             for item in self._items:
-                with suppress(OncewayError):  # reported at the run's turn
+                with suppress(OncewayError):  # reported when the run begins
                     fresh(self._folder / item.name)
         (self._folder / SUMS).write_text(json.dumps({"finished": False}) + "\n")
         done = False

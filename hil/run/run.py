@@ -292,7 +292,7 @@ class Run:
         boards = {f"{device.name} board" for device in devices}
         await injector.arm()
         faults = [tasks.create_task(injector.run(lane)) for lane in injector.lanes.keys() - boards]
-        await asyncio.sleep(0)  # each of them has begun
+        await asyncio.sleep(0)  # lets each of them begin
         self._history.add("rig", "armed", held=[device.name for device in devices if device.idle])
         for device in devices:
             if device.name not in self._bench.by_air:

@@ -41,6 +41,6 @@ def part(bench: Bench, plan: Plan, faults: Sequence[Fault]) -> tuple[Bench, Plan
     kinds = {(fault.kind, fault.table) for fault in faults}
     kinds_left = [kind for kind in bench.fault if (kind.kind, kind.table) in kinds]
     commands = bench.commands if bench.commands and (bench.commands.kind, 1) in kinds else None
-    # the faults of [nemesis] are drawn already, and stand among the tables
+    # the faults of [nemesis] are drawn already, and are among the tables
     update = {"fault": kinds_left, "commands": commands, "nemesis": None}
     return bench.model_copy(update=update), replace(plan, faults=tuple(faults))

@@ -20,7 +20,7 @@ from gateway.errors import OncewayError
 
 VERSION = 1
 MOST_LOST = 100_000  # frames in a row
-OUTAGE_INTERVALS = 5  # a silence of more than so many usual intervals is an outage
+OUTAGE_INTERVALS = 5  # a silence of more usual intervals than this is an outage
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Literal
 
 Action = Literal["lose", "duplicate", "garble", "flood", "delay", "stall"]
 
-GARBLE = 0.5  # bit rate of the reader by that of the sender
+GARBLE = 0.5  # bit rate of the reader, divided by the sender's
 BITS = 10  # 8N1
 
 
