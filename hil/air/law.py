@@ -14,7 +14,7 @@ TOLERANCE = 0.001
 
 @dataclass(frozen=True, slots=True)
 class SubBand:
-    """A sub-band. low, high: Hz. duty: largest share of an hour, 0…1. power: largest dBm e.r.p."""
+    """A sub-band. low, high: Hz. duty: limit, as a share of an hour. power: limit, dBm e.r.p."""
 
     name: str
     low: int

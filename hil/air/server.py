@@ -71,7 +71,7 @@ class Air:
         return (self._loop.time() - self._began) * self._scale
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection: that of a radio, or of the rig, which carries radios."""
+        """Serve one connection: that of a radio, or of the rig, which moves radios."""
         radio: Radio | None = None
         try:
             while line := await reader.readline():

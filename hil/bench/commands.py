@@ -18,7 +18,7 @@ from hil.observe.history import COMMAND
 
 
 class Commands(Kind):
-    """Commands, planned like faults: each has a place, and the verdict *holds* only if all were
+    """Commands, planned like faults: each has a place, and the verdict is *holds* only if all were
     sent. count: number of commands for each board.
     """
 

@@ -40,7 +40,7 @@ class Plan:
         return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:
-        """Return the faults by lane, in order. Faults of one lane happen one after the other."""
+        """Return the faults by lane, ordered by place. Faults of one lane happen in turn."""
         lanes: dict[str, list[Fault]] = {}
         for fault in sorted(self.faults, key=lambda fault: fault.at):
             lanes.setdefault(fault.lane, []).append(fault)

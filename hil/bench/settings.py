@@ -1,5 +1,5 @@
 """Settings of gateway and uplink in a run: the rig's own, changed by the bench. In: `[config]` of a
-bench. Out: all sections of gateway.toml except those of its ports.
+bench. Out: the sections of gateway.toml that name no port.
 """
 
 from collections.abc import Mapping

@@ -41,7 +41,7 @@ def tell(event: str, **data: object) -> None:
 
 
 LAST_LEVELS = ("data", "data/", "/x", "A b", "\u00e9/\u20ac/\U0001f321", "d" * 300)
-"""Ends of topics: empty levels, spaces, capitals, characters of all lengths, and many of them."""
+"""Last levels: empty levels, spaces, capitals, characters of 1 to 4 bytes, 300 characters."""
 
 
 def topic_of(name: str, number: int = 0) -> str:

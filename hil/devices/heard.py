@@ -21,8 +21,8 @@ STATUS = "/status"  # end of the topic of a board's status
 
 class Heard:
     """A real board's publications. incarnation, next, boot: incarnation, next sequence and number
-    of the start, as the board last reported them; 0 before its first report. readings: publications
-    seen, without statuses. obeyed: commands that the board has acknowledged, in order.
+    of the start, as the board last reported them; 0 before its first report. readings: number of
+    publications seen, without statuses. obeyed: commands that the board has acknowledged, in order.
     contradictions: events that no correct firmware causes.
     """
 

@@ -147,8 +147,9 @@ class LedgerWatch:
                 self._tell("left" if swapped else "waiting", sequence)
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:
-        """Note that the board clears the mark of a PUBREC that the gateway does not know (0x92). It
-        publishes again, even if its power is cut in the middle of that write.
+        """Note that the board clears the mark of a PUBREC, because the gateway does not know its
+        PUBREL (0x92). The board publishes again, even if its power is cut in the middle of that
+        write.
         """
         if (
             not isinstance(entry, Write)

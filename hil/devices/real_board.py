@@ -153,8 +153,8 @@ class RealBoard(WiredDevice):
         return False
 
     async def provision(self) -> None:
-        """Write firmware, identity and an empty EEPROM, so that publications of an earlier life do
-        not count. Raises OncewayError.
+        """Write firmware, identity and an empty EEPROM, so that earlier publications do not count.
+        Raises OncewayError.
         """
         await self._provision("provision")
         await asyncio.to_thread(self._keep_key)

@@ -1,4 +1,4 @@
-"""A real board with a radio, written by cable. The rig reads its frames at the gateway's modem
+"""A real board with a radio, flashed by cable. The rig reads its frames at the gateway's modem
 (hil/air/modem_tap.py), and knows nothing else of it. In: the board's table in a bench, and its
 number in the network. Out: its publications, in the history.
 """

@@ -50,7 +50,8 @@ SOON = 4
 
 def first_step(name: str, seed: int, folder: str) -> int:
     """Return the ADC step with which a board begins, so that it soon reaches an end of the scale:
-    full scale, or 0 V at every second board. name: name of the device. folder: folder of the board.
+    full scale if the board's number is odd, 0 V if it is even. name: name of the device. folder:
+    folder of the board.
     """
     number = int(name.rpartition("-")[2])
     end = STEPS - 1 if number % 2 else 0

@@ -36,8 +36,8 @@ SECOND = "second ingest"
 
 class IngestFault(Kind):
     """A fault of the ingest. It happens after the first append, because a faulty ingest could
-    repeat that append. It cannot be planned for a later one: the number of appends depends on the
-    speed of the machine.
+    repeat that append. Later appends cannot be places: their number depends on the speed of the
+    machine.
     """
 
     part: ClassVar[str] = "ingest"

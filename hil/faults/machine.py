@@ -127,9 +127,9 @@ class ClockJump(MachineFault):
 
 
 class ClockUnknown(Kind):
-    """A machine without a battery clock: it starts with the time of its last shutdown, which the
-    kernel calls unsynchronised, and is set by the network later. For a gateway with trust_clock =
-    false.
+    """A machine without a battery clock. Its clock starts with the time of the last shutdown, which
+    the kernel calls unsynchronised. The network sets the clock later. For a gateway with
+    trust_clock = false.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"

@@ -69,13 +69,15 @@ class Machine:
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 
     def __setitem__(self, name: str, value: int) -> None:
-        """Set full, cut, hold, unknown: 0 or 1; slow_ms; clock_ns; steps (see preload.c)."""
+        """Set `full`, `cut`, `hold` or `unknown` to 0 or 1, or `slow_ms`, `clock_ns` or `steps`
+        (preload.c).
+        """
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
 
     def arm(self, window: int, let_pass: int = 0) -> None:
         """Stop the process, or one thread of it, at a window (preload.c). While the process is
-        stopped, `self["reached"]` is that window. let_pass: how often the process passes the window
-        before.
+        stopped, `self["reached"]` is that window. let_pass: number of times that the process passes
+        the window first.
         """
         self["window"] = self["reached"] = NOWHERE
         self["pass"] = let_pass

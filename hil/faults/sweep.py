@@ -1,10 +1,10 @@
 """Cuts at every point of a QoS 2 exchange, one after the other. The count for each cut begins while
 no exchange is open, so that the Nth cut falls N steps into the next exchange.
 
-In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each, distributed
-over the boards. They count as faults of boards, even if they kill the gateway: a board samples
-until all its faults have happened. The last fault counts only if there was no point beyond it, so a
-run with the verdict *holds* was cut at every point.
+In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each point,
+distributed over the boards. These faults count as faults of boards, even if they kill the gateway:
+a board samples until all its faults have happened. The last fault counts only if there was no point
+beyond it, so a run with the verdict *holds* was cut at every point.
 """
 
 import asyncio

@@ -361,5 +361,5 @@ class SystemUnderTest(Protocol):
     def sensor(self, fault: Fault) -> SensorUnderTest: ...
 
     def device(self, fault: Fault) -> DeviceUnderTest:
-        """Return the device of a fault of a board or line."""
+        """Return the device that a fault of a board or line strikes."""
         ...

@@ -379,7 +379,7 @@ def _parts(packet: Packet) -> tuple[Kind, int, bytes]:
 
 
 def _ending(reason: int, properties: Properties) -> bytes:
-    """Return reason and properties; both may be left out with their default (3.4.2.1, 3.14.2.1)."""
+    """Return reason and properties, without trailing defaults (3.4.2.1, 3.14.2.1)."""
     if properties:
         return bytes((reason,)) + _written(properties)
     return bytes((reason,)) if reason else b""

@@ -1,7 +1,7 @@
 """Checks batches in quarantine, and payloads in `_conflicts`. In: the content of a history. Out:
-batches and payloads that are present but must not be, or that are missing. A batch is damaged only
-by a fault, and as a copy with another epoch. A payload conflicts with the payload in the table only
-if its values differ. A board may publish the same values again in another form: that is a
+batches and payloads that are present but must not be, or that are missing. Only a fault damages a
+batch, which is then a copy with another epoch. A payload conflicts with the payload in the table
+only if its values differ. A board may publish the same values again in another form: that is a
 duplicate, and no conflict.
 """
 

@@ -15,7 +15,7 @@ WRITTEN_US = 1000
 FULL_BYTES = 100_000
 """Bytes of payload beyond which a batch may be full by its size."""
 APART_US = 100_000
-"""Tolerance of `received` against `monotonic`: the gateway reads one clock after the other."""
+"""Tolerance in µs of `received` against `monotonic`: the gateway reads them one after the other."""
 HASTY_S = 0.25
 """Tolerance of the age of a batch, in seconds."""
 STAYS = "batch"

@@ -1,6 +1,6 @@
 """Checks the commands to the boards.
 
-In: the content of a history. Out: mistakes in how they were obeyed, and boards that have not shown
+In: the content of a history. Out: mistakes in how the boards obeyed, and boards that have not shown
 that they obey.
 
 Each command sets another interval. A board has obeyed when its EEPROM has the interval and its

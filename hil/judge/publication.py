@@ -23,7 +23,7 @@ class Outcome(StrEnum):
     DIED = "died with its card"
     """A publication acknowledged by a gateway that was gone for good before it landed the row."""
     UNKNOWN = "unknown"
-    """Still on its way: the hop where it was seen last has it, and must still deliver it."""
+    """The publication is on its way: the hop where it was seen last must still deliver it."""
 
 
 HARMLESS = (Outcome.OK, Outcome.LEFT, Outcome.UNDELIVERED, Outcome.DIED)

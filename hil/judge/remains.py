@@ -11,7 +11,7 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 EMPTY = ("spool", "retained", "will", "aside")
-"""Tables that must be empty: only [bridge] has retained messages, and no client has a will."""
+"""Tables that must be empty. (Only runs with [bridge] have retained messages; none has a will.)"""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
 """Tables that must be empty at a single gateway. In a site, others' data may wait in them."""
 ACCOUNTED = {
@@ -34,7 +34,7 @@ MOST_ALIKE = 2
 GROWING_FILES = {"/_delta_log/": 1_000_000, "/offsets/": 110, "/commits/": 110}
 """Folders with higher limits: a table's log has a file for each commit, and Spark keeps 100."""
 LEAST_USED = 0.5
-"""Smallest share of `spool.max_bytes` that a gateway uses before it refuses anything."""
+"""Smallest share of `spool.max_bytes` that a gateway must have used before it may refuse."""
 QUOTA_EXCEEDED = 0x97
 MOST_BYTES = 8_000_000
 """Largest size in bytes of a file of a gateway, also of the store's log, except STORE."""
@@ -44,12 +44,12 @@ BRIDGE = "onceway-bridge:there"
 COMMANDER = "commander"
 """Client with which the rig sends commands."""
 SPARE = 8
-"""Files, and threads, that a program may open late in its life, beside one for each peer."""
+"""Number of files, and of threads, that a program may open late in its life, plus one per peer."""
 OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of memory"}
 LEAK = 8_000_000
 """Largest growth of a program's memory, in bytes. It grows by less than 0.2 MB in benches."""
 BUSY = {"gateway": 0.4, "uplink": 0.15}
-"""Largest share of a core that a program uses in the second half of its life, in addition to
+"""Largest share of a core that a program may use in the second half of its life, in addition to
 PUBLICATION_S per publication.
 """
 PUBLICATION_S = 0.008

@@ -1,1 +1,1 @@
-"""Observers of each hop of a run, read only, and its history."""
+"""Observers, which only read the hops of a run, and the history that they write."""

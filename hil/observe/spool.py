@@ -33,7 +33,7 @@ def copies_kept(shelf: Path) -> int:
 
 class SpoolHop:
     """Rows of the table `spool` in the gateway's database, and the numbers of rows ever committed
-    and landed. stored: the attribute of this name, if several gateways share it.
+    and landed. stored: the mapping for the attribute of this name, if several gateways share one.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ def _table(
     head: Sequence[str], rows: Iterable[Sequence[object]], classes: Sequence[str] = ()
 ) -> str:
     """Return a table. Columns of numbers are aligned to the right. classes: CSS class of each row.
-    On a phone, a text in the last of many columns is shown below its row.
+    On a phone, the text of the last column is shown below its row if there are many columns.
     """
 
     listed = list(rows)

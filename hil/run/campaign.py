@@ -50,7 +50,7 @@ END_WITHIN = 60.0  # s until an interrupted run must have written its report
 @dataclass(frozen=True, slots=True)
 class Item:
     """A bench of a campaign. bench: a name or a path. label: name of its runs. readings, trace:
-    values in place of the bench's; None keeps them.
+    values in place of the bench's own; None keeps the bench's own.
     """
 
     bench: str

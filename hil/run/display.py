@@ -18,7 +18,7 @@ PLAIN_COUNTS_EVERY = 5.0  # s
 
 
 class Display:
-    """Display as a context manager. total: publications to be produced. faults: number planned."""
+    """Display as a context manager. total: number of publications. faults: of planned faults."""
 
     def __init__(
         self,

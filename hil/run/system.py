@@ -92,8 +92,8 @@ class System:
         return self.publishers[publisher].gateway
 
     def device(self, fault: Fault) -> SimulatedDevice:
-        """Return the device of a fault of a board or line. For a real board, a bench plans only
-        faults that it can have (hil/bench/bench.py).
+        """Return the device that a fault of a board or line strikes. For a real board, a bench
+        plans only faults that it can have (hil/bench/bench.py).
         """
         return cast(SimulatedDevice, self.devices[fault.target])
 

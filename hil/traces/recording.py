@@ -69,7 +69,7 @@ def place(name: str) -> Path:
 
 
 def load(name: str) -> Trace:
-    """Return a trace. name: its path, or the name of one of the project's. Raises OncewayError."""
+    """Return a trace. name: a path, or the name of a project's trace. Raises OncewayError."""
     path = place(name)
     text = _text(path)
     stem = path.name.partition(".")[0]

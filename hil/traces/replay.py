@@ -25,7 +25,7 @@ MOST_BEFORE = 100  # frames from the beginning to a loss
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """Whether a recorded frame arrived. recorded: its time in s. t: with shortened outages."""
+    """Whether a recorded frame arrived. recorded: its time in s. t: the same, outages shortened."""
 
     recorded: float
     t: float

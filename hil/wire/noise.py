@@ -12,9 +12,9 @@ KINDS = ("corrupt", "lose", "insert")
 
 
 class Noise:
-    """Corrupts, loses and inserts bytes at `rate` in total; of every three harms, each is of
-    another kind. rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are
-    geometric, as for independent faults.
+    """Corrupts, loses and inserts bytes at `rate` in total. Of every three harms, one is of each
+    kind. rate: share of bytes harmed, 0 ≤ rate < 1. Gaps between harmed bytes are geometric, as for
+    independent faults.
     """
 
     def __init__(self, rate: float, seed: str, table: int = 1) -> None:

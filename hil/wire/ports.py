@@ -49,8 +49,8 @@ class Port:
 
 
 def open_board(path: Path, baud: int) -> int:
-    """Open the board's port, which resets an Uno: DTR goes down when it is closed (HUPCL) and up
-    again here. Raises OncewayError.
+    """Open the board's port, which resets an Uno: DTR goes down when the port is closed (HUPCL),
+    and up when it is opened. Raises OncewayError.
     """
     rate = getattr(termios, f"B{baud}", None)
     if rate is None:

@@ -23,8 +23,8 @@ BITS = 10  # 8N1
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command. fault: id of the fault. after: bytes that pass unharmed, from now on, or from the
-    end of the board's publication with the number `publication`. length: N bytes. seconds: length
-    of a `delay` or `stall`.
+    end of the board's publication with the number `publication`. length: number of bytes. seconds:
+    length of a `delay` or `stall`.
     """
 
     fault: str

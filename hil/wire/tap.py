@@ -177,7 +177,7 @@ class Tap:
 
     def _acknowledged(self, direction: str, session: _Session, following: int) -> None:
         """Check an acknowledgement. following: the next frame that this end expects. The number may
-        lag behind the arrived frames by the frames in flight, which are less than half of the
+        lag behind the arrived frames by the frames in flight, which are fewer than half of the
         numbers; it cannot be ahead.
         """
         way = session.ways[BACK[direction]]
@@ -187,7 +187,7 @@ class Tap:
             way.arrived = following
 
     def _data(self, direction: str, session: _Session, frame: Data) -> None:
-        """Count a DATA frame. A sender repeats its frames in flight, which are less than half of
+        """Count a DATA frame. A sender repeats its frames in flight, which are fewer than half of
         the numbers: an earlier number is a repetition. A torn frame is repeated as well, before the
         receiver takes later frames.
         """

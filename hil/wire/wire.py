@@ -338,7 +338,7 @@ class Wire:
 
 
 def frames(data: bytes) -> list[bytes]:
-    """Return `data`, cut after each frame that ends in it (a zero byte ends one, gateway/links)."""
+    """Return `data`, cut after each zero byte: it ends a frame (gateway/links/FORMAT.md)."""
     return [piece for piece in re.split(rb"(?<=\0)", data) if piece]
 
 
