@@ -34,7 +34,7 @@ class Radio:
     """Time at which the radio began to listen on `channel`, in seconds of the ether."""
     sending: "Frame | None" = None
     counts: Counter[str] = field(default_factory=Counter)
-    """Number of frames `sent`, `heard` or `foreign`, or by the reason why they were not heard."""
+    """Number of frames: `sent`, `heard`, `foreign`, and for each reason why one was not heard."""
     airtime: float = 0.0
     """Airtime of the frames sent, in seconds."""
 

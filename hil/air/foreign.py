@@ -25,7 +25,7 @@ from pathlib import Path
 NAME = "foreign"
 PLACE = "50 0"
 REPLAYED, FORGED = 15, 150
-"""Numbers of frames for the gateway after each of its own frames: if replayed, and if forged."""
+"""Number of frames that are sent to a gateway after a frame of this gateway: replayed or forged."""
 REPLAY_EVERY = 1.0
 """Shortest time between two replays, in seconds."""
 FOR_BOARDS = 3

@@ -25,7 +25,7 @@ from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
 
 @dataclass(slots=True)
 class _Turn:
-    """A TURN of the board. sent: end of its first copy. heard: whether the gateway heard it."""
+    """A TURN of the board. sent: end of its first transmission, in ns."""
 
     frame: bytes
     says: Turn

@@ -40,7 +40,7 @@ class Plan:
         return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:
-        """Return the faults by lane, ordered by place. Faults of one lane happen in turn."""
+        """Return the faults of each lane, ordered by place: they happen one after the other."""
         lanes: dict[str, list[Fault]] = {}
         for fault in sorted(self.faults, key=lambda fault: fault.at):
             lanes.setdefault(fault.lane, []).append(fault)
@@ -73,7 +73,8 @@ def plan(bench: Bench) -> Plan:
 
 def _where(fault: Fault, bench: Bench, publishers: list[str]) -> Fault:
     """Draw `where` of a fault that strikes one gateway: a gateway in `on`, or by default a board or
-    client, because the fault waits for publications at the gateway that has it.
+    client, because the fault waits for publications at the gateway to which that board or client is
+    connected.
     """
     if fault.target not in OF_ONE_GATEWAY:
         return fault

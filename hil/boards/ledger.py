@@ -248,7 +248,7 @@ class Ledger:
             )
 
     def _note_incarnation(self) -> None:
-        """Note the incarnation: of copy B if it is valid, else of copy A, written before."""
+        """Note the incarnation of copy B if it is valid, else of copy A, which is written first."""
         for at in INCARNATION_COPIES:
             copy = bytes(self.image[at : at + _INCARNATION_SIZE])
             if _valid(copy):

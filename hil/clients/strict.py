@@ -47,7 +47,7 @@ from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, 
 RECONNECT_WAIT = 0.5  # s
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 GIVES_UP = 10
-"""Number of failed connects in a row: together they take longer than a restart of a broker."""
+"""Number of failed connects in a row. They take longer than a restart of a broker."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

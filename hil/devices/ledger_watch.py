@@ -71,7 +71,7 @@ class LedgerWatch:
         number of its later samples.
         """
         self._obeyed_at = self._read_to = -1
-        """Board times of the last obeyed command, and up to which the EEPROM's log was read."""
+        """Board times of the last obeyed command, and of the end of the log as far as read."""
         self._off_pace = False
         self._device = device
         self._board = board

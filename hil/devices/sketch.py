@@ -20,7 +20,7 @@ QUIET_WITHIN = 20.0
 
 
 class _Watch(LedgerWatch):
-    """The watch over a ledger whose sources and application area only the sketch understands."""
+    """A ledger whose sources and application area only the board's own sketch understands."""
 
     @property
     def reports(self) -> int:

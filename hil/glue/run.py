@@ -217,7 +217,8 @@ class GlueRun:
 
     async def _restart_stream(self, programs: Children, *, forget: bool) -> str:
         """Kill the stream with SIGKILL, in a micro-batch if one begins in time, and restart it.
-        forget: whether its checkpoint is removed. Return the evidence, or "".
+        forget: whether its checkpoint is removed. Return the evidence, or "" if the stream did not
+        run.
         """
         if forget:
             await wait_until(lambda: self._progress.ended >= 0)

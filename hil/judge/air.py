@@ -17,7 +17,7 @@ FOREIGN = "foreign"
 STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
 """Names of the kinds of faults after which the gateway starts again."""
 BUDGET, AN_ANSWER = 360.0, 0.2
-"""Seconds of airtime: the legal limit per hour in sub-band P; and less than two answers at SF7."""
+"""Seconds of airtime: the legal limit per hour in sub-band P, and almost two answers at SF7."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:

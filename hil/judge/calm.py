@@ -16,7 +16,7 @@ CONNECTIONS = 2
 again before the answer comes.
 """
 LANDS_WITHIN = 20.0
-"""Seconds after `batch_age_s` within which a row must land, on a busy machine."""
+"""Seconds in addition to `batch_age_s` until a row must have landed, on a busy machine."""
 
 
 def is_calm(run: dict[str, Any]) -> bool:

@@ -236,7 +236,9 @@ def _judge(
 
 
 def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
-    """Return outcome and hop of a publication that did not reach the last hop, as far as known."""
+    """Return the outcome of a publication that did not reach the last hop, and a hop: the one that
+    still has the publication, else the first that it missed.
+    """
     way = seen.ways[key]
     last = max(index for index, hop in enumerate(hops) if way[hop])
     if seen.holds(hops[last], key):

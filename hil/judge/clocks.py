@@ -26,11 +26,11 @@ S = 1_000_000_000  # ns
 BOARD_HZ = 16_000_000
 EARLY_NS = 4 * S
 """Largest error of a time that is too early: a started second of the gateway's clock, a started
-second of the board's, and two for the way of a WELCOME on a busy machine.
+second of the board's clock, and two seconds for the way of a WELCOME on a busy machine.
 """
 LATE_NS = 2 * S
 """Largest error of a time that is too late: a started second of the board's clock at the WELCOME,
-and one for the simulator, which may be a quarter of a second behind.
+and a second for the simulator, which may be a quarter of a second behind.
 """
 RECEIVED_NS = S // 2
 """Tolerance of `received`, which the gateway reads from this machine's clock."""
@@ -54,8 +54,9 @@ ROUNDED = 2
 SOME = 20
 """Among this number of times, at least one has no extra delay of a clock or a WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
-"""Limits within which not all times of a run may be wrong, too early or too late: the started
-seconds of both clocks are included, and not every WELCOME is late."""
+"""Largest errors, too early and too late, that all times of a board may share: the started seconds
+of both clocks. Not every WELCOME is late.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +295,8 @@ class Clocks:
         return f"`landed` and `ingested` are {times}, but ingested between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
-        """Return the possible shifts of the gateway's clock between two times, in ns. From the
-        settling time on, until the jump ends, only the jump's shift is possible.
+        """Return the possible shifts of the gateway's clock between two times, in ns. From
+        SETTLES_NS after a jump until its end, only the jump's shift is possible.
         """
         for jump in self._jumps:
             if jump.since + SETTLES_NS <= low and high <= jump.until:
@@ -321,7 +322,7 @@ def _always(off: list[tuple[int, int]]) -> str | None:
 
 
 def _shown(shift: int) -> int:
-    """Return by how many ns the gateway's time jumps with the clock: 0 if it disbelieves a jump."""
+    """Return by how many ns a jump of the clock moves the gateway's time: 0 if it is too large."""
     return shift if abs(shift) <= BELIEVED_NS else 0
 
 

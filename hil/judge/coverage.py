@@ -85,7 +85,7 @@ GUARDS: dict[str, dict[str, str]] = {
         AT_HEARD: "an answer that was not recorded is given again",
     },
 }
-"""Windows of each kind, and the claim that only a fault in this window can break."""
+"""Windows of each kind of fault, each with the claim that only a fault in this window can break."""
 SWEEPS = (
     "kill -9 of the gateway at a step of the exchange",
     "power cut at an EEPROM write of the exchange",

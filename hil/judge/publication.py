@@ -15,8 +15,8 @@ class Outcome(StrEnum):
     ALTERED = "altered"
     OUT_OF_ORDER = "out of order"
     LEFT = "left behind"
-    """Only the EEPROM of a replaced board has the publication, and can be read: no damage, but the
-    publication is not in the claim.
+    """The publication is only in the EEPROM of a replaced board, where it can be read: it is not
+    lost, but it is not in the claim.
     """
     UNDELIVERED = "not delivered"
     """A publication at QoS 0 did not reach the gateway's store. QoS 0 allows that."""

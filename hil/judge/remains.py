@@ -13,7 +13,7 @@ from hil.observe.history import Event, taking
 EMPTY = ("spool", "retained", "will", "aside")
 """Tables that must be empty. (Only runs with [bridge] have retained messages; none has a will.)"""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
-"""Tables that must be empty at a single gateway. In a site, others' data may wait in them."""
+"""Tables that must be empty at a single gateway. In a site, other gateways' data may wait there."""
 ACCOUNTED = {
     "batch_content": ("batch",),
     "flow": ("session",),
@@ -21,7 +21,7 @@ ACCOUNTED = {
     "content_check": ("retained", "will", "aside", "given_part"),
     "twin": ("batch", "given", "journey", "meta", "place", "session", "subscription"),
 }
-"""Tables that may have at most as many rows as the tables listed here have together."""
+"""Tables that may have at most as many rows as the tables listed beside them have together."""
 FEW = {"meta": 40, "spool_check": 2}
 """Largest number of rows of tables that do not grow."""
 GROWING = ("batch", "session", "subscription", "mark")

@@ -19,7 +19,7 @@ COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecod
 TAKEN = ("landed", "ingested")
 """Columns of a row that are kept in addition to its payload."""
 FOR_GOOD = (0x87, 0x90, 0x95, 0x99)
-"""Reasons for which a board sets a publication aside and continues (firmware/README.md)."""
+"""Reason codes after which a board sets a publication aside and continues (firmware/README.md)."""
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ SILENCING = (
 )
 """Kinds of faults, by their names in a history, during which a gateway may be silent."""
 SETTLES = 3_000_000_000
-"""Time in ns after a fault in SILENCING until open queries are answered, on a busy machine."""
+"""Time in ns after a fault in SILENCING until gateways have their answers, on a busy machine."""
 FAR = 1 << 63
 LAST = 2
 """Number of connections of a client that count: the present one, and the previous one."""

@@ -18,7 +18,7 @@ PLAIN_COUNTS_EVERY = 5.0  # s
 
 
 class Display:
-    """Display as a context manager. total: number of publications. faults: of planned faults."""
+    """Display as a context manager. total: number of publications. faults: number of faults."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ class Notes:
 
     @contextmanager
     def noting(self) -> Iterator[None]:
-        """Record an error that ends the block in the history, and continue after the block."""
+        """If an error ends the block, record it in the history, and continue after the block."""
         try:
             yield
         except* Exception as group:

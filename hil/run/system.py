@@ -111,7 +111,7 @@ class System:
     def is_at(self, window: int) -> bool:
         """Return whether a publication is in the state that the window names: sent, and not in the
         store; in the commit after which the gateway is stopped; or in the store, and its publisher
-        has not shown that it knows. True for other windows.
+        has not shown that it knows this. True for other windows.
         """
         if window == AFTER_SYNC:
             return holds_publication(self.site.folder.database)

@@ -127,8 +127,8 @@ def recognise(name: str, rows: list[_Row], path: Path) -> Trace:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reader of a counter. interval: usual seconds from one count to the next. runs: frames by
-    count, one dictionary for each start of the sender.
+    """Reader of the counter in recorded frames. interval: usual seconds from one count to the next.
+    runs: frames by count, one dictionary for each start of the sender.
     """
 
     interval: float

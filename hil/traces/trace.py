@@ -91,8 +91,8 @@ class Trace:
         ]
 
     def fates(self) -> Iterator[tuple[float, bool]]:
-        """Yield for every sent frame its time (s; lost ones lie evenly between their neighbours),
-        and whether it arrived.
+        """Yield for every sent frame its time in s, and whether it arrived. Times of lost frames
+        are spread evenly between the frames that arrived.
         """
         before = self.frames[0].t if self.frames else 0.0
         for frame in self.frames:

@@ -65,7 +65,7 @@ class Strike:
 
     @property
     def unharmed(self) -> int | None:
-        """Return the number of bytes from the start of the count to the strike, or None."""
+        """Return the number of bytes from the start of the count to the strike; None before it."""
         return None if self.offset is None or self._from is None else self.offset - self._from
 
     def count_from(self, offset: int, publication: int) -> None:

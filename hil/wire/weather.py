@@ -6,8 +6,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """A harm. offset: bytes sent before it. sent: None for an inserted byte. arrived: None for a
-    lost one. length: bytes harmed in a row; above 1, both are None.
+    """A harm. offset: number of bytes sent before it. sent: the byte that was sent, None if it was
+    inserted. arrived: the byte that arrived, None if it was lost. length: number of bytes harmed in
+    a row; if it is above 1, `sent` and `arrived` are None.
     """
 
     offset: int
