@@ -46,7 +46,7 @@ def unwrap(body: bytes) -> bytes:
 
 
 class Modem:
-    """The modem's firmware, without I/O. say, air: send bytes to the host, and a line to the ether."""
+    """Modem firmware, without I/O. say: sends bytes to the host. air: sends lines to the ether."""
 
     def __init__(self, say: Callable[[bytes], None], air: Callable[[str], None]) -> None:
         self._say = say

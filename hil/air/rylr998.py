@@ -28,7 +28,7 @@ def prefix(network: int, to: int, sender: int, length: int) -> bytes:
 
 
 class Modem:
-    """The modem's firmware, without I/O. say, air: send bytes to the host, and a line to the ether."""
+    """Modem firmware, without I/O. say: sends bytes to the host. air: sends lines to the ether."""
 
     def __init__(self, say: Callable[[bytes], None], air: Callable[[str], None]) -> None:
         self._say = say

@@ -20,7 +20,7 @@ from hil.formats.packets import Answer, Kind, Packet, Publish
 class Fate(Enum):
     ACKNOWLEDGED = "acknowledged"
     REFUSED = "refused"
-    """The message must be published again."""
+    """The broker refused the message, which must be published again."""
     FORGOTTEN = "forgotten"
     """The message must be published again: the broker lost it after its PUBREC."""
 

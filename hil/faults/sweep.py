@@ -31,7 +31,7 @@ MANY = 10**9  # steps, never reached
 TOLD_S = 0.05  # time for a client to report its message
 STILL_S = 0.08  # time without a step of an idle gateway
 STEPS = {1: AT_WRITE, 2: AT_SYNC, 3: AT_LINE}
-"""The gateway's next or last action, by its number in preload.c."""
+"""Kinds of the gateway's steps, by their numbers in preload.c."""
 
 
 class Sweep(Kind):
@@ -88,7 +88,7 @@ class Sweep(Kind):
 
     @abstractmethod
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
-        """Return a count of steps that only grows."""
+        """Return the number of steps so far, which never decreases."""
 
 
 async def _quiet(device: DeviceUnderTest) -> None:

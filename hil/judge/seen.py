@@ -134,7 +134,7 @@ class Seen:
     announced: set[str] = field(default_factory=set)
     """Faults of the plan that the rig has announced."""
     met: set[str] = field(default_factory=set)
-    """Boards that were welcomed."""
+    """Boards to which the gateway has sent a WELCOME."""
     by_air: set[str] = field(default_factory=set)
     counted: set[str] = field(default_factory=set)
     """Lines that have reported their final counts."""

@@ -94,7 +94,7 @@ def _promise_held(result: Result) -> str:
 
 
 def _other_counts(result: Result) -> str:
-    """Return the counts that the sentence leaves out."""
+    """Return the counts that the verdict's sentence does not contain, in words."""
     left_behind, undelivered = result.count(Outcome.LEFT), result.count(Outcome.UNDELIVERED)
     died = result.count(Outcome.DIED)
     phrases = {

@@ -39,7 +39,7 @@ USAGE_EVERY = 1.0  # s between looks at the resources of gateways and uplinks
 
 
 class Watch:
-    """Observer of a run. devices, clients: the devices and clients that report."""
+    """Observer of a run. The run adds its devices, clients and subscribers."""
 
     def __init__(self, bench: Bench, folder: Folder, history: History, display: Display) -> None:
         self.counters = Counters()
