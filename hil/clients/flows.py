@@ -61,6 +61,12 @@ class Flows:
         flow = self._flows.get(identifier)
         return flow.message if flow and flow.released else None
 
+    def postpone(self, identifier: int) -> None:
+        """Note that the PUBREL with this identifier was not sent, and will be on the next
+        connection.
+        """
+        self._flows[identifier].released += 1
+
     @property
     def free(self) -> bool:
         return len(self._flows) < self._count

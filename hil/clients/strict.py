@@ -252,6 +252,7 @@ class Publisher:
         message = self._flows.released(answer.id)
         if message in self._moves:
             self._moves.discard(message)
+            self._flows.postpone(answer.id)
             tell("moving", sequence=message)
             raise MovedError
         if packets:

@@ -1,9 +1,14 @@
-"""The next broker of a strict client that loses its broker."""
+"""The next broker of a strict client that loses its broker, or moves."""
+
+import json
+from typing import cast
 
 import pytest
 
 from hil.clients import IDENTIFIERS, strict
+from hil.clients.connection import Connection
 from hil.clients.flows import Flows
+from hil.formats.packets import Answer, Kind, Packet
 
 ATTIC, BARN = 1, 2
 
@@ -54,3 +59,25 @@ def test_hopping_client_connects_to_the_next_broker_at_once(
         publisher.run(ATTIC, BARN)
     assert ports == tried
     assert slept == waits
+
+
+@pytest.mark.parametrize(("reason", "told"), [(0, "acknowledged"), (0x92, "forgotten")])
+def test_a_gateway_that_forgets_an_identifier_in_a_move_is_noticed(
+    capsys: pytest.CaptureFixture[str], reason: int, told: str
+) -> None:
+    """The first PUBREL goes to the next gateway, so 0x92 cannot mean that only PUBCOMP was lost."""
+    sent: list[Packet] = []
+    connection = cast(
+        Connection, type("_", (), {"send": lambda self, *packets: sent.extend(packets)})()
+    )
+    flows = Flows(1, IDENTIFIERS)
+    publisher = strict.Publisher("c", [b"x"], 2, 5.0, 1, flows, moves=[1])
+    flows.connected(False)
+    publisher._publish(connection, 1)
+    with pytest.raises(strict.MovedError):
+        publisher._take(connection, Answer(Kind.PUBREC, 1))
+    assert len(sent) == 1, "the PUBLISH alone"
+    assert flows.connected(True) == ([Answer(Kind.PUBREL, 1)], [])
+    publisher._take(connection, Answer(Kind.PUBCOMP, 1, reason))
+    events = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]
+    assert told in events
