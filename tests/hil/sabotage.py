@@ -212,7 +212,7 @@ def plant(sabotage: Sabotage, tree: Path) -> None:
     does not fit any more.
     """
     fit(sabotage, tree)
-    if sabotage.patches == "firmware":
+    if sabotage.package == "firmware" or "\n+++ b/firmware/" in sabotage.path.read_text():
         hexes = [f"../build/firmware/uno/{name}.hex" for name in ("sensor", "sensor-lora")]
         subprocess.run(["make", "-s", "-C", tree / "firmware", *hexes], check=True)
 
