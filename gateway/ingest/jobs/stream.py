@@ -349,7 +349,7 @@ def _follow(
     stopping: threading.Event,
 ) -> None:
     """Wait until the query has ended. At a stop request, stop it after its running micro-batch. If
-    that is too long and is interrupted, this is no error: the next start repeats it.
+    the micro-batch lasts too long, Spark interrupts it, and the next start repeats it.
     """
     begun = tried = time.monotonic()
     alive = -EVERY_S
