@@ -7,8 +7,8 @@ newest, and its client is served without any message.
 Both sides send *beats*. A beat contains the sender's clock, and echoes the latest clock that the
 sender has received. A lease counts from the time at which this member sent the echoed clock. The
 other member's promise counts from the time at which it received that clock, which is later, and the
-promise lasts longer (PROMISE_S). So the other member treats this one as silent only after the lease
-has ended. The only assumption is that the two clocks run equally fast within 10 %.
+promise lasts longer (PROMISE_S). So the other member counts this member as silent only after the
+lease has ended. The only assumption is that the two clocks run equally fast within 10 %.
 
 After a start no other member has a link yet. Every member is *expected* for START_S, or until it
 has given a lease. A member that has announced its stop is expected for RESTART_S, because it may be
@@ -19,9 +19,9 @@ ended that link. `silent_from` returns how long a client waits for an expected o
 A member may take ANSWER_S to answer a query, and longer over a slow line: `answer_s` follows the
 measured round trip of beats, up to MOST_ANSWER_S.
 
-A member that has left a query without an answer for that time is *mute* until it answers any query.
-A mute member gets no more leases, and clients wait for it only until its last lease is over.
-Meanwhile it may send queries and beats.
+A member that has left a query without an answer for `answer_s` is *mute* until it answers any
+query. A mute member gets no more leases, and clients wait for it only until its last lease is over.
+A mute member may still send queries and beats.
 
 In: beats, answers, links that begin and end. Out: beats, `lease` and `promise` as times of this
 member's clock, and the time at which a queried member counts as silent.
@@ -37,15 +37,18 @@ ANSWER_S = 1.0
 MOST_ANSWER_S = 4.0
 """Upper bound of the seconds that a member over a slow line may take to answer."""
 START_S = 3.0
-"""Seconds for which a member is expected after this member's start, and seconds for which it may be
-busy after that. A client without a Keep Alive waits at most this long for such members.
+"""Seconds for which another member is expected after this member's start, and seconds for which it
+may be busy after it has joined. A client without a Keep Alive waits at most this long for expected
+and busy members.
 """
 RESTART_S = 15.0
 """Seconds for which a member is expected after it has announced its stop, and the longest time for
 which a client waits for members that are expected or busy.
 """
 _AVERAGED = 8
-"""Number of beats over which a shorter round trip is averaged. A longer one counts at once."""
+"""Number of beats over which the round trip is averaged while it becomes shorter. A longer round
+trip counts at once.
+"""
 
 
 class Contact:
@@ -62,20 +65,20 @@ class Contact:
         self.heard = float("-inf")
         """Time of the last frame from the member."""
         self.lease = float("-inf")
-        """End of the member's lease: until then it decides about no client without asking this
-        member.
+        """End of the lease that the member has given: until this time it decides about no client
+        without asking this member.
         """
         self.promise = now + PROMISE_S
-        """Time until which this member decides about no client without asking the other one. At a
-        start it is in the future: promises of an earlier run are unknown after a crash.
+        """Time until which this member decides about no client without asking the other member. At
+        a start it is PROMISE_S in the future, because promises from before a crash are unknown.
         """
         self.expected = now + START_S
         """Time up to which the member is expected, if it has no link."""
         self.fresh = float("-inf")
         """Time up to which the member may be busy, if it has a link."""
         self.granting = False
-        """Whether beats to the member echo its clock, and so give it a lease. The member must have
-        all news that a lease requires.
+        """Whether beats to the member echo its clock, and so give it a lease. Set once the member
+        has been sent all Over messages for which its lease has to wait (`ending.py`).
         """
         self.mute = False
         """Whether the member answers no queries over its present link."""
@@ -86,8 +89,9 @@ class Contact:
         self._clock = 0
 
     def started(self, now: float) -> None:
-        """Begin the wait for the member again, unless it has joined: this gateway's start has taken
-        until now.
+        """Restart the time (START_S) for which the member is expected, if it has had no link since
+        this gateway's start. Called when the links have started, and when this gateway's start is
+        complete.
         """
         if not self.links:
             self.expected = now + START_S
@@ -125,16 +129,17 @@ class Contact:
         return max(min(self.promise, deadline), min(self.expected, patience))
 
     def passed_over(self, now: float, since: float) -> None:
-        """Note a decision without an answer of the member. since: time of the query. If the member
-        joined later, the time of its link counts.
+        """Note a decision that was made without an answer of the member. If the member had enough
+        time to answer, it becomes mute. since: time of the query; if the member's link is newer,
+        the time at which the link began counts instead.
         """
         since = max(since, self._linked)
         late = now >= max(since + self.answer_s, self.fresh)
         self.mute = self.mute or (self.up and late and self._answered < since)
 
     def answered(self, now: float) -> None:
-        """Note an answer to a query. If the member was mute, this member's promise begins now,
-        because beats echo again.
+        """Note an answer to a query. If the member was mute, beats to it give leases again, so this
+        member's promise is renewed.
         """
         if self.mute:
             self.promise = now + PROMISE_S

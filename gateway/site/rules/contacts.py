@@ -28,12 +28,12 @@ class Statistics:
     released: int = 0
     """Packet identifiers that another member had, and has released."""
     by_member: dict[str, int] = field(default_factory=dict)
-    """Number of times that each member was silent."""
+    """Number of session lookups in which a member was silent, by member."""
 
 
 class Contacts(dict[str, Contact]):
     """The other members by name. send: sends a frame to one of them, or drops it. wake: requests a
-    call of `advance` at a time, or earlier.
+    call of `Member.advance` at the given time or earlier.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Contacts(dict[str, Contact]):
 
     @property
     def starting(self) -> float:
-        """Time up to which a member may be starting. Minus infinity if there are no other
-        members.
+        """Latest time up to which any other member may be starting (`Contact.expected`,
+        `Contact.fresh`). Minus infinity if there are no other members.
         """
         times = (max(contact.expected, contact.fresh) for contact in self.values())
         return max(times, default=float("-inf"))
@@ -83,27 +83,29 @@ class Contacts(dict[str, Contact]):
             self._send(member, encode(message))
 
     def mask(self, names: Iterable[str]) -> int:
-        """Encode a set of members for a message: one bit for each of `names`. Members that were
-        removed from the site have no bit.
+        """Return the number that stands for the members `names` in a message: bit n is the n-th
+        name of this member's Names, from 0. Members that were removed from the site have no bit.
         """
         return sum(self._bits.get(name, 0) for name in names)
 
     def place(self, name: str | None) -> int:
-        """Encode a name for a message: its position in `names`, from 1 on; 0 for None or another
-        name.
+        """Return the number that stands for a member in a message: the position of its name in this
+        member's Names, from 1; 0 for None or a name outside the site.
         """
         return self.names.index(name) + 1 if name in self.names else 0
 
     def unmask(self, member: str, mask: int) -> frozenset[str]:
-        """Decode a set of members in a message from `member`."""
+        """Return the members for which `mask` stands in a message from `member`. Bits without a
+        name are ignored.
+        """
         if not mask:
             return frozenset()
         names = self[member].names or ()
         return frozenset(name for bit, name in enumerate(names) if mask >> bit & 1)
 
     def placed(self, member: str, place: int) -> str | None:
-        """Decode a name in a message from `member`. Return None for no name, or for an unknown
-        one.
+        """Return the member for which `place` stands in a message from `member`; None for 0 or a
+        number without a name.
         """
         names = self[member].names or ()
         return names[place - 1] if 0 < place <= len(names) else None

@@ -3,15 +3,14 @@
 In: the claims of the members that have a record of the client, and the silent members. Out: the
 member that has the session, and the record of the deciding member.
 
-A claim that names another member in `older` supersedes that member's claim: when the claim was
-made, that member could not be asked, or had an older record. If two claims name each other's
+A claim that names another member in `older` supersedes that member's claim: when the claim's record
+was made, that member could not be asked, or had an older record. If two claims name each other's
 members, each was made without the other, and it is unknown which session the client saw last: the
-result is suspect.
-Among claims that do not name each other's members, the higher epoch is newer. A claim from a copy
-of a store is older than any other.
+result is suspect. Among claims that do not name each other's members, the higher epoch is newer. A
+claim from a copy of a store is older than any other.
 
-A claim of another member was true when it answered. A silent member may have decided something
-since then. So a session that moves while a member is silent is suspect.
+A claim of another member was true when that member answered. A silent member may have decided
+something about the client since then. So a session that moves while a member is silent is suspect.
 """
 
 from collections.abc import Mapping
@@ -31,8 +30,8 @@ class Claim(NamedTuple):
     suspect: bool = False
     copied: bool = False
     unsure: frozenset[str] = NOBODY
-    """Members that may have a newer session: they have given no lease, or asked for this client.
-    Only in this member's own claim.
+    """Members that may have a newer session: they have given no lease, or have asked for this
+    client. Set only in this member's own claim.
     """
 
 
@@ -40,15 +39,15 @@ class Decision(NamedTuple):
     source: str | None
     """The member that has the session; None: no member."""
     epoch: int
-    """Epoch of the record that is made now."""
+    """Epoch of the record that this member makes for the decision."""
     older: frozenset[str]
     suspect: bool
 
 
 def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
-    """Whether the first claim replaces the second one: it names the second claim's member in
-    `older`, and the second claim does not name its member. If exactly one claim is from a copy of a
-    store, that claim loses.
+    """Whether claim A (`newer`) replaces claim B (`older`); each comes with the name of its member.
+    A replaces B if A names B's member in `older`, and B does not name A's member, or B's session
+    has moved to A's member. If exactly one claim is from a copy of a store, that claim loses.
     """
     (one, first), (other, second) = newer, older
     if first.copied != second.copied:
@@ -57,7 +56,7 @@ def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
 
 
 def went_on_twice(claims: Mapping[str, Claim]) -> bool:
-    """Whether two members each have a session that continued without the other session."""
+    """Whether two members each have a session that continued without knowing of the other one."""
     live = {name: claim.older for name, claim in claims.items() if is_live(claim)}
     return any(one in live[other] and other in live[one] for one, other in combinations(live, 2))
 
@@ -68,8 +67,9 @@ def is_live(record: Claim | Held) -> bool:
 
 
 def decide(me: str, claims: Mapping[str, Claim], silent: frozenset[str], clean: bool) -> Decision:
-    """Return the decision. claims: the claim of each member that has a record, including `me`.
-    clean: whether the client wants no session.
+    """Return the decision of this member. me: its name. claims: the claim of each member that has a
+    record, including this member. silent: members without an answer. clean: whether the client
+    wants no session.
     """
     older = (silent | claims.keys()) - {me}
     if not claims:

@@ -5,20 +5,21 @@ In: records of this gateway that name other members in `older`; Over messages of
 Over messages to them; the end of older records here.
 
 A member that gets an Over message ends its record of the client if the epoch of its record is
-lower. If the epoch is higher, and its record does not name the sender in `older`, the sender did
-not know of this epoch: the sender gives its own record a still higher epoch, and sends the message
-again. If both records name the other one's member, each was made without the other, and it is
-unknown which session the client saw last: the record with the higher epoch (or name) stays, and is
-suspect. Its member first writes the mark to disk, and then reports it in answer to the other
-member's message. Only then the other record ends. So a link that breaks earlier does no harm. A
-record from a copy of a store ends in favour of any other record.
+lower. If that epoch is not lower, and that record does not name the sender in `older`, the sender
+did not know of this epoch: the sender gives its own record a still higher epoch, and sends the
+message again. If both records name the other one's member, each was made without the other, and it
+is unknown which session the client saw last: the record with the higher epoch (or name) stays, and
+is suspect. The member with this record first writes `suspect` to disk, and then says so in its
+answer to the other member's message. Only after this answer the other record ends. So a link that
+breaks earlier does no harm. A record from a copy of a store ends in favour of any other record.
 
-If the older members include the sender's own name, the message says that the sender has a session
-that can be used. If both have one, the client had two sessions, each with messages that the other
-session may have delivered: the remaining session is replaced (Session Present 0).
+If `older` of an Over message includes the sender itself, the sender has a session that can be used.
+If both members have such a session, the client had two sessions, and each may hold messages that
+the other session has delivered. So the remaining session is replaced (Session Present 0).
 
-A member that may have forgotten ended sessions, as after a restore, sends the message for all
-clients. All records of a member that gets this message become suspect.
+A member that may have forgotten that sessions elsewhere are outdated, for example after a restore,
+sends one Over message for `ALL_CLIENTS`. All sessions of a member that gets this message become
+suspect.
 """
 
 from collections import OrderedDict
@@ -36,7 +37,7 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 AT_ONCE = 4096
-"""Largest number of Over messages to one member that are not answered."""
+"""Largest number of Over messages to one member that wait for an answer."""
 MOST_PENDING = 65_536
 """Largest number of Over messages of one member whose answers may wait for the disk."""
 REMEMBERED = 4096
@@ -46,18 +47,20 @@ AGAIN_S = 0.2
 
 
 class _Listener:
-    """The notifications of outdated sessions to one member. Exists as long as its link."""
+    """The notifications of outdated sessions to one member. Exists as long as the member's link."""
 
     def __init__(self) -> None:
         self.clients: OrderedDict[str, None] = OrderedDict()
         self.first: set[str] = set()
         """Clients about which the member has to be informed before it gets a lease."""
         self.unanswered: dict[str, int] = {}
-        """Epoch in each message without an answer, by client."""
+        """Epoch in each Over message that waits for an answer, by client."""
         self.is_due = False
         """Whether the next notification of the member is planned."""
         self.restored = False
-        """Whether the member has sent the message for all clients over this link."""
+        """Whether the member has sent an Over message for `ALL_CLIENTS` over this link. If so, the
+        sessions here have been marked as suspect.
+        """
 
 
 class Ending:
@@ -82,9 +85,11 @@ class Ending:
         self._mark_searches_suspect = mark_searches_suspect
         self._listeners: dict[str, _Listener] = {name: _Listener() for name in contacts}
         self._pending = dict.fromkeys(contacts, 0)
-        """Messages of each member whose answers wait for the disk."""
+        """Number of Over messages of each member whose answers wait for the disk."""
         self._confirmed: OrderedDict[str, int] = OrderedDict()
-        """The epoch below which the record of a client has ended here, by client."""
+        """Epoch of the other member's record in favour of which the record here has last ended, by
+        client.
+        """
 
     def joined(self, member: str) -> None:
         """Begin to notify the member of all outdated sessions; it gets a lease afterwards."""
@@ -169,8 +174,8 @@ class Ending:
                 self._end(member, over, add)
 
     def _mark_all_suspect(self, member: str, done: Done) -> None:
-        """Mark all sessions here as suspect, at most once for each link of `member`. Their clients
-        may have been at this member in the meantime.
+        """Mark all sessions here as suspect, at most once for each link of `member`. The member may
+        have had a newer session of any client, and have forgotten it.
         """
         if self._listeners[member].restored:
             done()
@@ -246,9 +251,10 @@ class Ending:
             self._confirmed.popitem(last=False)
 
     def above(self, client: str) -> int:
-        """Return an epoch above the epoch of the last record that another member replaced here, or
-        1. That member may restart without knowing that the record here has ended, so a record made
-        here in the meantime must be the stronger one.
+        """Return the lowest epoch for a new record of this client: one more than the epoch of the
+        other member's record in favour of which the record here has last ended, or 1 if none has.
+        The other member may restart without knowing that the record here has ended. So a record
+        that is made here in the meantime must have the higher epoch.
         """
         return min(self._confirmed.get(client, 0) + 1, MAX_EPOCH - 1)
 

@@ -1,7 +1,7 @@
 """Interface of a member to its gateway: the sessions that are here, on disk.
 
 In: decisions of the member. Out: this gateway's record of a client, and the news that a change is
-on disk. The broker and the store implement it; the member knows neither.
+on disk. The broker and the store implement this interface; the member knows neither.
 
 For each client, a gateway holds nothing, or one *record*: its epoch, a session or none, and the
 members that may still hold an older session (`older`). A record lasts while it has a session, or
@@ -14,9 +14,10 @@ from typing import Literal, NamedTuple, Protocol
 Done = Callable[[], None]
 NOBODY: frozenset[str] = frozenset()
 ALL_CLIENTS = ""
-"""Key of a record for all clients; no client has this key. A gateway has it if it may have
-forgotten that a session elsewhere is outdated, or if the site has a new member. `older` names the
-members that have not been notified."""
+"""Key of a record for all clients; no client has this key. A gateway has this record if it may have
+forgotten that a session elsewhere is outdated, or if the site has a new member. The record's
+`older` names the members that have not been notified.
+"""
 
 
 class Held(NamedTuple):
@@ -28,14 +29,17 @@ class Held(NamedTuple):
     `older` are outdated, and, if it is suspect, that the client may not know this.
     """
     given_to: str | None = None
-    """Member to which the session has moved, and which has not confirmed it yet: until then the
-    session is kept here and cannot be used."""
+    """Member to which the session has moved, until the member confirms it. Meanwhile the session is
+    kept here and cannot be used.
+    """
     older: frozenset[str] = NOBODY
     """Members that may hold an older session, which has to end."""
     suspect: bool = False
     """Whether the session is suspect: the client may have been at another member later. Set by
     `take`, `mark_suspect` and `mark_all_suspect`, and for each session of a restored store. The
-    broker clears it in the commit that acts on an `Outcome` of kind doubt or none.
+    broker clears the flag in the commit that follows an `Outcome` whose kind is "doubt" or "none".
+    If the client may not know that its session is new (`unheard.py`), the flag is set again until
+    the client has sent a packet.
     """
     copied: bool = False
     """Whether the record comes from a copy of this store, and nothing was decided about the client
@@ -47,15 +51,17 @@ class Outcome(NamedTuple):
     """The result of a session lookup.
 
     - here: the session is here, and is the newest: Session Present 1.
-    - none: no valid session exists: Session Present 0, and a new session in this client's record,
-      in place of an existing session. Counted and logged if a member was silent, or `suspect`.
+    - none: no valid session exists: Session Present 0, and a new session replaces any session here.
+      Counted and logged if a member was silent, or `suspect`.
     - doubt: the session is here, and marked as suspect on disk: a silent member may have a newer
-      one. If it holds received QoS 2 identifiers outside a proved board's anti-replay window, they
-      are forgotten: Session Present 0. Otherwise it continues. Counted and logged.
+      one. If the session holds received QoS 2 identifiers outside a proved board's anti-replay
+      window, they are forgotten: Session Present 0. Otherwise the session continues. Counted and
+      logged.
     - failed: nothing was decided (`reason`): the session is at another member and cannot move here,
       or the client has gone. Refuse the CONNECT.
 
-    A new session gets `epoch`; the record with that epoch is on disk already, or needs none.
+    A new session gets `epoch`. If the client's record has to be on disk with that epoch, it is
+    there already.
     """
 
     kind: Literal["here", "none", "doubt", "failed"]
@@ -83,7 +89,7 @@ class Holder(Protocol):
 
     def give(self, client: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
         """Move a session to another member in one commit. A connected client is disconnected
-        (0x8E). `epoch` and `older` stay.
+        (0x8E). The record's `epoch` and `older` stay.
 
         done: called with the session's parts, each of at most PART_BYTES, or with None if there is
         no durable session. A repeated call, also for another member, gives the same parts.
@@ -99,16 +105,16 @@ class Holder(Protocol):
         done: Callable[[str | None], None],
     ) -> None:
         """Take over the session of these parts in one commit, in place of an existing session. The
-        client's record gets `epoch`, `older` and `suspect`. `record` may return the previous record
-        until then. done: called with None, or with the reason of a failure (bad parts, limits);
-        after a failure nothing has changed.
+        client's record gets `epoch`, `older` and `suspect`. Until the commit is done, `record` may
+        return the previous record. done: called with None, or with the reason of a failure (bad
+        parts, limits); after a failure nothing has changed.
         """
 
     def stand(self, client: str, epoch: int, older: frozenset[str], done: Done) -> None:
         """Set epoch and `older` of the client's record in one commit. The record no longer counts
         as one from a copy. A session that is here stays, and a session that has moved away returns.
         If there is no session and a client waits, the broker creates one next. If that fails, the
-        record stays without a session; a suspect record stays until the client has come.
+        record stays without a session; a suspect record stays until the client has connected.
         """
 
     def end(self, client: str, below: int, done: Done) -> None:

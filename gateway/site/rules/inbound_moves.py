@@ -1,14 +1,15 @@
 """Inbound moves of sessions from other members.
 
-In: claims for a session, parts. Out: calls for parts; complete sessions, or the news that one is
-unavailable.
+In: sessions to fetch, and their parts. Out: requests for parts; complete sessions, or the news that
+a session is unavailable.
 
 The first parts of all sessions are requested at once. The sender sends CREDIT frames, and one more
-for each frame that is processed. A session of several parts arrives part by part. Parts wait in
-memory for the other parts of their session, and then for the disk. If that reaches MEMORY_BYTES, no
-frames are reported as processed, and of the sessions of several parts only the oldest continues. So
-the waiting parts take at most MEMORY_BYTES, plus one large session, plus CREDIT frames of each
-member.
+for each frame that this member reports as processed (Got). A session of several parts arrives part
+by part. Parts wait in memory for the other parts of their session, and then for the disk. If
+complete sessions that wait for the disk reach MEMORY_BYTES, no frames are reported as processed. If
+they and the incomplete sessions reach it together, only the oldest session of several parts
+continues. So the waiting parts take at most MEMORY_BYTES, plus one large session, plus CREDIT
+frames of each member.
 """
 
 from collections import OrderedDict
@@ -23,9 +24,11 @@ MEMORY_BYTES = 32_000_000
 SESSION_BYTES = 256_000_000
 """Largest session that can move here, in bytes."""
 STALL_S = 1.0
-"""Seconds without a frame after which a member counts as silent, with or without a link."""
+"""Seconds without any frame from a member after which moves from this member are abandoned."""
 PROGRESS_S = 5.0
-"""Seconds without a part after which moves from a member are abandoned."""
+"""Seconds without a part from a member after which moves from this member are abandoned, even if it
+sends other frames.
+"""
 
 
 class _Claim:
@@ -57,7 +60,9 @@ class InboundMoves:
         self._progress = dict.fromkeys(contacts, 0.0)
         self._count = dict.fromkeys(contacts, 0)
         self._coming: dict[str, int] = {}
-        """Bytes that sessions of several parts take in memory, including their next part."""
+        """Memory that an incomplete session of several parts takes, with its next part, in bytes,
+        by client.
+        """
         self._later: OrderedDict[str, None] = OrderedDict()
         """Clients whose sessions have several parts, and wait for room."""
         self._owed = dict.fromkeys(contacts, 0)
@@ -66,7 +71,9 @@ class InboundMoves:
         """Bytes of complete sessions that are not on disk yet."""
 
     def claim(self, client: str, source: str, epoch: int) -> None:
-        """Request a client's session from the member that has claimed it with this epoch."""
+        """Request a client's session from `source`, whose reply CLAIM said that it has the session,
+        with this epoch.
+        """
         self._claims[client] = _Claim(source, epoch)
         if not self._count[source]:
             self._progress[source] = self._contacts.now
@@ -103,7 +110,7 @@ class InboundMoves:
                 self._watch(member)
 
     def settled(self, size: int) -> None:
-        """Note that a complete session is on disk, or refused. size: its bytes."""
+        """Note that a complete session is on disk, or was refused. size: bytes of the session."""
         self._unsettled -= size
         self._work_off()
         self._go_on()
@@ -138,7 +145,7 @@ class InboundMoves:
                 self._later[client] = None
 
     def _has_room(self, client: str) -> bool:
-        """Whether there is room for one more part of this session. The oldest session has room
+        """Whether memory has room for one more part of this session. The oldest session has room
         unless complete sessions fill the memory.
         """
         if self._unsettled >= MEMORY_BYTES:
@@ -189,8 +196,8 @@ class InboundMoves:
         )
 
     def _watch(self, member: str) -> None:
-        """Plan a check of the member's progress, if sessions are expected from it, and it may
-        send.
+        """Plan a check of the member's progress, if sessions are expected from it and all its
+        frames have been reported as processed.
         """
         if self._count[member] and not self._owed[member] and member not in self._watched:
             self._watched.add(member)

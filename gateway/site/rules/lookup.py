@@ -1,14 +1,14 @@
 """Session lookups of this gateway: where a client's session is.
 
 In: clients whose session is not here, or may not be the newest; the members' replies; time. Out:
-queries, a claim for the newest session, this gateway's record of the client, and an `Outcome` for
-the caller.
+queries, a request for the newest session, this gateway's record of the client, and an `Outcome`
+for the caller.
 
 One client has one search at a time, in these stages:
 
-  ASKING     all members are queried. A busy member is queried again. A member without an answer
-             is silent: with a link after `answer_s` (`contact.py`), else as soon as the lease
-             that it may have is over.
+  ASKING     all members are queried. A member that replies BUSY is queried again. A member
+             without an answer is silent: if it has a link, after `answer_s` (`contact.py`), else
+             as soon as the lease that this member may have given to it is over.
              A member that is expected or busy (`contact.py`) is waited for longer, as far as the
              client can wait. A restored member that may have forgotten something counts as silent
   MOVING     a session comes from another member (`inbound_moves.py`)
@@ -35,15 +35,18 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 MOST_TURNS = 64
-"""Largest number of times that one search gives way to searches of other members. Each time all
-members are queried again.
+"""Number of times that all members are queried again for one search after which this search gives
+way to no other member's search.
 """
 PATIENCE_S = 10.0
-"""Seconds for which a session is requested again after its move was refused or interrupted."""
+"""Seconds after the start of a search during which all members are queried again if the session is
+not available at its source. Later such a search fails.
+"""
 
 FRESH_S = 0.9
-"""Seconds for which a reply may count for a newer CONNECT of its client. The member that has
-replied waits longer (ANSWER_S) before it decides without this member (`yields`).
+"""Seconds after a query for which the reply to it may count for a newer CONNECT of the same client.
+The member that has replied waits longer (ANSWER_S) before it decides without this member
+(`yields`).
 """
 TURN_S = 0.1
 """Seconds by which this member delays its queries, if members with higher names have asked for the
@@ -100,8 +103,8 @@ class Lookup:
         self._ask_all(search)
 
     def _refresh(self, search: Search) -> None:
-        """Query members again that may have decided without this member since their replies. The
-        client may have connected to them in between.
+        """Query those members again that may have decided without this member since their replies.
+        The client may have connected to one of them in between.
         """
         if search.quiet_until:
             return
@@ -114,8 +117,9 @@ class Lookup:
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
         """Find out whether a session that has moved away, or is suspect, is still the newest. A
-        moved session is usable here again if no other member has it. dropped: called if a member
-        was silent or busy, so that nothing is known; call again later.
+        moved session is usable here again if no other member has it. dropped: called if nothing was
+        found out, because a member was silent or busy, or because another lookup or a commit for
+        this client is in progress or begins; call again later.
         """
         if client in self._searches or client in self._working:
             dropped()
@@ -173,8 +177,8 @@ class Lookup:
         self._ask_all(search)
 
     def _start_over(self, search: Search, turn: int) -> None:
-        """Query all members again, with a new deadline, unless they were queried again since round
-        `turn`. Earlier replies are outdated.
+        """Query all members again, with a new deadline. Earlier replies no longer count. turn:
+        `Search.turn` as the caller knows it; if it has changed, they were queried again already.
         """
         if search.turn == turn and search.stage is not Stage.OVER:
             search.asked = self._contacts.now
@@ -320,7 +324,9 @@ class Lookup:
         doubt(self._holder, search.client, own, names, doubted)
 
     def mark_all_suspect(self) -> None:
-        """Mark decisions as suspect if they rely on a member that was restored afterwards."""
+        """Mark all decisions that are not on disk yet as suspect, because another member may have
+        forgotten its records.
+        """
         for search in self._searches.values():
             if search.decision is not None:
                 search.decision = search.decision._replace(suspect=True)
@@ -348,8 +354,8 @@ class Lookup:
         self._holder.take(client, decision.epoch, decision.older, decision.suspect, parts, done)
 
     def lost(self, client: str) -> None:
-        """Query again, because a session is no longer available at its source. After PATIENCE_S,
-        the search fails.
+        """Query all members again, because the session is not available at its source. If the
+        search began PATIENCE_S ago or earlier, it fails instead.
         """
         search = self._searches[client]
         search.in_vain = True
@@ -359,7 +365,9 @@ class Lookup:
         self._start_over(search, search.turn)
 
     def refused(self, client: str, reason: str) -> None:
-        """Handle a session that cannot move here."""
+        """Fail a search whose session cannot move here. If the client wants no session, query all
+        members again instead, once: the next decision needs no move.
+        """
         search = self._searches[client]
         if search.clean and not search.in_vain:
             self.lost(client)
@@ -368,7 +376,7 @@ class Lookup:
 
     def _on_disk(self, search: Search, size: int | None, problem: str | None) -> None:
         """Continue after a decision is on disk, or could not be written. size: bytes of a session
-        that has moved here.
+        that has moved here, or None. problem: why the session could not be written, or None.
         """
         self._working.finish(search.client)
         if problem is not None:
@@ -420,8 +428,8 @@ class Lookup:
             go_on()
 
     def joined(self, member: str) -> None:
-        """Query a member that has joined about all clients that are searched, before it gets a
-        lease.
+        """Query a member that has joined about all clients that are searched. The queries leave
+        before the member gets a lease.
         """
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:
@@ -430,7 +438,7 @@ class Lookup:
         self._windows.close(member)
 
     def link_ended(self, member: str) -> None:
-        """Drop the claims of a member whose link has ended."""
+        """Drop the replies of a member whose link has ended."""
         for search in list(self._searches.values()):
             if search.stage is Stage.ASKING:
                 search.forget_reply(member)
@@ -439,8 +447,8 @@ class Lookup:
 
 
 def _stands(own: Held | None, decision: Decision) -> bool:
-    """Whether the existing record already agrees with the decision. A record made without a silent
-    member gets a new epoch each time, so that an answer to an earlier message does not end it
-    (`ending.py`).
+    """Whether this gateway's record needs no change for the decision. If the decision names older
+    members, the record gets a new epoch each time, so that an answer to an earlier Over message
+    does not end it (`ending.py`).
     """
     return not decision.older and (own is None or own.given_to is None)

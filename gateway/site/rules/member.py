@@ -85,8 +85,8 @@ class Member:
         return self.contacts.statistics
 
     def is_newest(self, client: str, now: float) -> bool:
-        """Whether a session is here, and certainly the newest: then its client continues without a
-        message to other members.
+        """Whether a session is here, and certainly the newest. If so, its client continues without
+        a message to other members.
         """
         self.contacts.now = now
         record = self._holder.record(client)
@@ -107,8 +107,8 @@ class Member:
         clean: whether the client wants no session (Clean Start 1). alive: returns whether the
         client still waits; if not, nothing is decided, and the outcome is `failed`. patience:
         seconds for which the client can wait for members that are expected or busy (`contact.py`).
-        done: called within about a second, later only while there is such a member or a session is
-        moving.
+        done: called within about a second; later only while a member is expected or busy, or a
+        session is moving.
         """
         self.contacts.now = now
         self._lookup.want(client, done, alive, clean, patience)
@@ -117,8 +117,8 @@ class Member:
 
     def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:
         """Look up a PUBREL whose packet identifier is not known here. done: called with whether
-        another member had the identifier and has released it on disk. If no member had it, the
-        silent members are given too.
+        another member had the identifier and has released it on disk. If no member had it, `done`
+        gets the silent members as well.
         """
         self.contacts.now = now
         self._releasing.want(client, identifier, done)
@@ -126,8 +126,8 @@ class Member:
             self._flush()
 
     def started(self, now: float) -> None:
-        """Begin the wait for the other members again, because this gateway's start continues or has
-        ended.
+        """Restart the time (START_S) for which members without a link so far are expected. Called
+        when the links have started, and again when this gateway's start is complete.
         """
         self.contacts.now = now
         for contact in self.contacts.values():

@@ -38,8 +38,8 @@ class Names(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """A keep-alive. clock: the sender's, in ms. echo: the receiver's newest clock that the sender
-    has heard, or 0 while the sender grants no lease (`contact.py`).
+    """A keep-alive. clock: the sender's monotonic clock, in ms. echo: newest `clock` that the
+    sender has received from the receiver, or 0 while the sender grants no lease (`contact.py`).
     """
 
     clock: int
@@ -62,19 +62,20 @@ class Ask(NamedTuple):
 
 class Kind(IntEnum):
     NO = 0
-    """No record of this client; the identifier is unknown."""
+    """The sender has no record of this client, or does not know the identifier in the query."""
     CLAIM = 1
     BUSY = 2
     """The sender is deciding about this client: ask again."""
     RELEASED = 3
-    """The identifier was known, and is released, on disk."""
+    """The sender knew the identifier. Its release is on disk."""
 
 
 class Reply(NamedTuple):
-    """A reply. epoch and later fields: only in a CLAIM: the fields of `Held`. moved_to: the member
-    `given_to`, as an index into the sender's Names, from 1. restored: the sender's store was
-    restored, so it may have forgotten something. In place of NO, this sender sends a CLAIM without
-    a session and with empty `older`.
+    """A reply. The fields from `epoch` on are set only in a CLAIM. session, suspect, older, copied:
+    fields of the sender's record (`Held`). moved_to: the member `given_to`, as an index into the
+    sender's Names, from 1; 0 for none. restored: the sender's store was restored, so it may have
+    forgotten something. If it has no record, it sends a CLAIM without a session and with empty
+    `older` in place of NO.
     """
 
     kind: Kind
@@ -96,7 +97,9 @@ class Answer(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A call for one part of a session that the receiver has claimed with this epoch."""
+    """A request for one part of a session. epoch: the epoch in the receiver's reply CLAIM. part:
+    number of the part, from 0.
+    """
 
     client: str
     epoch: int
@@ -109,7 +112,8 @@ class Take(NamedTuple):
 
 class Part(NamedTuple):
     """Part number `part` of a session that has `parts` parts. parts = 0: the session is
-    unavailable. suspect: whether the session is suspect now; this may have changed since its claim.
+    unavailable. suspect: whether the session is suspect now; this may have changed since the reply
+    CLAIM.
     """
 
     client: str
@@ -129,8 +133,9 @@ class Got(NamedTuple):
 
 
 class Over(NamedTuple):
-    """The message that the receiver's records of the client with a lower epoch are outdated. below,
-    older, copied: epoch and fields of the sender's record.
+    """The message that the receiver's record of the client is outdated if its epoch is lower.
+    below: epoch of the sender's record. older: members in the record's `older`, and the sender
+    itself if its session can be used. copied: field of the record.
     """
 
     client: str
@@ -145,16 +150,16 @@ class End(NamedTuple):
 
 class State(IntEnum):
     DONE = 0
-    """The sender has no older record, and its disk has none either."""
+    """The sender of this answer has no older record, neither in memory nor on disk."""
     STAYS = 1
-    """The receiver should end its record, because it is from a copy, or because each record was
-    made without the other and the receiver's is lower. If each record was made without the other,
-    the sender's record is marked as suspect on disk.
+    """The record of this answer's sender stays, and the receiver has to end its own. The receiver's
+    record is from a copy of a store, or each record was made without the other and the receiver's
+    is lower. In the second case the sender's record is marked as suspect on disk.
     """
     BUSY = 2
-    """The sender is busy: repeat a little later."""
+    """The sender of this answer is busy: repeat the message a little later."""
     HELD = 3
-    """The epoch of the sender's record is not lower than `below`."""
+    """The epoch of the record of this answer's sender is not lower than `below`."""
 
 
 class Ended(NamedTuple):

@@ -1,12 +1,12 @@
 """Outbound moves of sessions to other members.
 
-In: calls for sessions of this gateway. Out: their parts, as fast as the other member processes
-them.
+In: requests for sessions of this gateway (Take). Out: their parts, as fast as the other member
+processes them.
 
 A session moves to a member that has asked for its client since this gateway's last decision about
-it. The member must call for it with the epoch in this gateway's reply. Once the commit is on disk,
-the session stays here, but cannot be used, until a member reports a newer record (`ending.py`). If
-no member does, the session is recalled (`lookup.py`: recall).
+it. The member must request it with the epoch in this gateway's reply. Once the commit of the move
+is on disk, the session stays here, but cannot be used, until a member reports a newer record
+(`ending.py`). If no member does, the session is recalled (`lookup.py`: recall).
 """
 
 from collections import deque
@@ -24,23 +24,28 @@ from gateway.site.rules.working import Working
 AT_ONCE = 512
 """Largest number of sessions that are moving to one member at a time."""
 WANTED_BYTES = 32_000_000
-"""Largest number of bytes of one member's waiting calls in memory."""
+"""Largest memory for one member's waiting requests, in bytes. A member that exceeds it gets a
+SiteError.
+"""
 _CALL_BYTES = 200
-"""Bytes of a waiting call in memory, without its client."""
+"""Bytes of a waiting request in memory, without its client identifier."""
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
-"""Seconds without a message from the new member after which a session is recalled."""
+"""Seconds after which a session is recalled that has moved away without a confirmation, or is
+suspect.
+"""
 APART_S = 0.25
-"""Seconds between the recall times of consecutive members. Otherwise two members that start
-together and query each other at the same time would give way to each other forever.
+"""Seconds by which the recall times of two members differ that follow each other by name. Otherwise
+two members that start together and query each other at the same time would give way to each other
+forever.
 """
 
 Parts = Sequence[bytes] | None
 
 
 class _Leaver:
-    """The sessions that one member has requested. Exists as long as its link."""
+    """The sessions that one member has requested. Exists as long as the member's link."""
 
     def __init__(self) -> None:
         self.wanted: deque[Wanted] = deque()
@@ -70,7 +75,7 @@ class OutboundMoves:
         self._recalls: deque[tuple[float, str]] = deque()
         """Time and client of each planned recall, in the order of the times."""
         self._is_set = False
-        """Whether the first of these recalls is planned."""
+        """Whether a call for the first entry of `_recalls` is planned."""
         for client in holder.unsettled():
             self._recall_later(client)
 
@@ -121,8 +126,8 @@ class OutboundMoves:
     def _exported(
         self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
     ) -> None:
-        """Continue after the commit of a move. first: whether this is the first move of the session
-        to the member.
+        """Continue after the commit of a move. first: whether the session had not been given to
+        this member before.
         """
         if parts is not None and first:
             self._recall_later(wanted.client)

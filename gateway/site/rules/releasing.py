@@ -1,8 +1,8 @@
 """Lookup of a PUBREL whose identifier is not known here: whether another member has received it.
 
-In: clients with identifiers, the members' replies, time. Out: queries; whether a member had the
-identifier and has released it, on disk, and the silent members. A member is silent from the same
-time on as for a CONNECT (`contact.py`).
+In: clients with identifiers, the members' replies, time. Out: queries; for each PUBREL, whether a
+member had the identifier and has released it on disk, and the silent members. A member is silent
+from the same time on as for a CONNECT (`contact.py`).
 """
 
 from collections.abc import Callable
@@ -52,8 +52,9 @@ class Releasing:
         self._windows.ask(member, release.question, partial(self._on_reply, release))
 
     def _query_again(self, release: _Release, member: str) -> None:
-        """Query a member again. If the session has moved away meanwhile, finish without an answer:
-        it may be at that member by now, and the identifier may stand for another message.
+        """Query a member again. If the session has moved away meanwhile, answer that the identifier
+        is unknown: the session may be at that member by now, where the identifier may stand for
+        another message.
         """
         record = self._holder.record(release.question.client)
         if record is not None and is_live(record):

@@ -1,8 +1,8 @@
 """Replies of this gateway to session lookups.
 
-In: queries of other members. Out: one answer to each call, once its contents are on disk: a power
-cut must not make a `no` false. An answer is sent only over the link of its query: if the member has
-a new link, it asks again.
+In: queries of other members. Out: the replies to each call (Ask), once the records that they state
+are on disk: a power cut must not make a NO false. Replies are sent only over the link of their
+call. A member with a new link asks again.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,8 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 MOST_PENDING = 65_536
-"""Largest number of queries of one member that may wait for the disk; further calls get no answer.
+"""Largest number of queries of one member that may wait for the disk. A call (Ask) that would
+exceed it gets no answer.
 """
 NO = Reply(Kind.NO)
 BUSY = Reply(Kind.BUSY)
@@ -40,7 +41,7 @@ class Replies:
         self._working = working
         self._lookup = lookup
         self._pending = dict.fromkeys(contacts, 0)
-        """Queries of each member whose answers wait for the disk."""
+        """Number of queries of each member whose answers wait for the disk."""
 
     def on_ask(self, member: str, ask: Ask) -> None:
         replies: list[Reply] = [NO] * len(ask.questions)
@@ -75,7 +76,9 @@ class Replies:
                 put(place, self._reply(member, question.client))
 
     def _refuse_to_say(self, member: str, ask: Ask) -> None:
-        """Leave a call unanswered: the member then treats this one as silent, and decides."""
+        """Leave a call (Ask) unanswered. The member will count this gateway as silent and decide
+        without it, so note its queries about clients with a record here.
+        """
         for client, identifier in ask.questions:
             if not identifier and self._holder.record(client) is not None:
                 self._trust.asked(client, (member,))
@@ -102,8 +105,8 @@ class Replies:
         )
 
     def _release(self, member: str, question: Query, put: Callable[[Reply], None]) -> None:
-        """Release an identifier for a member, unless this gateway's session has replaced the
-        member's: then the identifier may stand for another message by now.
+        """Release an identifier for a member. If this gateway's session has replaced the member's
+        session, reply NO: the identifier may stand for another message by now.
         """
         client, identifier = question
         record = self._holder.record(client)

@@ -55,50 +55,58 @@ class Search:
         self.client = client
         self.since = now
         self.asked = now
-        """Time of the first query of the current round."""
+        """Time from which the members' time to answer counts: that of the latest CONNECT, or of the
+        latest time at which all members were queried again.
+        """
         self.patience = now
         """Time up to which the client can wait for members that are expected or busy."""
         self.quiet_until = 0.0
-        """Time up to which no member is queried (TURN_S); 0 if they may be."""
+        """Time up to which no member is queried (TURN_S); 0 if members may be queried."""
         self.looks = now
         """Time of the next check of this search."""
         self.stage = Stage.ASKING
         self.clean = False
         """Whether the client wants existing sessions to end (Clean Start 1). A session at another
-        member moves here first, and ends here: so its will is published before the client is
-        answered, and its messages of shared subscriptions go to other subscribers.
+        member moves here first, and ends here. So the session's will is published before the client
+        is answered, and its messages of shared subscriptions go to other subscribers.
         """
         self.in_vain = False
         """Whether a move has failed. After that, a client with Clean Start 1 needs no move."""
         self.waiters: list[tuple[Waiter, Alive]] = []
-        """For each caller: a function that gets the outcome, and one that says whether its client
-        still waits. Empty for a recall (`recall`).
+        """For each caller: a function that gets the outcome, and one that says whether the caller's
+        client still waits. Empty for a recall (`Lookup.recall`).
         """
         self.suspects = suspects
         """Members that had asked for the client before this search. A member that asks in the
         meantime is queried again.
         """
         self.turn = 0
-        """Number of the current round of queries; replies to earlier rounds do not count."""
+        """Number of times that all members were queried again. Replies to queries from before the
+        latest of these times do not count.
+        """
         self.queried: dict[str, float] = {}
-        """Time of the newest query of each member; replies to earlier ones do not count."""
+        """Time of the newest query to each member; replies to earlier queries do not count."""
         self.answered: set[str] = set()
         self.busy: set[str] = set()
         """Members whose last reply was BUSY."""
         self.claims: dict[str, Claim] = {}
         self.restored: set[str] = set()
-        """Members that have answered, and may have forgotten something."""
+        """Members that have answered, and may have forgotten something, because their store was
+        restored.
+        """
         self.twofold = False
         """Whether two members have sessions that continued without knowing of one another."""
         self.dropped: Callable[[], None] = lambda: None
         """Callback if a recall ends without a decision."""
         self.silent: tuple[str, ...] = ()
         self.later: list[Callable[[], None]] = []
-        """Callers that arrived after the decision. They search again."""
+        """Calls of `Lookup.want` that came after the decision. Each of them searches again when
+        this search ends.
+        """
         self.decision: Decision | None = None
 
     def forget_replies(self) -> None:
-        """Forget all replies so far, and those still to come."""
+        """Forget all replies so far, and ignore replies to queries that are already sent."""
         self.turn += 1
         self.answered.clear()
         self.busy.clear()

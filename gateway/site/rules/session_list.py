@@ -1,7 +1,7 @@
-"""Messages with which a member shows its sessions to another member: frames in bytes.
+"""Messages with which a member shows its sessions to another member, as bytes of a frame.
 
-  WANT   number (4 bytes), what (1): counts, or the next page of the list with this number
-  TOLD   number (4 bytes), what (1), whether more follows (1), JSON
+  WANT   number (4 bytes), subject (1 byte): counts, or the next page of the list with this number
+  TOLD   number (4 bytes), subject (1 byte), whether more pages follow (1 byte), JSON
 
 Numbers are big-endian. The first byte, 0x20 or 0x21, distinguishes these frames from those of
 `messages.py`.

@@ -1,8 +1,9 @@
-"""Marking this gateway's record of a client as suspect, because another member's may be newer.
+"""Marking this gateway's record of a client as suspect, because another member's record may be
+newer.
 
-In: the record, the members that the other record names. Out: one commit, which marks this gateway's
-record, and adds those names to it: no other record may tell those members that their records are
-older.
+In: the record, and the members that the other record names in `older`. Out: one commit, which marks
+this gateway's record as suspect and adds these members to its `older`. The other record ends or
+moves, so only this record can still tell these members that their records are older.
 """
 
 from collections.abc import Callable
@@ -15,9 +16,9 @@ from gateway.site.rules.messages import MAX_EPOCH
 def doubt(
     holder: Holder, client: str, record: Held, names: frozenset[str], done: Callable[[int], None]
 ) -> None:
-    """Mark a record as suspect. done: called with the epoch of the record. If the record gets more
-    names, its epoch is new, so that an answer to an earlier message does not end it. A session that
-    has moved away stays as it is, and gets no more names.
+    """Mark a record as suspect. names: members to add to `older`. done: called with the epoch of
+    the record. If members are added, the record gets a new epoch, so that an answer to an earlier
+    Over message does not end it. To a record whose session has moved away no members are added.
     """
     older = record.older | names
     # only a faulty member sends so high an epoch

@@ -14,8 +14,9 @@ from gateway.site.rules.contacts import Contacts
 from gateway.site.rules.holder import NOBODY, Held, Holder
 
 KEPT_S = 60.0
-"""Seconds for which queries about a client without a record are remembered: longer than a CONNECT
-waits, because after it there may be a record.
+"""Seconds for which queries about a client without a record are remembered. This is longer than a
+CONNECT waits: when the CONNECT is answered, this gateway may get a record, and the queries must
+still be known at that time.
 """
 _FEW = 256
 

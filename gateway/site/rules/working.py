@@ -16,7 +16,9 @@ class Working(dict[str, int]):
         self[client] = self.get(client, 0) + 1
 
     def finish(self, client: str) -> None:
-        """Note the end of a commit. The last one resumes everything that waited."""
+        """Note the end of a commit. After the last commit of a client, call the functions that wait
+        for it.
+        """
         self[client] -= 1
         if not self[client]:
             del self[client]

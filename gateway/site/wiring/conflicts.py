@@ -1,7 +1,8 @@
 """Lost changes. A lost change was replaced by a newer one of another member, which was made without
-knowing it.
+knowing the lost one.
 
-In: a sentence about each lost change. Out: one line in the log, and the last sentences, to show.
+In: a sentence about each lost change. Out: a log line for each sentence, and the last sentences, to
+show.
 """
 
 import logging
@@ -24,7 +25,7 @@ class Conflicts:
         self.count = 0
 
     def tell(self, text: str) -> None:
-        """Log a sentence, once, and remember it."""
+        """Log a sentence and remember it, unless it is one of the remembered ones."""
         if text in self._last:
             return
         self._last.append(text)

@@ -103,7 +103,9 @@ class Forwarding:
         self._ports[member].joined((WantedFilter(*item) for item in self._wanted.items()), hold_s)
 
     def begin_in(self, seconds: float) -> None:
-        """Begin the exchanges that wait because of `hold_s`, after this time."""
+        """Begin the exchanges that wait because of `hold_s` (`joined`) after this number of
+        seconds, if they have not begun by then.
+        """
         for port in self._ports.values():
             if port.forwarding.holds:
                 port.forwarding.begin_in(seconds)
@@ -163,8 +165,9 @@ class Forwarding:
     # -- figures for people
 
     def figures(self) -> dict[str, int]:
-        """Return totals over all other members: filters, waiting messages, dropped messages, and
-        the sessions that have moved to them, with a forwarder and without room for one.
+        """Return totals over all other members: filters, waiting messages and dropped messages;
+        sessions that have moved to these members and have a forwarder (`followers`); and sessions
+        for which there was no room for one (`followers_refused`).
         """
         sessions = [port.session for port in self._ports.values()]
         return {
@@ -274,7 +277,9 @@ class _Port:
         )
 
     def _ensure(self) -> Session:
-        """Return the session of the member, created if need be."""
+        """Return the session that stands for the member at this broker. Create the session if there
+        is none.
+        """
         broker, client = self._broker, self._client
         session = broker.sessions.get(client)
         if session is not None and session.user != INSIDE:
@@ -382,7 +387,7 @@ class _Port:
             self.forwarding.processed(size)
 
     def ended(self, near: _Near) -> None:
-        """Handle the end of the connection by this gateway's broker."""
+        """End the exchange, because this gateway's broker has ended the member's connection."""
         if near is self._near:
             self._near = None
             self.forwarding.ended()

@@ -45,15 +45,16 @@ from gateway.system.logs import about, printable
 log = logging.getLogger(__name__)
 
 MOST_RELEASES = 16_384
-"""Largest number of PUBRELs that wait for the other members. Further PUBRELs are counted, and
-answered without the other members.
+"""Largest number of PUBRELs that wait for the other members. Further PUBRELs are counted and are
+not sent to the other members: in MQTT 5 they are answered at once, in earlier versions the
+connection ends.
 """
 _UNSURE = (
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
     "PUBREL of an identifier that is unknown here, and another gateway could not be asked",
 )
-"""Reason for the end of a connection before MQTT 5: in these versions, PUBCOMP cannot report a
-failure.
+"""Reason for the end of a connection with a version before MQTT 5: in these versions, PUBCOMP
+cannot report a failure.
 """
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
@@ -61,7 +62,9 @@ _KEEP_ALIVE = 0.75
 client gives up when its Keep Alive is over.
 """
 _TWICE = 2
-"""At most this many times `limits.sessions` places are remembered (`Place`)."""
+"""Largest number of places (`Place`), as a multiple of `limits.sessions`. Beyond it, a CONNECT that
+needs a session lookup is refused.
+"""
 
 
 class Site:
@@ -92,7 +95,7 @@ class Site:
         self.holder = SessionHolder(broker, engine.begin, parts, self._others, returned)
         self._unheard = self.holder.unheard
         self._waiting: dict[str, tuple[Connection, Connect]] = {}
-        """CONNECTs that wait for the other members, by key."""
+        """CONNECTs that wait for the other members, by session key."""
         self._releases: set[tuple[Connection, int]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._rings = float("inf")
@@ -100,7 +103,9 @@ class Site:
         self.up: set[str] = set()
         """Members with a link."""
         self.suspect_answers = 0
-        """CONNECTs and PUBRELs that were answered while a member was silent."""
+        """Number of CONNECTs and PUBRELs that were answered while a member was silent, or with a
+        suspect session.
+        """
         self._neighbours = site_of(broker)
         self._neighbours.lookup = self
 
@@ -140,8 +145,8 @@ class Site:
     # -- members
 
     def started(self) -> None:
-        """Begin the wait for the other members again, because this gateway's start continues or has
-        ended.
+        """Restart the time (`START_S`) for which members without a link so far are expected. Called
+        when the links have started, and again when this gateway's start is complete.
         """
         self.member.started(self._loop.time())
 
@@ -174,7 +179,7 @@ class Site:
     # -- time
 
     def _wake(self, time: float) -> None:
-        """Set the timer, unless it fires earlier than `time`."""
+        """Set the timer to `time`, unless it is set to an earlier time."""
         if time < self._rings:
             if self._timer is not None:
                 self._timer.cancel()
@@ -221,7 +226,7 @@ class Site:
 
     def _key(self, connection: Connection) -> str | None:
         """Return the key of the session that this client may have. Return None if the session with
-        this name belongs to another user: then the client is refused.
+        this name belongs to another user; the broker then refuses the client.
         """
         device = connection.peer.device
         key = key_of(connection.client, connection.user, device.incarnation if device else 0)
@@ -244,8 +249,8 @@ class Site:
             self.member.want_session(key, now, done, packet.clean_start, alive, patience)
 
     def _waiting_connect(self, key: str, connection: Connection) -> Connect | None:
-        """Return the CONNECT of a connection, unless it has ended or was replaced by a
-        later one.
+        """Return the CONNECT that waits on this connection. Return None if the connection has
+        ended, or if a later CONNECT has taken the place of this one.
         """
         waiting = self._waiting.get(key)
         if waiting is None or waiting[0] is not connection:
@@ -256,7 +261,9 @@ class Site:
         return waiting[1]
 
     def _found(self, key: str, connection: Connection, outcome: Outcome) -> None:
-        """Answer the CONNECT later, because this call may be made within the broker's work."""
+        """Answer the CONNECT in a later turn, because this method may be called in a step of the
+        broker.
+        """
         self._loop.call_soon(self._placed, key, connection, outcome)
 
     def _placed(self, key: str, connection: Connection, outcome: Outcome) -> None:
@@ -305,8 +312,9 @@ class Site:
     ) -> bool:
         """End a suspect session if it holds received packet identifiers, or if the client has had
         two sessions. An identifier may stand for another message by now, which would be
-        acknowledged and lost. Two sessions may both have delivered a message. A board's anti-replay
-        window is never outdated in this way. Return whether the session was ended.
+        acknowledged and lost. Two sessions may both have delivered a message. The session of a
+        proved board stays, because its anti-replay window is never outdated in this way. Return
+        whether the session was ended.
         """
         place, session = self.holder.places.get(key), self.holder.session(key)
         twofold |= place is not None and place.unheard
@@ -333,8 +341,9 @@ class Site:
     # -- PUBREL
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
-        """Query the other members about packet identifiers that are unknown here, if needed. Return
-        whether they are queried.
+        """Query the other members about packet identifiers of PUBRELs that are unknown here. Return
+        False if no member is queried and the broker has to answer now. If too many PUBRELs wait,
+        the connection of a client before MQTT 5 ends.
         """
         connection = cast("Connection", connection)
         if not self._others or connection.policy.never_moves:

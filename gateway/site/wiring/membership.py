@@ -40,21 +40,23 @@ from gateway.system.logs import printable
 log = logging.getLogger(__name__)
 
 HOP_S = 2.0
-"""Seconds within which a disconnected client connects to another member, if it knows one."""
+"""Seconds without a move after which a stop no longer waits for sessions to move. A disconnected
+client that knows another member connects to it within this time.
+"""
 HAND_OVER_S = 45.0
 """Longest time, in seconds, that a stop waits while sessions move. If none moves, it ends earlier.
 `TimeoutStopSec` of the gateway's unit is longer.
 """
 CROWD, MOST_CROWDS = 64, 16
-"""Number of clients that are disconnected at once, and largest number of such groups. With many
-clients, the groups are larger. Every gateway has to answer for each client of a group within a
-second.
+"""CROWD: smallest number of clients that are disconnected at once. MOST_CROWDS: largest number of
+such groups; with many clients, the groups are larger. Every gateway has to answer for each client
+of a group within a second.
 """
 CROWD_S = 0.25
 """Seconds without a move after which the next group is disconnected."""
 HOLD_S = 1.0
-"""Longest time, in seconds, for which messages wait after a link has begun, because a link to
-another member is missing. The other member is dialled at once, and may join soon.
+"""Longest time, in seconds, for which messages wait after a link has begun, because the link to a
+third member is missing. The third member is dialled at once, and may join soon.
 """
 SETTLED_S = 0.25
 """Seconds for which messages wait after the last missing link has begun. In this time, two sessions
@@ -250,8 +252,8 @@ class Membership:
         self.started()
 
     def started(self) -> None:
-        """Begin the wait for the other members again, because this gateway's start continues or has
-        ended.
+        """Restart the time (`START_S`) for which members without a link so far are expected. Called
+        when the links have started, and again when this gateway's start is complete.
         """
         self._site.started()
 
@@ -329,8 +331,8 @@ class Membership:
         return all(self._name <= other for other in self._site.up)
 
     async def shown(self) -> dict[str, Any]:
-        """Return the data for the page: `rows` with the `counts` of each member, null for a member
-        that does not answer; and the names that the site's authority has removed.
+        """Return the data for the page. members: `rows`, each with `counts`, which is None for a
+        member that does not answer. removed: names that the site's authority has removed.
         """
         counts = await self._listing.counts()
         own, *others = self.rows()
@@ -352,10 +354,11 @@ class Membership:
 
         The row of another member has these fields. `silent`: how often it was silent. `lease`:
         whether it has given a lease; without one, each new client is looked up. `boards`: number of
-        changes of the device registry that it may not have yet. `retained`: the same for retained
-        messages. The row of this member has `copies`: how its spool and those of others are
-        replicated (`replicas.py`), `conflicts`: the last changes that were lost
-        (`conflicts.py`), and `file`: how [site.members] of the file differs from the signed list.
+        changes of the device registry that the member may not have yet. `retained`: number of
+        retained messages that the member may not have yet. The row of this member has `copies`: how
+        its spool and those of others are replicated (`replicas.py`), `conflicts`: the last changes
+        that were lost (`conflicts.py`), and `file`: how [site.members] of the configuration file
+        differs from the signed list.
         """
         own, *others = self._net.status()
         member, now = self._site.member, asyncio.get_running_loop().time()

@@ -2,8 +2,8 @@
 
 In: decisions of the site's gateways about a client. Out: its `Place`; a missing place means epoch
 0, not suspect, and no older session. A place outlives its session while a member may hold an older
-session, or if the client may not know that its session has ended. After that, it is deleted with a
-later commit.
+session, or if the client may not know that its session has ended. A place that is no longer needed
+is deleted with a later commit.
 """
 
 from __future__ import annotations
@@ -17,16 +17,19 @@ from gateway.site.rules.holder import ALL_CLIENTS, NOBODY
 from gateway.store.move_rows import PlaceRow
 
 _IDLE = 256
-"""Unneeded places are deleted after this number of written places, plus half of all places."""
+"""Number of written places, in addition to half of all places, after which unneeded places are
+deleted.
+"""
 MOST_UNHEARD = 1024
-"""Largest number of places that are kept for clients without a session, until the clients come. The
-newest places are kept.
+"""Largest number of places that are kept for clients without a session, until these clients
+connect. The newest places are kept.
 """
 _COPIED = 2
-"""Value in the column of suspect places: the place comes from a copy of the store."""
+"""Value of the column `doubtful`: the place comes from a copy of the store. 1 means suspect, 0 not.
+"""
 _UNHEARD = ""
-"""Entry in the column of older members: the client may not know that its session is new, or has
-ended. A version that does not know this entry drops it like a member that is gone.
+"""Entry in the column `older`: the client may not know that its session is new, or has ended. A
+version that does not know this entry drops it like a member that is gone.
 """
 
 
@@ -81,8 +84,8 @@ class Places(dict[str, Place]):
 
     @property
     def in_doubt(self) -> int:
-        """Number of suspect sessions. An ended session does not count if its place is kept only for
-        its client, which may not know of the end.
+        """Number of suspect sessions. An ended session does not count if its place is kept only
+        because the client may not know of the end.
         """
         return sum(
             place.suspect and (not place.unheard or self._is_needed(key))
@@ -112,14 +115,16 @@ class Places(dict[str, Place]):
             self.forget_idle()
 
     def trust(self, key: str) -> None:
-        """Clear the suspect mark of a session, with the next commit."""
+        """Set a session to not suspect, with the next commit."""
         place = self.get(key)
         if place is not None and place.suspect:
             place.suspect = place.copied = place.unheard = False
             self.save(key)
 
     def forget_idle(self) -> None:
-        """Delete places of ended sessions that are no longer needed."""
+        """Delete places of ended sessions that name no older members. The newest MOST_UNHEARD of
+        those whose clients may not know of the end stay.
+        """
         idle = [k for k, place in self.items() if not place.older and not self._is_needed(k)]
         unheard = [key for key in idle if self[key].unheard]
         for key in {*idle} - {*unheard[-MOST_UNHEARD:]}:

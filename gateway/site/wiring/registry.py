@@ -25,7 +25,9 @@ from gateway.system.logs import printable
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 120.0
-"""Timeout for the process; a Raspberry Pi starts a Python program in two seconds."""
+"""Timeout in seconds for the process `provisioning.share_pipe`. A Raspberry Pi starts a Python
+program in two seconds.
+"""
 RETRY_S = 5.0
 EXCHANGE_S = 300.0
 """Longest time in seconds for which the exchange may fail before it is a problem."""
@@ -35,7 +37,7 @@ _NAMES = 10
 
 class SiteRegistry:
     """The sharing of the device registry, from `start` to `close`. member: name of this gateway.
-    lost: called with each change of a board that was lost because another change is valid.
+    lost: called with each `Conflict` that is found.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class SiteRegistry:
         self._member, self._lost = member, lost
         self.sharing = BoardSharing(send, self._enter)
         self._incoming: dict[str, tuple[Link[Entry], Sequence[Entry]]] = {}
-        """The last frame of entries, by member."""
+        """The last frame of entries from each member, with its link."""
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         text = f"{self._path}: changes to boards cannot be exchanged with the site's other members"
@@ -66,7 +68,7 @@ class SiteRegistry:
                 await self._task
 
     def changed(self) -> None:
-        """Note that the file has changed."""
+        """Note that the registry's file has changed, so that its entries are exchanged soon."""
         self._due.set()
 
     def _enter(self, link: Link[Entry], entries: Sequence[Entry]) -> None:

@@ -139,9 +139,11 @@ class SiteCopies:
         self._shelf: Copies | None = None
         self._landing = False
         self._logged: set[int] = set()
-        """Lines whose landing here was logged, by number."""
+        """Numbers of the lines (series of spool rows, see `Line`) whose landing here was logged."""
         self._orphaned: set[int] = set()
-        """Numbers of lines that no gateway lands. Each was logged."""
+        """Numbers of the lines that this gateway cannot land, because it has no uplink. Each was
+        logged.
+        """
         self.landed = 0
         """Number of rows of other members that were brought into this gateway's spool."""
         self._keeping = Keeping(
@@ -219,7 +221,9 @@ class SiteCopies:
     # -- the shelf
 
     def _open_shelf(self) -> Copies:
-        """Open the shelf. Runs in the worker's thread, or before it begins."""
+        """Open the shelf, if it is not open. Runs in the worker's thread, or before this thread
+        begins.
+        """
         if self._shelf is None:
             self._shelf = Copies(self._data)
         return self._shelf
@@ -264,7 +268,7 @@ class SiteCopies:
         return not self._broker.lacks_room(size)
 
     def write(self, order: Order, done: Callable[[], None]) -> None:
-        """Carry out an order of the shelf (`Shelf`)."""
+        """Carry out an order on the shelf, and then call `done` (see `Shelf`)."""
         lines = [
             (line.number, line.member, line.last, line.state.model_dump_json())
             for line in order.lines.values()
@@ -280,7 +284,9 @@ class SiteCopies:
     # -- copies that land here
 
     def _land(self) -> None:
-        """Bring a page of replicas into the spool, if a line is to be landed here."""
+        """Bring a page of replicas into the spool, if a line (series of spool rows, see `Line`) is
+        to be landed here.
+        """
         line = None if self._landing or self._closed else self._keeping.due(self._loop.time())
         if line is None:
             return
@@ -355,18 +361,20 @@ class _Own:
         self._loop = loop
         last = broker.spool.next - 1
         self._first = broker.spool.next
-        """Id of the first row of this run."""
+        """Id of the first spool row since this start."""
         if restored or copied.line(database) is None:
             copied.draw_line(database, self._first)
         self._number = copied.numbered(database, last)
-        """Number of the last row without identity."""
+        """The number that the latest row without an identity has."""
         self._known = -1, 0
-        """The last row that was read, and the number of the last row without identity up to that
-        row.
+        """Id of the last row that was read, and the number that the latest row without an identity
+        has up to there.
         """
         self._looking = False
         self._clock: int | None = None
-        """Start of this boot in UTC, as it was first known: later corrections are not sent."""
+        """Start of this boot in µs UTC, as it was first known; later corrections are not sent. None
+        while the clock is not known.
+        """
         self._replicated = Replicated(self._committed, last if broker.spool.size else 0)
         site_of(broker).second_disk = self._replicated
         state = self._spool_state(copied.landed(database, last))
@@ -431,9 +439,10 @@ class _Own:
 
     def send_away(self) -> None:
         """End the connections of clients that wait until their messages are replicated. Boards and
-        the gateway's own clients stay, keep their messages, and wait. A client with an unfinished
-        QoS 2 message stays for `copies_silent_s`, because its session may become suspect, and then
-        it may publish the message twice. By that time the message has usually landed.
+        the gateway's own clients stay connected, keep their messages, and wait. A client with an
+        unfinished QoS 2 message stays for `copies_silent_s`: at another gateway its session may
+        become suspect, and the client may then publish the message twice. By that time the message
+        has usually landed.
         """
         broker, waits = self._broker, self._broker.waits.copied
         waiting = {holder for holders in waits.values() for holder in holders}

@@ -79,7 +79,9 @@ class SiteRetained:
         self.sharing = RetainedSharing(send, self._entry_of, self._enter)
         self.sharing.changed(self._marks(item.topic for item in broker.retained.everything()))
         self._before = self._newest
-        """`_newest` at the start. Changes up to this version may be known at other members."""
+        """Highest version here at the start. Changes up to this version may be known at other
+        members.
+        """
         broker.retained.watch = self._watch
 
     def close(self) -> None:

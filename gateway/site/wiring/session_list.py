@@ -196,7 +196,9 @@ class Listing:
         self._wanted.append((member, message))
 
     def link_ended(self, member: str) -> None:
-        """Note the end of a link."""
+        """Drop the requests and lists of a member, and raise Silent for callers that wait for its
+        answers.
+        """
         self._lists.pop(member, None)
         self._wanted = deque(item for item in self._wanted if item[0] != member)
         for (asked, _), answer in self._asked.items():

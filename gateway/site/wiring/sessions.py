@@ -44,7 +44,7 @@ class _Given:
     ):
         self.member = member
         self.ends = ends
-        """Time at which the session expires, on the time axis."""
+        """Time at which the session expires, in seconds on the time axis; infinity for never."""
         self.order = order
         """The order to move the session; None once the move is on disk."""
         self.commit = commit
@@ -61,8 +61,9 @@ def own_key(session: Session) -> str:
 class SessionHolder:
     """The records of this gateway (a `Holder`). begin: must be called before the broker is changed.
     parts: returns the parts of a moved session, by key. members: the other members; former members
-    are forgotten. returned: whether a gateway with this name was in the site before. If this store
-    has no members then, the gateway has lost its records, and sessions are suspect.
+    are forgotten. returned: whether a gateway with this name was in the site before. If `returned`
+    is set and this store has never run in a site, the records of the earlier store are lost, and
+    all sessions become suspect.
     """
 
     def __init__(
@@ -100,10 +101,10 @@ class SessionHolder:
         self._compare_members(known, returned)
 
     def _compare_members(self, known: frozenset[str], returned: bool) -> None:
-        """Compare the members of the store with the current ones. A removed member may have decided
-        about any client, and no record shows it; so the sessions of all members are suspect, and
-        all members must be notified. A new member must be notified because its sessions may be
-        older: no record named it while it was not in the site.
+        """Compare the members in the store with the current ones. A removed member may have decided
+        about any client, and no record shows it; so all sessions here become suspect, and all
+        members must be notified. A new member must be notified because its sessions may be older:
+        while it was outside the site, no record named it.
         """
         broker, before = self._broker, self._site.moved.members
         departed = (before or NOBODY) - known
@@ -128,7 +129,7 @@ class SessionHolder:
 
     def _forget_strangers(self, known: frozenset[str]) -> None:
         """Forget members that are no longer in the site, because they will never confirm anything.
-        A session that has moved to such a member may have been used by it, so it is suspect.
+        A session that has moved to such a member may have been used there, so it is suspect.
         """
         for key in self.moved_out():
             if self._moved_out[key].member not in known:
@@ -156,7 +157,7 @@ class SessionHolder:
     # -- reading
 
     def session(self, key: str) -> Session | None:
-        """Return the session with this key, unless it has left or expired."""
+        """Return the session with this key; None if it has left or expired, or if there is none."""
         session = self._broker.sessions.get(name_of(key))
         if session is None or session.ended or session.ends <= self._broker.now:
             return None
@@ -207,7 +208,7 @@ class SessionHolder:
         return {name_of(key): self._moved_out[key].member for key in self.moved_out()}
 
     def _given_of(self, key: str) -> _Given | None:
-        """Return the moved session of a key, unless it has expired."""
+        """Return the moved session of a key; None if it has expired, or if there is none."""
         moved = self._moved_out.get(key)
         if moved is not None and moved.order is None and moved.ends <= self._broker.now:
             _forget_given(self, key)
@@ -278,10 +279,11 @@ class SessionHolder:
         self._moved(key)
 
     def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
-        """Hand the parts of a session, which are on disk, to the member. If acknowledgements wait
-        for a second disk, the hand-over waits for it, because the member will answer identifiers
-        that the session has received. After the end of the site there is no member to send the
-        parts to.
+        """Hand the parts of a session, which are on this disk, to the member. With `copies = 2`,
+        wait until all commits so far are replicated or have landed: the member will acknowledge
+        packet identifiers that the session has received, and until then their publications may be
+        on one disk only. If the session is not for this member by then, `done` gets None. After the
+        end of the site `done` is not called.
         """
 
         def hand_over() -> None:
@@ -452,7 +454,7 @@ class SessionHolder:
         self.on_disk(done)
 
     def trust(self, client: str) -> None:
-        """Clear the suspect mark of a session, with the next commit."""
+        """Set a session to not suspect, with the next commit."""
         self.places.trust(client)
 
     def confirmed(self, client: str, member: str) -> None:

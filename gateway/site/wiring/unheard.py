@@ -1,9 +1,10 @@
 """New sessions whose clients may not know of them.
 
-In: sessions that began as suspect sessions, or while a member was silent, and their connections.
-Out: `Place.unheard` of each of these sessions, set until the client has sent something. A client
-that has not heard Session Present 0 continues with its old state, and would publish messages again
-that another member has. So the next CONNECT of the client is answered with Session Present 0 again.
+In: sessions that began in place of suspect sessions, or while a member was silent, and their
+connections. Out: `Place.unheard` of each of these sessions, set until the client has sent
+something. A client that has not heard Session Present 0 continues with its old state, and would
+publish messages again that another member has. So the next CONNECT of the client is answered with
+Session Present 0 again.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from gateway.broker.peer import State
 from gateway.site.wiring.places import Places
 
 LOOKS_PER_S = 100_000
-"""Number of clients for each second between two checks of all clients. When a gateway dies, the
-sessions of all its clients may begin as suspect at once.
+"""Largest average number of clients that are checked per second. Each check is for all clients in
+`Unheard`; after the end of a gateway these may be all its clients.
 """
 
 
 class Unheard(dict[str, tuple[Connection, float]]):
-    """The connections that have sent nothing yet, and the times of their answers, by key."""
+    """The connections that have sent nothing since their CONNACK, each with the time of its
+    CONNACK, by session key.
+    """
 
     def __init__(self, places: Places) -> None:
         super().__init__()
@@ -36,14 +39,15 @@ class Unheard(dict[str, tuple[Connection, float]]):
         self[key] = connection, connection.broker.now
 
     def look(self, now: float) -> None:
-        """Check all clients, unless that was done shortly before."""
+        """Check all clients, unless the last check of all clients was shortly before."""
         if now >= self._next:
             self._next = now + len(self) / LOOKS_PER_S
             self._look_at_all()
 
     def look_at(self, key: str) -> None:
-        """Clear the mark of a client that has sent something since its answer. Forget a connection
-        that has closed without sending anything: the mark stays.
+        """Clear `suspect` and `unheard` of a client that has sent something since its CONNACK.
+        Forget a connection that has closed without sending anything; the client's place stays as it
+        is.
         """
         if key not in self:
             return
@@ -57,8 +61,8 @@ class Unheard(dict[str, tuple[Connection, float]]):
             del self[key]
 
     def doubt(self, key: str | None = None) -> None:
-        """Note that a session has become suspect again, or all sessions if `key` is None. A packet
-        on the present connection does not clear this mark.
+        """Note that a session has become suspect again, or all sessions if `key` is None. Packets
+        on the present connection no longer change that.
         """
         if key is None:
             self._look_at_all()
