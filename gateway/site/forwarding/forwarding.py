@@ -2,7 +2,8 @@
 other. Sans-IO, one object for each other member.
 
 In: the start and end of a link, frames, packets and filters of this side. Out: frames, and the
-other side's data (`Port`).
+other side's data (`Port`). A *round* of a side is its attempt to exchange packets; each side
+numbers its rounds.
 
 - A link begins: this side sends HELLO, and all its filters.
 - HELLO is received: if it begins another round of the other side, the present exchange ends, and
@@ -75,8 +76,9 @@ class Port(Protocol):
 
 
 class MemberForwarding:
-    """Forwarding to and from one member. known: the other side's filters from an earlier run. send:
-    sends a frame to the member, or drops it. later: calls a function after some seconds.
+    """Forwarding to and from one member. packet_bytes: largest packet that this side accepts, in
+    bytes. known: the other side's filters from before the start. send: sends a frame to the member,
+    or drops it. later: calls a function after a number of seconds.
     """
 
     def __init__(
@@ -107,7 +109,8 @@ class MemberForwarding:
         """Bytes that were received and are not processed yet."""
         self._known = set(known)
         self._coming: set[str] | None = None
-        """Filters received so far of a list that comes in parts; None while no list is incomplete.
+        """Filters received so far of a list that comes in several parts. None if no list is
+        incomplete.
         """
 
     def _say(self, message: Message) -> None:
@@ -132,7 +135,7 @@ class MemberForwarding:
             self._say(WantedFilters(not index, index == len(parts) - 1, part))
 
     def begin_in(self, seconds: float) -> None:
-        """Begin the exchange after this time, unless it has begun by then."""
+        """Begin the exchange after this number of seconds, unless it has begun by then."""
         number = self._mine
         self._later(seconds, lambda: self._again(number))
 
@@ -177,7 +180,9 @@ class MemberForwarding:
             self._say(Taken(self._peer, size))
 
     def ended(self) -> None:
-        """Begin a new exchange a little later, because this gateway's broker has ended this one."""
+        """Begin a new exchange after AGAIN_S, because this gateway's broker has ended the present
+        one.
+        """
         if self.is_open:
             self._shut()
             self._mine = self._mine % _ROUNDS + 1

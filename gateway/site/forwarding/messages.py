@@ -22,17 +22,17 @@ PIECE_BYTES = 128 * 1024
 FILTERS_PER_FRAME = 8_192
 """Largest number of filters in one frame."""
 GONE = 3
-"""Value in place of a QoS: the filter has no subscribers any more."""
+"""Value in place of a QoS: the filter has no subscribers at the sender any more."""
 MOST_NUMBER = 1 << 62
 MOST_QUEUE = 1 << 32
 
 
 class Hello(NamedTuple):
-    """The beginning of a new round, in which both sides exchange packets once each has answered.
-    sender_round: number of the sender's round; packets for the sender carry that number.
-    receiver_round: the receiver's latest round that the sender has heard of, 0 for none. queue:
-    number of the queue that numbers the sender's messages. packet_bytes: the largest packet that
-    the sender accepts.
+    """The beginning of a new round (see `forwarding.py`). Both sides exchange packets once each has
+    named the other side's current round in a HELLO. sender_round: number of the sender's round;
+    packets for the sender carry this number. receiver_round: the receiver's latest round that the
+    sender has heard of, 0 for none. queue: number of the sender's queue, in which its messages are
+    numbered. packet_bytes: the largest packet that the sender accepts, in bytes.
     """
 
     sender_round: int
@@ -42,8 +42,9 @@ class Hello(NamedTuple):
 
 
 class Packets(NamedTuple):
-    """Bytes of control packets. round: the receiver's. latest: the number of the sender's latest
-    message in flight.
+    """A part of the stream of MQTT control packets. round: number of the receiver's current round
+    (see `Hello`). latest: number of the sender's latest message in flight when these bytes were
+    queued; with it, a packet identifier gives the message's full number. data: the bytes.
     """
 
     round: int
@@ -52,7 +53,9 @@ class Packets(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Confirmation that `size` more bytes of packets have been processed. round: the receiver's."""
+    """Confirmation that `size` more bytes of packets have been processed. round: number of the
+    receiver's current round (see `Hello`).
+    """
 
     round: int
     size: int

@@ -24,8 +24,8 @@ from gateway.mqtt.wire import MAX_VARINT, encode_varint
 from gateway.store.move_rows import HALF, MOST_MOVES, MOVING_IDS
 
 OWN_STAGES = 1 << 32
-"""Lowest number of a moving session. A lower number stands for the new subscriptions in one run of
-a gateway (`new_subscriptions.py`): an ASK with it is answered only to its sender.
+"""Lowest moving id of a session that moves. A lower number stands for the new subscriptions since
+one start of a gateway (`new_subscriptions.py`): an ASK with it is answered only to its sender.
 """
 AT_ONCE = 32
 """Largest number of notices in one publication."""
@@ -40,8 +40,8 @@ class Stage(NamedTuple):
     """A moving session after a given number of moves."""
 
     moving_id: int
-    """Number of a moving session, from its first move until all its moves are finished. From
-    `OWN_STAGES` to `MOVING_IDS`, exclusive.
+    """Number of a session from its first move until all its moves are finished. From `OWN_STAGES`
+    to `MOVING_IDS`, exclusive.
     """
     moves: int
     """Number of times that the session has moved."""
@@ -56,8 +56,8 @@ class Address(NamedTuple):
 
 class Kind(IntEnum):
     CUT = 1
-    """Messages forwarded before this notice are for the session at its old gateway. Later ones are
-    for the session after the given number of moves, at its new gateway.
+    """Messages that the sender forwarded before this notice are for the session at its old gateway.
+    Later ones are for the session after the given number of moves, at its new gateway.
     """
     ASK = 2
     """CUT, and a request to the receiver to send CUT to all other gateways."""
@@ -65,7 +65,7 @@ class Kind(IntEnum):
     """The sender has no more messages for the session with this many moves."""
     HERE = 4
     """Question whether the session with this many moves is at the receiver. The receiver answers
-    ASK if it has or had the session, else GONE.
+    ASK if it has the session or a forwarder for it, else GONE.
     """
     GONE = 5
     TAIL = 6
@@ -117,7 +117,7 @@ def read_address(identifiers: Sequence[int]) -> Address | None:
 
 
 def encode_notices(kind: Kind, stages: Iterable[Stage]) -> bytes:
-    """Return the payload of notices, at most AT_ONCE of them."""
+    """Return the payload of notices of one kind. stages: at most AT_ONCE."""
     return b"".join(_NOTICE.pack(kind, *stage) for stage in stages)
 
 

@@ -20,7 +20,7 @@ from gateway.site.moving.session_moves import moves_of, note
 from gateway.store.move_rows import OWN
 
 AGAIN_S = 60.0
-"""Seconds after which a missing notice is asked for again."""
+"""Seconds after which a notice that has not arrived is asked for again."""
 
 
 def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> None:
@@ -32,8 +32,9 @@ def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> 
 
 
 def ask(core: Core, stage: Stage) -> None:
-    """Handle the arrival of a session. Messages forwarded here until now were for the session at
-    its old gateway. The other gateways get the session's filters before they get ASK.
+    """Handle the arrival of a session, and send ASK to all other gateways. Messages forwarded here
+    until now were for the session at its old gateway. The other gateways get the session's filters
+    before they get ASK.
     """
     session_moves = moves_of(core)
     core.neighbours.has_news = True
@@ -63,7 +64,9 @@ def end_tail(core: Core, member: str, stage: Stage) -> None:
 def send_to(
     core: Core, session: Session, move: SessionMove, forwarder: Forwarder, member: str
 ) -> None:
-    """Set where a forwarder sends its messages, because the gateway of its session is now known."""
+    """Set the gateway to which a forwarder sends its messages, because the gateway of the
+    forwarder's session is now known.
+    """
     forwarder.member = member
     session.expiry = NEVER  # the session may be in use
     core.changes.sessions[session.id] = session

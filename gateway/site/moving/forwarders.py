@@ -7,16 +7,17 @@ in the queues for other gateways. All changes become part of the next commit.
 - A session leaves: a forwarder takes its place in the router, in the same commit.
 - A session arrives: this gateway sends ASK to all others. Messages published here until now were
   for the session at its old gateway, later ones are for the session here.
-- ASK is received: this gateway sends CUT to all others, with the same meaning for messages
-  published here. If the session was here, its forwarder's queue goes to the session's new gateway,
-  page by page, and so do later messages.
+- ASK is received: this gateway sends CUT to all others. Messages published here until now are for
+  the session at its old gateway, later ones are for the session at its new gateway. If the session
+  was here, its forwarder sends its queue to the session's new gateway, page by page, and later
+  messages after it.
 - CUT is received: messages forwarded by the sender of CUT are for the session here from now on, and
   no longer for a forwarder of an earlier move.
 - A move from here ends without an ASK: this gateway asks all others by HERE where the session is.
   The answer is ASK or GONE.
 - The session comes back: the forwarder's queue goes to the session here.
-- All gateways have sent CUT, the queue is empty, and no earlier forwarder sends: END goes to the
-  session's gateway, and the forwarder ends.
+- All gateways have sent CUT, the forwarder's queue is empty, and no forwarder of an earlier move
+  sends messages any more: END goes to the session's gateway, and the forwarder ends.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _FORWARDERS = 4
-"""Divisor: at most a quarter of `limits.sessions` may be forwarders."""
+"""Divisor of `limits.sessions`: at most a quarter of that number may be forwarders."""
 
 
 def leave_forwarder(core: Core, order: SessionExport) -> None:
@@ -99,8 +100,8 @@ def queueing(core: Core, client: str) -> QueueSection:
 
 
 def over(core: Core, key: str) -> None:
-    """Handle the end of a move at this gateway: the session is at another gateway, or has ended.
-    Ask where the session is, unless that is known.
+    """Handle the end of a move from this gateway: the session is at another gateway, or has ended.
+    If the session's gateway is not known, ask all others for it (HERE).
     """
     found = moves_of(core).waiting(key)
     if found is not None:
@@ -142,9 +143,9 @@ def _come_back(core: Core, session: Session, move: SessionMove) -> None:
 
 
 def begin(core: Core, me: str, moved_out: Collection[str], tell: Callable[[], None]) -> None:
-    """Start the moves of a site, with the queues for the other gateways in `session_moves.queues`.
-    me: this gateway's name. moved_out: keys of sessions that have left and that no gateway has
-    confirmed yet.
+    """Resume all unfinished moves at the start of a site. `session_moves.queues` has the queues for
+    the other gateways already. me: this gateway's name. moved_out: keys of sessions that have left
+    and that no gateway has confirmed yet. tell: see `SessionMoves.tell`.
     """
     session_moves = moves_of(core)
     session_moves.me, session_moves.tell = me, tell

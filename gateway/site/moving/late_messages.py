@@ -1,8 +1,9 @@
-"""Late messages: messages for a session that has moved, sent after it.
+"""Late messages: messages for a session that has moved, which follow the session to its new
+gateway.
 
-In: queued messages of its forwarder, page by page, and messages that another gateway has sent for
-one session. Out: the same messages in the queue for another gateway, with an address, or in the
-session's own queue. A message leaves one queue and enters another in one commit.
+In: queued messages of the session's forwarder, page by page, and messages that another gateway has
+sent for one session. Out: the same messages in the queue for another gateway, with an address, or
+in the session's own queue. A message leaves one queue and enters another in one commit.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ def _forward(
 
 
 def receive(core: Core, member: str, run: PublishRun, to: Address, share: str, commit: int) -> None:
-    """Handle messages that another gateway has sent for one session. share: filter of the shared
-    subscription that they are for, empty for none or an unknown one.
+    """Handle messages that another gateway has sent for one session. to: the address in the
+    messages. share: filter of the shared subscription for which the messages are, "" for none or an
+    unknown one.
     """
     if to.share and not share:
         _deal_again(core, run, to.share)
@@ -77,8 +79,9 @@ def receive(core: Core, member: str, run: PublishRun, to: Address, share: str, c
 
 
 def _deal_again(core: Core, run: PublishRun, number: int) -> None:
-    """Give messages of a shared subscription whose subscriber here is gone to another subscriber,
-    here or at another gateway.
+    """Give messages of a shared subscription to another subscriber, here or at another gateway,
+    because their subscriber here is gone. number: the shared subscription (`share_number`); with 0
+    nothing is done.
     """
     for share in core.router.routed(run.topic).shares if number else ():
         if share_number(share.name) == number:
@@ -86,8 +89,9 @@ def _deal_again(core: Core, run: PublishRun, number: int) -> None:
 
 
 def receive_for_share(core: Core, run: PublishRun, number: int, share: str, commit: int) -> None:
-    """Handle messages that another gateway has sent for a shared subscription: they go to a
-    subscriber at this gateway, or else to one that has departed, or else to another gateway.
+    """Handle messages that another gateway has sent for a shared subscription. They go to a
+    subscriber at this gateway; if there is none, to one that has departed from here; else to any
+    subscriber at another gateway.
     """
     if _give_to_group(core, run, share, commit):
         return
@@ -100,8 +104,8 @@ def receive_for_share(core: Core, run: PublishRun, number: int, share: str, comm
 
 
 def _give_to_group(core: Core, run: PublishRun, share: str, commit: int) -> bool:
-    """Give messages to a shared subscription. Return False if it has no subscriber at this gateway:
-    the sender may not know that the last subscriber has left.
+    """Give messages to a subscriber of a shared subscription at this gateway. Return False if there
+    is none; the sender may not know yet that the last one has left.
     """
     group = core.router.share(share)
     if group is None or all(session.foreign for session in group.members):
@@ -111,9 +115,11 @@ def _give_to_group(core: Core, run: PublishRun, share: str, commit: int) -> bool
 
 
 def forward(core: Core, run: PublishRun, member: str, commit: int) -> None:
-    """Route a run that another gateway of the site has forwarded, only to clients of this gateway.
+    """Route a run, which another gateway of the site has forwarded, only to clients of this
+    gateway.
 
-    member: name of the other gateway. commit: the commit that records the run as received.
+    member: name of the other gateway. commit: number of the commit that records the run as
+    received.
     """
     qos, topic = run.qos, core.router.routed(run.topic)
     for route in topic.routes:
@@ -126,8 +132,8 @@ def forward(core: Core, run: PublishRun, member: str, commit: int) -> None:
 def deliver_forwarded(
     core: Core, route: Route, run: PublishRun, qos: int, skip: int, count: int, commit: int
 ) -> None:
-    """Deliver forwarded messages to one session. If its queue is full and would refuse the
-    publisher, they are dropped: the publisher has got its acknowledgement already.
+    """Deliver forwarded messages to one session. If the session's queue is full and would refuse
+    the publisher, the messages are dropped: the publisher has got its acknowledgement already.
     """
     session = route.session
     if session.queueing.full == "refuse the publisher" and is_full(core, session, run, 1):

@@ -33,7 +33,7 @@ def stays(core: Core, order: SessionExport) -> bool:
 
 
 def leave(core: Core, order: SessionExport) -> None:
-    """Forget a session whose rows the sealed changes remove. From now on, its rows belong to the
+    """Forget a session whose rows the sealed changes remove. From now on, these rows belong to the
     writer.
     """
     session = core.by_id.pop(order.session)

@@ -33,18 +33,18 @@ class SessionLookup(Protocol):
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Query the other members, if needed, about packet identifiers that are unknown here.
-        Return whether they are queried: then `exchanges.released` is called later for each
+        Return whether they are queried. If so, `exchanges.released` is called later for each
         identifier.
         """
 
     def has_newest(self, session: Session) -> bool:
         """Whether the session here is certainly the newest one of its client, and no other member
-        still has an older one.
+        has an older one any more.
         """
 
 
 class SiteNeighbours(WithSessionMoves):
-    """The neighbours of one broker. state: contents of its store at the start."""
+    """The neighbours of one broker. state: contents of the broker's store at the start."""
 
     def __init__(self, core: Core, state: Recovered) -> None:
         super().__init__()

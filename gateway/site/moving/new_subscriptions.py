@@ -1,12 +1,12 @@
 """Subscriptions that are newer than messages on their way from another gateway.
 
-While there is no exchange with another gateway, its messages for clients here wait in its queue.
-These messages were published before the exchange begins, and must not go to a subscription that is
-made meanwhile.
+While there is no exchange with another gateway, that gateway's messages for clients here wait in a
+queue there. These messages were published before the exchange begins, and must not go to a
+subscription that is made meanwhile.
 
 In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that do not get
-these messages by their new filters, and ASK notices. The answer CUT follows all messages that were
-in the other gateway's queue, so it ends this state. A session in this state is a `SessionMove`
+such messages by their new filters, and ASK notices. The answer CUT comes after all messages that
+were in the other gateway's queue, so it ends this state. A session in this state is a `SessionMove`
 without a move, and is stored and moved like other sessions.
 """
 
@@ -31,19 +31,19 @@ class Behind:
         self._core = core
         self._moves = moves = moves_of(core)
         self._own = randbelow(OWN_STAGES - 1) + 1
-        """Random number of this run. It distinguishes a CUT for this run from one for an earlier
-        run.
+        """Random number of this gateway's present start. By it, a CUT for an earlier start is
+        recognized.
         """
         self._latest = 0
-        """Highest number used so far. Each ASK gets another number, and so do the new subscriptions
-        of each commit.
+        """Highest number used so far. Each ASK gets the next number. The new subscriptions of a
+        commit have the number of the ASK that is sent for them.
         """
         self._commit = -1
         """Number of the commit with the latest new subscriptions."""
         self._open: set[str] = set()
         """Gateways with which an exchange is open."""
         self._asked: dict[str, tuple[int, float]] = {}
-        """Number and time of the latest ASK to each gateway that has not answered it."""
+        """Number and time of the latest ASK to each gateway that has not answered this ASK."""
         self._again: set[str] = set()
         """Gateways whose exchange began after the latest ASK to them."""
         self.members = set(moves.queues)
@@ -62,8 +62,8 @@ class Behind:
                 self._next([member])
 
     def _earlier(self, member: str) -> list[Stage]:
-        """Return the stages of earlier runs of this gateway for which a CUT of `member` is
-        missing.
+        """Return the stages that earlier starts of this gateway have used, and for which a CUT of
+        `member` is missing.
         """
         stages = [
             move.stage
@@ -77,8 +77,9 @@ class Behind:
         self._open.discard(member)
 
     def cut(self, member: str, stage: Stage) -> None:
-        """Handle a CUT for new subscriptions: no earlier messages of `member` are on their way any
-        more, unless a later ASK to it is unanswered.
+        """Handle a CUT for new subscriptions. If it answers the latest ASK to `member`, no earlier
+        messages of `member` are on their way any more. But if an exchange has begun since that ASK,
+        send another ASK.
         """
         asked = self._asked.get(member)
         if asked is None or stage != (self._own, asked[0]):

@@ -1,6 +1,6 @@
 """Notices between the gateways of a site about sessions that move (`addresses.py`).
 
-In: their notices, and the time. Out: the resulting changes, and this gateway's answers.
+In: notices of other gateways, and the time. Out: the resulting changes, and this gateway's answers.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _found(core: Core, member: str, stage: Stage) -> None:
 
 
 def _missed(core: Core, member: str, stage: Stage) -> None:
-    """Handle the news that a session is not at `member`. If no gateway has the session, its
-    forwarder ends.
+    """Handle the notice that a session is not at `member`. If no gateway has the session, the
+    session's forwarder ends.
     """
     for session, _, forwarder in moves_of(core).forwarders_of(stage):
         if forwarder.absent is not None:
@@ -85,7 +85,9 @@ def _missed(core: Core, member: str, stage: Stage) -> None:
 
 
 def _answered(core: Core, member: str, stage: Stage) -> None:
-    """Note that all messages for a forwarder's shared subscriptions have arrived from `member`."""
+    """Note that `member` has answered: all its messages for a forwarder's shared subscriptions have
+    arrived.
+    """
     for session, move, forwarder in moves_of(core).forwarders_of(stage):
         if forwarder.awaited:
             forwarder.awaited.discard(member)
@@ -94,8 +96,8 @@ def _answered(core: Core, member: str, stage: Stage) -> None:
 
 def advance(core: Core) -> None:
     """Expire forwarders with their sessions, and ask again for missing notices, which may have been
-    lost in a queue that was too long. Call this about once a second; each call handles a bounded
-    number of moves.
+    dropped from a full queue. Call this about once a second; each call handles a bounded number of
+    moves.
     """
     session_moves = moves_of(core)
     if session_moves.count_from + AGAIN_S <= core.now:
@@ -118,7 +120,9 @@ def advance(core: Core) -> None:
 
 
 def _questions(core: Core, move: SessionMove) -> Iterable[tuple[str, Kind]]:
-    """Yield the questions to ask for a move: each with the gateway, and the kind of notice."""
+    """Yield the questions to ask for a move: each is the name of a gateway and the kind of notice
+    to send to it.
+    """
     forwarder, tails = move.forwarder, move.tails - {OWN}
     for member in tails:
         yield member, Kind.TAIL
@@ -131,7 +135,7 @@ def _questions(core: Core, move: SessionMove) -> Iterable[tuple[str, Kind]]:
 
 
 def _sought(core: Core, forwarder: Forwarder) -> Iterable[str]:
-    """Return the gateways that a forwarder waits for."""
+    """Return the gateways whose answer a forwarder waits for."""
     if forwarder.awaited or forwarder.member == OWN:
         return forwarder.awaited or ()
     if forwarder.member is not None:

@@ -1,15 +1,15 @@
 """A peer gateway of the site, as a session of this broker: messages for its subscribers wait in the
 session's queue, and its forwarded messages arrive over its connection.
 
-In: runs from that connection. Out: deliveries and answers. Each message is accepted once, only for
-clients of this gateway. It goes to no other gateway, to no bridge, and into no spool: these get it
-from the gateway to which it was published. If this gateway has no room for a message, it does not
-refuse it, because the publisher has already got an acknowledgement. The connection ends, and the
-peer gateway sends the message again later.
+In: runs (consecutive PUBLISH packets) from that connection. Out: deliveries and answers. Each
+message is accepted once, only for clients of this gateway. The message goes to no other gateway, to
+no bridge, and into no spool: these get the message at the gateway to which it was published. If
+this gateway has no room for a message, the connection ends, and the peer gateway sends the message
+again later. The message is not refused, because the publisher has already got an acknowledgement.
 
 The peer gateway sends in the order of its numbers and never reuses one, so the highest accepted
-number identifies duplicates. It is stored as an anti-replay window, in the commit that contains the
-message. Each queue at the peer has its own window.
+number identifies duplicates. That number is stored as an anti-replay window, in the commit that
+contains the message. Each queue at the peer has its own window.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ class PeerGateway(Role):
         unknown.
         """
         self.latest = 0
-        """Number of the latest message in flight when the last data was sent. All messages in
-        flight are within 65,535 of it, so a packet identifier gives a message's full number."""
+        """Number of the peer's latest message in flight when it sent its last data. All messages in
+        flight are within 65,535 below this number, so a packet identifier gives a message's full
+        number.
+        """
         self.shares = shares
         """Shared subscriptions of this gateway, by the Subscription Identifier that stands for
         each.
@@ -66,7 +68,7 @@ class PeerGateway(Role):
         return self.mark is not None and self.number(identifier) <= self.mark.highest
 
     def repeated(self, identifiers: tuple[int, ...]) -> int:
-        """Return how many of these identifiers are duplicates. The identifiers are in order, so
+        """Return the number of duplicates among these identifiers. The identifiers are in order, so
         duplicates come first.
         """
         count = 0
@@ -85,8 +87,8 @@ class PeerGateway(Role):
     def receive(
         self, connection: Attached, run: PublishRun, identifiers: Sequence[int] = ()
     ) -> None:
-        """Process a run. identifiers: Subscription Identifiers that name the receiver
-        (`addresses.py`).
+        """Process a run (consecutive PUBLISH packets). identifiers: Subscription Identifiers that
+        name the receiver (`addresses.py`).
         """
         connection, mark = cast("Connection", connection), self.mark
         broker = connection.broker

@@ -14,16 +14,17 @@ from gateway.broker.store_rows import SpoolRow
 
 
 class Replicated:
-    """The record of which commits are replicated. committed: called with the rows of each commit
-    that is on this disk. last_row: highest row id at the start, 0 for none. At the start it is
-    unknown whether that row is safe.
+    """The record of which commits are replicated. committed: called with the spool rows of each
+    commit once the commit is on this disk. last_row: id of the last spool row at the start, 0 if
+    there is none. At the start it is unknown whether that row is safe.
     """
 
     def __init__(self, committed: Callable[[Sequence[SpoolRow]], None], last_row: int) -> None:
         self._committed = committed
         self._sealed: deque[tuple[int, Sequence[SpoolRow]]] = deque()
         self._unsafe = deque([(0, last_row)] if last_row else ())
-        """Commits that are only on this disk: number and last row of each commit."""
+        """Commits that are only on this disk: number of each commit, and id of its last spool row.
+        """
         self._on_disk = 0
         self.commit = 0
         self.refusing = False
@@ -34,7 +35,7 @@ class Replicated:
         self._look()
 
     def sealed(self, number: int, rows: Sequence[SpoolRow]) -> None:
-        """Note that a commit was given to the writer, with its spool rows."""
+        """Note that a commit was given to the writer. rows: the commit's spool rows."""
         if rows:
             self._sealed.append((number, rows))
 
@@ -48,13 +49,13 @@ class Replicated:
         self._look()
 
     def safe(self, row: int) -> None:
-        """Note that the spool is safe up to this row, which is replicated or has landed."""
+        """Note that all spool rows up to this id are safe: each is replicated or has landed."""
         while self._unsafe and self._unsafe[0][1] <= row:
             self._unsafe.popleft()
         self._look()
 
     def call(self, number: int, call: Callable[[], None]) -> None:
-        """Call a function once this commit and all before it are safe."""
+        """Call a function once the commit with this number and all commits before it are safe."""
         self._calls.append((number, call))
         self._look()
 

@@ -1,6 +1,6 @@
 """The state of a session's move: which messages are for the session at its new gateway, and which
-are for it at its old gateway. The forwarder (`Forwarder`) of a session that has moved has the same
-state.
+are for it at its old gateway. The forwarder (`Forwarder`) of a session that has moved has a state
+of the same class.
 
 In: cuts. A cut is a position in the stream from one gateway to another: messages before it are for
 the session at its old gateway, messages after it for the session at its new gateway. Each gateway
@@ -23,8 +23,8 @@ from gateway.site.moving.addresses import Stage, share_number
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS, MovingSessionRow, name_of
 
 NEW = ""
-"""A mark among `SessionMove.filters`: all other items are filters of new subscriptions
-(`new_subscriptions.py`).
+"""An item of `SessionMove.filters` that is no filter. With it, all other items are filters of new
+subscriptions (`new_subscriptions.py`).
 """
 
 
@@ -45,11 +45,15 @@ class Forwarder:
         this gateway. None: not known yet.
         """
         self.done = done or set()
-        """Gateways whose messages now go to the session itself."""
+        """Gateways whose messages now go to the session itself, and no longer to this forwarder."""
         self.absent: set[str] | None = None
-        """Gateways that do not have the session; None while the gateways have not been asked."""
+        """Gateways that have answered that they do not have the session; None before the gateways
+        are asked.
+        """
         self.groups: dict[int, str] = {}
-        """Shared subscriptions that the session no longer takes part in here, by number."""
+        """Shared subscriptions that the session no longer takes part in here, by number
+        (`share_number`).
+        """
         self.awaited: set[str] | None = None
         """Gateways that may not know yet that the session takes part in no shared subscription
         here. None: the session still takes part.
@@ -82,15 +86,18 @@ class SessionMove(Role):
         self.tails = tails or set()
         """Gateways that still forward late messages for the session."""
         self.filters = filters
-        """Filters of the session when it arrived: only messages that match them are forwarded late.
-        For a forwarder, the shared subscriptions that it has left are included. If NEW is an item,
-        the filters are new ones of a session that was already here: it accepts messages of gateways
-        in `closed` only by its other filters.
+        """Filters of the session when it arrived: late messages are forwarded only if they match
+        one of these filters. For a forwarder, the shared subscriptions that it has left are
+        included. If NEW is an item, the other items are new filters of a session that was already
+        here: messages of gateways in `closed` are accepted only if another filter of the session
+        matches.
         """
         self.forwarder = forwarder
         """The forwarder; None for a session that has arrived."""
         self.asked: float | None = None
-        """Approximate time since which the move waits for an answer, on the time axis."""
+        """Approximate time since which an answer about this move is awaited, on the time axis. None
+        before the first check.
+        """
 
     @classmethod
     def stored(cls, row: MovingSessionRow) -> SessionMove:
@@ -142,8 +149,8 @@ class SessionMove(Role):
         return NEW in self.filters
 
     def had_subscribed(self, session: Session, topic: str) -> bool:
-        """Whether one of `filters` matches the topic. For new subscriptions, also no other filter
-        of the session may match it. Visits all filters of the session.
+        """Whether one of `filters` matches the topic. If `filters` are new subscriptions, no other
+        filter of the session may match as well. Takes time for all filters of the session.
         """
         if self.is_new:
             others = session.subscriptions.keys() - self.filters
@@ -152,8 +159,8 @@ class SessionMove(Role):
         return any(topic_matches(item, topic) for item in self.filters)
 
     def accepts(self, member: str, had_subscribed: bool) -> bool:
-        """Whether messages that a gateway forwards, or that this gateway publishes (OWN), are for
-        this session. had_subscribed: the value of `had_subscribed` for the topic.
+        """Whether messages that `member` forwards are for this session; with OWN, messages that are
+        published at this gateway. had_subscribed: the value of `had_subscribed` for the topic.
         """
         if self.forwarder is not None and member in self.forwarder.done:
             return False

@@ -25,7 +25,7 @@ from gateway.store.move_rows import OWN, Moves
 class SessionMoves:
     def __init__(self) -> None:
         self.me = ""
-        """Name of this gateway in the site; empty without a site: then no session gets a
+        """Name of this gateway in the site, or "" without a site. Without a site no session gets a
         forwarder.
         """
         self.queues: dict[str, Session] = {}
@@ -40,13 +40,17 @@ class SessionMoves:
         """Start of the current minute, on the time axis."""
         self.forwarders = 0
         self.refused = 0
-        """Sessions that moved without a forwarder, because there were too many."""
+        """Number of sessions that moved without a forwarder, because there were too many
+        forwarders.
+        """
         self._moving_ids: dict[int, dict[Session, SessionMove]] = {}
         self._round = iter(self)
         self._groups: dict[int, dict[SessionMove, None]] = {}
-        """Forwarders that have left a shared subscription, by its number."""
+        """Forwarders that have left a shared subscription, by number of the shared subscription."""
         self._latest: dict[str, tuple[Session, SessionMove]] = {}
-        """The newest forwarder of each session, by the session's key."""
+        """The newest forwarder of each session whose gateway was unknown when the forwarder was
+        added, by the session's key.
+        """
 
     def add(self, session: Session, move: SessionMove) -> None:
         session.role = move
@@ -59,7 +63,9 @@ class SessionMoves:
                 self._latest[forwarder.key] = session, move
 
     def drop(self, session: Session) -> None:
-        """Forget a move after the end of the session or of the move itself."""
+        """Forget the move of a session, because the move or the session has ended. A session
+        without a move stays as it is.
+        """
         move = move_of(session)
         if move is not None:
             session.role = CLIENT
@@ -101,7 +107,9 @@ class SessionMoves:
         return list(self._moving_ids.get(moving_id, {}).items())
 
     def at(self, stage: Stage) -> tuple[Session, SessionMove] | None:
-        """Return the session at this stage with its move, or else its forwarder, or None."""
+        """Return the session at this stage with its move. If only a forwarder stands for the
+        session here, return the forwarder with its move; None if there is neither.
+        """
         found = None
         for session, move in self._moving_ids.get(stage.moving_id, {}).items():
             if move.stage == stage and not session.ended:
@@ -120,7 +128,7 @@ class SessionMoves:
         ]
 
     def waiting(self, key: str) -> tuple[SessionMove, Forwarder] | None:
-        """Return the forwarder of a session whose gateway is unknown, with its move, or None."""
+        """Return the move and the forwarder of a session whose gateway is unknown, or None."""
         session, move = self._latest.get(key, (None, None))
         if session is None or move is None or session.ended:
             return None
@@ -128,7 +136,9 @@ class SessionMoves:
         return (move, forwarder) if forwarder is not None and forwarder.member is None else None
 
     def routes(self, topic: RoutedTopic, member: str) -> Iterable[Route]:
-        """Yield the routes to moving sessions for messages that a gateway forwards."""
+        """Yield the routes to moving sessions for messages that `member` forwards; with OWN, for
+        messages that are published at this gateway.
+        """
         for route, had_subscribed in topic.moving:
             move = move_of(route.session)
             if move is None or move.accepts(member, had_subscribed):

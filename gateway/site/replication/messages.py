@@ -34,13 +34,13 @@ _MOST_TIME = 1 << 56
 Row = tuple[int, str | None, int | None, int, str, str, bytes, int, int, int | None]
 """A row of the spool: id, device, incarnation, sequence, client, topic, payload, boot, monotonic,
 received. A row without identity has no device and no incarnation; its sequence is its number among
-the rows without identity.
+the rows without identity. monotonic and received are in µs.
 """
 
 
 class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
-    """The state of the sender's spool. line: random identifier of the spool's series of rows.
-    Another generation of the store has another identifier.
+    """The state of the sender's spool. line: random identifier of the spool's series of rows. A new
+    store generation, and a gateway that has lost rows, begins a series with another identifier.
     """
 
     line: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
@@ -49,7 +49,7 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
     first: Annotated[int, Field(ge=0, lt=MOST_ID)]
     """Id of the lowest row that has not landed."""
     name: Annotated[str, Field(min_length=1, max_length=300)]
-    """Name in the key of rows without identity."""
+    """The gateway's name in the keys of rows without identity."""
     epochs: Annotated[
         tuple[
             tuple[Annotated[int, Field(ge=0, lt=MOST_ID)], Annotated[int, Field(ge=0, lt=_MOST)]],
@@ -62,8 +62,8 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
     """
     boot: Annotated[int, Field(ge=0, lt=_MOST)]
     clock: Annotated[int, Field(ge=0, lt=_MOST_TIME)] | None
-    """Start of the gateway's present boot in µs UTC; None while unknown. It gives a time to the
-    rows of this boot that have none.
+    """Start of the gateway's present boot in µs UTC; None while unknown. From it, rows of this boot
+    without a time get one.
     """
 
     @model_validator(mode="after")
@@ -79,7 +79,9 @@ class Rows(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Confirmation that all received rows up to `last` are on the sender's disk."""
+    """Confirmation that all received rows of a line (`Told.line`) up to the id `last` are on the
+    sender's disk.
+    """
 
     line: str
     last: int
@@ -106,7 +108,7 @@ _IDENTITY, _RECEIVED = 1, 2
 
 
 def row_bytes(row: Row) -> int:
-    """Return the bytes of a row in a frame."""
+    """Return the number of bytes that a row takes in a frame."""
     texts = _text_bytes(row[1] or "") + _text_bytes(row[4]) + _text_bytes(row[5])
     return _ROW.size + texts + len(row[6])
 

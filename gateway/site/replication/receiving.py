@@ -4,12 +4,13 @@ In: reports of members about their spools, rows, the time. Out: orders for the s
 database; confirmations of its contents; and lines that are to be landed here. A *line* is a series
 of rows of one member's spool (`Told`). It is landed here because
 
-- its member has not reported for long: it has no link, or does not mention copies; or
-- its member has another line now: its store was restored, replaced, or has lost rows.
+- its member has not reported its spool for long, because it has no link or has stopped replication;
+  or
+- its member has another line now, because its store was restored, replaced, or has lost rows.
 
-Rows are written in order of arrival, and all waiting rows in one order. Rows for which there is no
-room wait in memory, at most MOST_OWED bytes for each member. They are dropped if the link ends or
-the member chooses another receiver.
+Rows are written in the sequence of their arrival, all waiting rows in one transaction (`Order`).
+Rows for which there is no room wait in memory, at most MOST_OWED bytes for each member. They are
+dropped if the link ends or the member chooses another receiver.
 """
 
 from __future__ import annotations
@@ -24,18 +25,22 @@ from gateway.site.framing import FRAME_BYTES
 from gateway.site.replication.messages import Held, Message, Row, Rows, Told, encode, row_bytes
 
 MOST_OWED = 4 * FRAME_BYTES
-"""Largest number of bytes of copies that one member may have sent before they are on disk."""
+"""Largest number of bytes of rows that one member may have sent and that are not on disk here. A
+member that sends more gets a SiteError.
+"""
 PART = 512
-"""Number of rows whose sizes are added up as one part."""
+"""Number of consecutive row ids whose row sizes are added up as one part."""
 MOST_LINES = 8
-"""Largest number of lines of one member."""
+"""Largest number of lines (series of spool rows, see `Line`) that are kept for one member. A member
+that reports one more gets a SiteError.
+"""
 
 
 @dataclass(slots=True)
 class Line:
-    """One line of a member. number: its number in the shelf. state: the member's last report. last:
-    id of the highest row received. parts: for each part of PART row ids, the last row and the bytes
-    of its rows.
+    """A series of rows of one member's spool. number: the line's number on the shelf. state: the
+    member's last report. last: id of the highest row received. parts: for each part of PART row
+    ids, the id of its last row and the bytes of all its rows.
     """
 
     number: int
@@ -60,7 +65,7 @@ class Line:
         self.parts.append((row, size))
 
     def drop(self, first: int) -> None:
-        """Drop all rows below `first`."""
+        """Drop all rows with ids below `first`."""
         self.state = self.state.model_copy(update={"first": first})
         while self.parts and self.parts[0][0] < first:
             self.size -= self.parts.popleft()[1]
@@ -68,9 +73,9 @@ class Line:
 
 @dataclass(slots=True)
 class Order:
-    """One transaction of the shelf. lines: lines with a new state. rows: new rows, with their
-    line's number. drops: for each line number, the row below which all rows are deleted. forgotten:
-    empty lines to delete.
+    """One transaction of the shelf. lines: lines with a new state. rows: new rows, each with its
+    line's number. drops: for each line number, the id below which all rows are deleted. forgotten:
+    numbers of empty lines to delete.
     """
 
     lines: dict[int, Line] = field(default_factory=dict)
@@ -88,13 +93,13 @@ class Shelf(Protocol):
     """
 
     def write(self, order: Order, done: Callable[[], None]) -> None:
-        """Carry out an order. done: called when it is on disk."""
+        """Carry out an order. done: called when the order's changes are on disk."""
 
 
 class Keeping:
     """The replicas that this gateway keeps. lines: the lines on the shelf. room: returns whether
     the disk has room for a number of bytes. most: size limit of all replicas, in bytes. silent_s:
-    silence of a member after which its replicas are landed.
+    seconds without a report of a member after which its replicas are landed.
     """
 
     def __init__(
@@ -115,11 +120,11 @@ class Keeping:
         self._began = now
         self._lines = {line.number: line for line in lines}
         self._current: dict[str, int] = {}
-        """The newest line of each member."""
+        """Number of the newest line of each member."""
         for line in self._lines.values():
             self._current[line.member] = max(line.number, self._current.get(line.member, 0))
         self._since: dict[str, float] = {}
-        """Time at which each member's link has begun, or ended."""
+        """Time at which each member's link has last begun or ended."""
         self._telling: set[str] = set()
         """Members that have reported their spools over the current link."""
         self._waiting: deque[tuple[int, list[Row], int]] = deque()
@@ -128,10 +133,10 @@ class Keeping:
         self._order = Order()
         """Changes for the next order to the shelf."""
         self._asking: set[int] = set()
-        """Lines whose state on disk is to be confirmed after the next order."""
+        """Numbers of lines whose rows are to be confirmed to their members after the next order."""
         self._writing = False
         self.full = False
-        """Whether copies wait for room."""
+        """Whether received rows wait because there is no room for them."""
 
     # -- members
 
@@ -181,8 +186,8 @@ class Keeping:
             self._forget_waiting(member)
 
     def _forget_waiting(self, member: str) -> None:
-        """Drop waiting rows of a member, which were not confirmed: the member sends them again, or
-        to another receiver.
+        """Drop the waiting rows of a member. They were not confirmed, so the member sends them
+        again, or to another receiver.
         """
         waiting, self._waiting = self._waiting, deque()
         for item in waiting:
@@ -264,7 +269,9 @@ class Keeping:
             self._write()
 
     def advance(self) -> None:
-        """Forget lines that are finished. Call this about once a second."""
+        """Delete lines of which no rows remain here, if their member has a newer line. Call this
+        about once a second.
+        """
         for line in list(self._lines.values()):
             if self._is_over(line) and not line.parts and not self._waits(line.number):
                 del self._lines[line.number]

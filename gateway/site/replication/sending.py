@@ -1,4 +1,5 @@
-"""The spool of this gateway on a second disk: the member that keeps it, and its progress. Sans-IO.
+"""Replication of this gateway's spool on a second disk: the choice of the member that keeps the
+replicas, and their progress. Sans-IO.
 
 In: rows on this disk, landed rows, members that join and leave and their confirmations, the time.
 Out: rows for one member, and the row up to which the spool is safe: replicated on that member's
@@ -10,12 +11,12 @@ disk, or landed.
   unconfirmed.
 - The member sends a later HELD: the spool is safe up to the row in it.
 - The member leaves: the first present member by name is chosen.
-- HELD names a row that the member cannot have: this disk has lost rows. A new line begins, and the
-  member lands the rows of the old line at once.
+- HELD names a row that the member cannot have: this disk has lost rows. A new line (series of rows)
+  begins, and the member lands the rows of the old line at once.
 
-If the spool is not safe for more than WAIT_S, new publications are refused, and another member is
-tried if there is one. If that does not help either, publishers that still wait are disconnected
-every WAIT_S.
+If the spool is not safe and makes no progress for more than WAIT_S, new publications are refused,
+and another member is tried if there is one. If that does not help either, publishers that still
+wait are disconnected every WAIT_S.
 """
 
 from __future__ import annotations
@@ -42,19 +43,20 @@ WINDOW_BYTES = FRAME_BYTES
 """Largest number of bytes sent to a member and not confirmed."""
 WAIT_S = 10.0
 _RECENT_BYTES = 4 << 20
-"""Largest number of bytes of unsent rows in memory; beyond that, rows are read from the disk."""
+"""Largest number of bytes of unsent rows in memory. If there are more, they are read from the disk.
+"""
 
 
 class Spool(Protocol):
     """The interface of this gateway's spool, as replication needs it."""
 
     def read(self, after: int, before: int, done: Callable[[Sequence[Row], bool], None]) -> None:
-        """Read the first rows between two ids, both exclusive. done: called with the rows, and
-        whether there are no more between the ids.
+        """Read the first rows between two ids, both exclusive. done: called with the rows, and with
+        whether these are all rows between the ids.
         """
 
     def safe(self, row: int) -> None:
-        """Note that all rows up to this one are on two disks, or have landed."""
+        """Note that all rows up to this id are on two disks, or have landed."""
 
     def refuse(self, refuses: bool) -> None:
         """Refuse new publications, or accept them again."""
@@ -63,7 +65,9 @@ class Spool(Protocol):
         """End the connections of publishers that wait until their messages are replicated."""
 
     def begin_line(self, done: Callable[[Told], None]) -> None:
-        """Begin another line of the spool. done: called with the new state of the spool."""
+        """Begin another line of the spool: a series of rows with a new identifier (`Told.line`).
+        done: called with the new state of the spool.
+        """
 
 
 class Copying:
@@ -78,7 +82,7 @@ class Copying:
         self._send = send
         self._state = state
         self.last = last
-        """The last row on this disk."""
+        """Id of the last row on this disk."""
         self._up: set[str] = set()
         self.holder: str | None = None
         """The member that has the replicas, or will get them; None if no other member is
@@ -87,13 +91,17 @@ class Copying:
         self._asked = False
         """Whether the holder still has to report its rows."""
         self._before = last
-        """The last row that a member may have from an earlier run."""
+        """Highest row id that a member may have from before this gateway's start; 0 for a line that
+        has begun since.
+        """
         self._sent_to: dict[str, int] = {}
-        """The last row sent to each member in this run."""
+        """Id of the last row sent to each member since the start."""
         self._sent = 0
-        """Row up to which all rows that have not landed are at the holder or in flight."""
+        """Id of the row up to which all rows that have not landed are at the holder or in flight.
+        """
         self._flying: deque[tuple[int, int]] = deque()
-        """Unconfirmed frames: last row, bytes."""
+        """Frames that are not confirmed: id of the last row in the frame, and bytes of the frame.
+        """
         self._flying_bytes = 0
         self._recent: deque[Row] = deque()
         self._recent_bytes = 0
@@ -187,7 +195,7 @@ class Copying:
         self._pump(now)
 
     def looked(self, state: Told, now: float) -> None:
-        """Handle the current state of the spool, including the rows that have landed."""
+        """Handle the current state of the spool, which shows the rows that have landed."""
         if state != self._state and state.line == self._state.line:
             self._state = state
             self._tell(self._up)

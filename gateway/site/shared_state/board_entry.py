@@ -5,13 +5,14 @@ In: entries of two members for a board. Out: the valid entry, the same at every 
 - A board is revoked while `revoked` is at least `lifted`. Revocation sets `revoked` equal to
   `lifted`; admitting the board again sets `lifted` one higher. Members keep the higher of each
   number. So a revocation overrides actions of members that had not heard of the revocation. A
-  member that had heard of it can end it.
+  member that had heard of the revocation can end it.
 - For all other fields, the entry with more changes is valid (`version`). If both entries have the
   same number of changes, the entry with the later time (`at`) is valid. If both times are in the
   same second, the entry with the greater JSON is valid.
 - `board` is None once the name is unused because its board was renamed.
-- `at` also names the member of the change, and the earlier changes (`stamp`): so two changes that
-  were made without knowing of each other are found (`conflict`). Onceway 0.2.0 writes a time alone.
+- `at` also contains the member that made the change, and digests of the earlier changes (`stamp`).
+  By these, two changes that were made without knowing of each other are found (`conflict`). Onceway
+  0.2.0 writes a time alone.
 
 The port of a board is not included: it concerns only the gateway with the board.
 """
@@ -30,7 +31,7 @@ GROUPS = 256
 CONFLICT = "conflict "
 """Beginning of a line with a `Conflict`, after lines with entries."""
 _HIGHEST = 1 << 40
-"""Bound of the entry's numbers, which no counter reaches."""
+"""Upper bound of the numbers in an entry, exclusive. No counter reaches it."""
 _NUMBERS = "network", "device"
 _STAMP, _MEMBER, _BEFORE = 64, 4, 5
 """Largest number of characters of `at`; numbers of hexadecimal digits in it for a member and for a
@@ -72,7 +73,7 @@ class Board(_Strict):
 
 class Entry(_Strict):
     """The site's entry of a board. changed: time of the last change by a person, by the clock of
-    the member where it was made; for users.
+    the member where the change was made; for users.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,22}$")]
@@ -138,9 +139,11 @@ def stamp(time: str, member: str, known: Entry) -> str:
 
 
 class Conflict(_Strict):
-    """Two changes of a board, each made without knowing the other. lost, holds: `at` of the
-    changes. is_revoked: whether a revocation overrides the lost change. twin: another board, to
-    which another member gave the same number by radio; then both changes hold.
+    """Two changes of a board, each made without knowing the other. lost: `Entry.at` of the change
+    that is overridden. holds: `Entry.at` of the change that is valid. is_revoked: whether a
+    revocation overrides the lost change. twin: name of another radio board with the same board
+    number, "" if the conflict is about one board. With a twin no change is overridden: `lost`
+    belongs to the board `name`, and `holds` to the twin.
     """
 
     name: str

@@ -48,7 +48,7 @@ class BoardSharing(Sharing[Entry]):
 
     def entered(self, entries: Iterable[Entry], done: Iterable[Link[Entry]] = ()) -> list[str]:
         """Note the current contents of the registry. done: links whose entries were merged. Return
-        the names of changed items.
+        the names of boards whose entries are new or have changed.
         """
         before, self._entries = self._entries, {entry.name: entry for entry in entries}
         removed = dict.fromkeys(before.keys() - self._entries.keys())

@@ -21,8 +21,9 @@ members send about a hundred topics when they meet.
 
 
 class RetainedSharing(Sharing[Entry]):
-    """Sharing of retained messages. enter: callback with the received entries of a link; call
-    `changed` after it.
+    """Sharing of retained messages. find: returns the entry of a topic, or None. enter: called with
+    a link and its received entries (`Link.entering`). After they are entered, `changed` has to be
+    called.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ Held = TypeVar("Held", bound=Item)
 
 
 class Link(Generic[Held]):
-    """A member with a link. Exists as long as the link."""
+    """A member with a link. Exists as long as the member's link."""
 
     def __init__(self, member: str) -> None:
         self.member = member
@@ -67,7 +67,7 @@ class Sharing(ABC, Generic[Held]):
         self._known: list[dict[str, int]] = [{} for _ in range(groups)]
         """For each group of names, the mark of each item by name."""
         self._ready = False
-        """Whether `changed` has got the items of this gateway."""
+        """Whether `changed` was called with all items of this gateway."""
         self._links: dict[str, Link[Held]] = {}
 
     @abstractmethod
@@ -80,14 +80,16 @@ class Sharing(ABC, Generic[Held]):
 
     @abstractmethod
     def _item(self, name: str) -> bytes | None:
-        """Return the current item for a frame, or None if it is not to be sent."""
+        """Return the current item of this name, encoded for a frame. Return None if there is none,
+        or if it is not sent.
+        """
 
     @abstractmethod
     def _group(self, name: str) -> int: ...
 
     @abstractmethod
     def _enter(self, link: Link[Held]) -> None:
-        """Store the items that a link has brought (`Link.entering`). Call `changed` afterwards.
+        """Store the items that a member has sent (`Link.entering`). Call `changed` afterwards.
         Raises SiteError if the items cannot be stored.
         """
 
