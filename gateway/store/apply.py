@@ -60,7 +60,6 @@ def _insert(table: str, rows: int) -> str:
 
 
 def put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert or replace rows of a table."""
     at = 0
     while remaining := len(rows) - at:
         chunk = max((size for size in _CHUNKS if size <= remaining), default=remaining)
@@ -98,7 +97,9 @@ def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
 
 
 def _deleted_keys(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
-    """Return the keys of rows that a commit deletes, each with its table and column."""
+    """Return what a commit deletes: for each table, the table with a condition as SQL, and the keys
+    that become the condition's parameter.
+    """
     return (
         (f"subscription WHERE (session, filter) {_PAIRS}", commit.unsubscribed),
         (row_checks.NUMBERED, commit.dead),
@@ -113,8 +114,8 @@ def _deleted_keys(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
 
 
 def _delete_all(database: sqlite3.Connection, deleted: Iterable[tuple[str, Sequence[Any]]]) -> None:
-    """Delete rows. deleted: table and condition, as SQL with one parameter, and the list of keys
-    that becomes this parameter, as JSON.
+    """Delete rows. deleted: for each table, the table with a condition as SQL with one parameter,
+    and the keys. The keys become that parameter, as a JSON list.
     """
     for which, keys in deleted:
         if keys:
@@ -122,8 +123,8 @@ def _delete_all(database: sqlite3.Connection, deleted: Iterable[tuple[str, Seque
 
 
 def _delete_queued(database: sqlite3.Connection, keys: Sequence[tuple[int, int]]) -> None:
-    """Delete rows of the queues. keys: session and first number of each row. Acknowledged messages
-    are consecutive in a queue, so a statement for a range of keys is faster than one for a list.
+    """Delete rows of `queue`. keys: session and first number of each row. Acknowledged messages are
+    consecutive in a queue, so a statement for a range of keys is faster than one for a list.
     """
     ranges: list[tuple[int, int, int]] = []
     for session, first in sorted(keys):
@@ -170,8 +171,9 @@ def _move(database: sqlite3.Connection, moves: Moves) -> None:
 
 def apply(database: sqlite3.Connection, commit: Commit, checks: SpoolChecks | None = None) -> float:
     """Write a commit. Return the seconds that COMMIT took, including the wait for fsync. If an
-    error is raised, such as sqlite3.Error, no part of the commit is in the database. checks: the
-    unwritten checks of the spool's rows; None: checks are written with this commit.
+    error is raised, such as sqlite3.Error, no part of the commit is in the database. checks:
+    collects the checks of spool rows, to write them with a later commit; None: the checks are
+    written with this commit.
     """
     database.execute("BEGIN IMMEDIATE")
     try:

@@ -146,8 +146,8 @@ def _broken_rules(database: sqlite3.Connection) -> list[str]:
 
 
 def named(database: sqlite3.Connection, error: Exception) -> Exception:
-    """Return the error with which a start failed, or an error that names a damaged row, if there is
-    one. Disk errors of SQLite are returned unchanged.
+    """Return an error that names a damaged row of the store, if there is one; else return `error`,
+    with which a start failed. Disk errors of SQLite are returned unchanged.
     """
     if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) != sqlite3.SQLITE_ERROR:
         return error

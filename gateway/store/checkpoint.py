@@ -39,8 +39,8 @@ CHECKPOINT_S = 30.0
 _REST_PAGES = 64
 _ROUNDS = 4
 _READERS_S = 0.2
-"""Longest wait of the writer for readers, in seconds. The writer waits each time the log has grown
-by WAL_BYTES.
+"""Longest wait of the writer for readers, in seconds. While readers prevent the truncation of the
+log, the writer waits once for each WAL_BYTES by which the log has grown.
 """
 _OTHERS_S = 2.0
 """Longest wait of the writer for a checkpoint of another process, in seconds."""

@@ -241,8 +241,8 @@ def adopted(line: dict[str, Any], rows: Iterable[Sequence[Any]]) -> list[tuple[A
     which the rows' own gateway would land them. The ids are still those of the line. line: the
     facts that the line's member has sent.
 
-    A row without a time gets one if the start time of its boot is known. Otherwise it gets boot 0,
-    which no gateway has, so that no gateway changes its time later.
+    A row without a time gets one if the start time of its boot is known. Otherwise the row gets
+    boot 0, which no gateway has, so that no gateway gives the row a time later.
     """
     found = []
     for number, device, incarnation, sequence, *rest, boot, monotonic, received in rows:
@@ -303,7 +303,9 @@ def bring_all(folder: Path, database: sqlite3.Connection) -> int:
 
 
 def _readable(folder: Path) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield the rows of all lines, converted by `adopted`, a page at a time."""
+    """Yield the readable replicas of all spools, converted by `adopted` to rows of this gateway's
+    spool, a page at a time.
+    """
     try:
         with closing(Copies(folder)) as shelf:
             for number, _, _, source in sorted(shelf.lines()):

@@ -37,8 +37,8 @@ DROP TABLE spool;
 ALTER TABLE older RENAME TO spool;
 DELETE FROM meta WHERE key IN ('spool.last', 'generation', 'machine');
 """
-"""Statements from schema 3 to 2. Schema 2 has AUTOINCREMENT in place of the view `spool_last`: each
-keeps the highest id that a spool row ever had.
+"""Statements from schema 3 to 2. Schema 2 has AUTOINCREMENT in place of the view `spool_last`: both
+keep the highest id that a spool row ever had.
 """
 
 _TO_4 = (
@@ -57,7 +57,7 @@ _TO_6 = (
     " DELETE FROM meta WHERE key = 'spool.boot';"
 )
 """Statements from schema 7 to 6. Rows of a deleted session are deleted at the next start. If the
-next start is one of this version, it makes the checks of all rows again.
+next start is one of this version of Onceway, this start makes the checks of all rows again.
 """
 
 _TO_5 = "DELETE FROM retained WHERE length(payload) = 0; ALTER TABLE retained DROP COLUMN version;"

@@ -27,8 +27,8 @@ def log_readers(path: Path) -> list[str]:
 
 
 def _pid(words: list[str], inode: str) -> int | None:
-    """Return the process of a line of /proc/locks if the line is a read mark of this inode, else
-    None.
+    """Return the process id in a line of /proc/locks if the line is a read mark on this inode, else
+    None. words: the words of the line.
     """
     if "->" in words or len(words) < 8 or words[3] != "READ":
         return None

@@ -142,8 +142,8 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
 
 
 def _differences(database: sqlite3.Connection) -> dict[str, str]:
-    """Return findings, by key, about rows that differ from their copies in `twin` or from the
-    index.
+    """Return findings, by key, about rows that differ from their copies in `twin`, and about rows
+    for which the table's index has another key.
     """
     found = {
         item.key: str(item)

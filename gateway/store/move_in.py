@@ -145,8 +145,10 @@ class _Import:
         self._move = values
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:
-        """Exclude messages that other gateways have forwarded, until their cuts arrive
-        (`session_move.py`). If the session returns to this gateway, it replaces its own forwarder.
+        """Write the session's row of `journey`. Messages that other gateways have forwarded are not
+        for the session until the cuts of these gateways arrive (`session_move.py`). If the session
+        comes back to this gateway, the row says that its own forwarder here may still have messages
+        for it.
         """
         order = self._order
         closed, filters = (

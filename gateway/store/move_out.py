@@ -38,8 +38,8 @@ _QUEUE = (
 
 def give(database: sqlite3.Connection, order: SessionExport) -> None:
     """Export a session. Call this inside a transaction. Parts of an earlier, unconfirmed move are
-    replaced. The results are recorded in `order`. If the session lacks a row, it does not move: it
-    ends here, and its client sees Session Present 0 at the other gateway.
+    replaced. The results are recorded in `order`. If the session lacks a row, the session ends here
+    and does not move; its client sees Session Present 0 at the other gateway.
     """
     delete_parts(database, [(order.key,)])
     found = database.execute(
@@ -82,8 +82,8 @@ def give(database: sqlite3.Connection, order: SessionExport) -> None:
 
 
 def delete_parts(database: sqlite3.Connection, keys: Sequence[tuple[str]]) -> None:
-    """Delete the parts of exported sessions, and the checks of the parts. keys: one session key
-    each.
+    """Delete the parts of exported sessions, and the checks of these parts. keys: rows that consist
+    of one session key.
     """
     database.executemany(
         "DELETE FROM content_check WHERE kind = 'given_part'"
@@ -177,8 +177,9 @@ def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class StoredParts(Sequence[bytes]):
-    """The parts of an outbound session, each read from the store on access. now: returns the time
-    axis in ms; called whenever the first part is read, whose head has the time.
+    """The parts of an outbound session, each read from the store on access. now: returns the
+    present time in ms on the time axis; called whenever the first part is read, because the head in
+    it has the time.
     """
 
     def __init__(self, database: sqlite3.Connection, key: str, now: Any) -> None:

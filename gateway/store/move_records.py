@@ -40,9 +40,9 @@ _SIZE = Struct(">I")
 _HEAD = Struct(">4sHqI")
 _MAGIC = b"OWS\0"
 _NUMBERS = 1 << 62
-"""Upper bound of the numbers of messages in a queue."""
+"""Upper bound of a message's number, which is its position in the queue of its session."""
 _LATEST = 1 << 50
-"""Upper bound of times, in ms."""
+"""Upper bound of a time on the sender's time axis, in ms."""
 _LONGEST = 300_000_000
 """Longest record, in bytes. A MESSAGE record has one packet at most, or a run of many short
 ones.
@@ -58,13 +58,13 @@ class Unfit(ValueError):
 
 class Head(NamedTuple):
     now: int
-    """The sender's time axis, in ms."""
+    """The sender's time when it made this head, in ms on the sender's time axis."""
     messages: int
 
 
 def head(now: int, messages: int, body: bytes) -> bytes:
-    """Return the head for the first part. now: time axis in ms. messages: number of messages in all
-    parts. body: the first part.
+    """Return the head for the first part. now: this gateway's present time in ms on its time axis.
+    messages: number of messages in all parts. body: the first part.
     """
     has_move = without_move(body) != body
     return _HEAD.pack(_MAGIC, VERSION if has_move else OLDEST, now, messages)

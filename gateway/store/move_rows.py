@@ -30,8 +30,8 @@ FORWARDER_PREFIX = "\0"
 _OF_A_DEVICE = "device"
 
 PlaceRow = tuple[str, int, int, str]
-"""Columns of `place`: key, epoch, 1 if suspect, JSON list of the members that may hold an older
-session (`gateway/site/rules/holder.py`).
+"""Columns of `place`: key, epoch, 1 if suspect or 2 if from a copy of the store, JSON list of the
+members that may hold an older session (`gateway/site/wiring/places.py`).
 """
 GivenRow = tuple[str, str, int, int, int | None]
 """Columns of `given`: key, member, number of parts, number of messages, expiry (axis ms; None for
@@ -80,7 +80,7 @@ class SessionImport:
     session: int
     key: str
     now: int
-    """The time axis now, in ms."""
+    """The present time in ms on this gateway's time axis."""
     parts: Sequence[bytes] | None
     """The received parts. None: this gateway's own exported parts, which are still in its store."""
     first_message: int
@@ -115,7 +115,7 @@ class Moves(NeighbourRows):
     """Keys of exported sessions whose parts are deleted."""
     moving_sessions: list[MovingSessionRow] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
-    """Sessions whose moves are over."""
+    """Numbers of sessions whose moves are over: their rows of `journey` are deleted."""
     places: dict[str, PlaceRow | None] = field(default_factory=dict)
     """Rows of `place` by key. None: delete the row."""
     trusted: bool = False
@@ -133,7 +133,9 @@ class Moved(NeighbourRows):
     is_suspect: bool = False
     """Whether the store was restored and its sessions are not yet marked as suspect."""
     members: frozenset[str] | None = None
-    """The other members at the last run. None: the store has never run in a site."""
+    """The other members of the site when this store was last used in a site. None: the store has
+    never run in a site.
+    """
     moving_sessions: Sequence[MovingSessionRow] = ()
 
 

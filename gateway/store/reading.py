@@ -68,8 +68,8 @@ def read(database: sqlite3.Connection, table: str) -> Iterator[Row | Gap]:
 def _numbered(
     database: sqlite3.Connection, table: str, keys: list[str], columns: list[str]
 ) -> Iterator[Row | Gap]:
-    """Read a table in the order of its last key. If a table has two keys, the first is a session's
-    number, and each session's rows are read separately.
+    """Read a table in the order of its last key column. If a table has two key columns, the first
+    is the number of a session, and the rows of each session are read separately.
     """
     if len(keys) == 1:
         yield from _run(

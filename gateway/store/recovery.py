@@ -64,7 +64,8 @@ def recover(
     """Recover all state except the tails of the queues. Raises Refused. utc: µs since 1970, None
     while the clock is not known. inflight: largest number of messages that one client can have had
     in flight. uptime: the machine's uptime, None if not known. forget: whether this is another
-    store generation (`generation.py`). by_user: whether to read the size of the spool by user, too.
+    store generation (`generation.py`). by_user: whether to read how many bytes of the spool each
+    user has.
     """
     with database:
         database.execute("BEGIN IMMEDIATE")

@@ -287,16 +287,18 @@ def _begun(
 
 
 def _identifiers(first: int, count: int, following: int) -> set[int]:
-    """Return the packet identifiers of the messages in a queue entry that were sent. first, count:
-    numbers of the entry. following: number of the next message to send.
+    """Return the packet identifiers of those messages in a queue entry that were sent. first:
+    number of the entry's first message. count: number of its messages. following: number of the
+    next message to send.
     """
     end = min(first + count, following, first + IDENTIFIERS)
     return {packet_id(number) for number in range(first, end)}
 
 
 def _idle(following: int, needed: set[int], entries: list[tuple[int, int]]) -> list[int]:
-    """Return the first number of each queue entry that was sent, and whose messages have none of
-    the needed packet identifiers. entries: (first, count) of each.
+    """Return the first message number of each queue entry that was sent, and whose messages have
+    none of the packet identifiers in `needed`. following: number of the next message to send.
+    entries: (first, count) of each entry.
     """
     return [
         first
@@ -440,9 +442,9 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[tuple[int, int]]:
-    """Return (first, last) of each range of spool ids without a row, after the last batch and
-    before the newest row. Ranges that are recorded as lost or discarded are left out. after: begin
-    after this id, and not after the last batch.
+    """Return (first, last) of each range of spool ids without a row, from `after` on and before the
+    newest row. Ranges that are recorded as lost or discarded are left out. after: id after which
+    the search begins; None: after the last batch.
     """
     (cut, last), known = (
         database.execute(

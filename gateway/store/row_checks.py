@@ -474,9 +474,9 @@ connection must be prepared by `cells.teach`.
 
 def _seal(*cells: Any) -> bytes:
     """Return the check of a row of `mark`, for its column `kept`, which is empty otherwise. The
-    check has 13 bits. Versions without this check read it as an empty set of identifiers
-    (`message_ids.pack_bits`): only zeros follow the offset. `move_records.py` refuses a higher
-    offset.
+    check has 13 bits, in the place of the offset of a set of packet identifiers
+    (`message_ids.pack_bits`). Versions without this check read the column as an empty set, because
+    only zeros follow the offset. `move_records.py` refuses an offset above 8,192.
     """
     return _SEAL.pack(0, min(cells_sum(*cells) & 0x1FFF, 0x1FFE), 0)
 

@@ -18,14 +18,14 @@ from gateway.store.references import GONE
 
 RUNNING = "running"
 SKIPPED = 1_000_000
-"""Number of spool ids that are skipped after a lost log, because other publications may have landed
-with them. A log of 8 MB has room for fewer rows.
+"""Number of spool ids that are skipped after the loss of a log, because other publications may have
+landed under these ids. A log of 8 MB has room for fewer rows.
 """
 
 
 def was_stopped(database: sqlite3.Connection) -> bool:
-    """Return whether the last run was stopped cleanly: the store has no mark of a run that has not
-    ended.
+    """Return whether the last run of the gateway was stopped cleanly. If not, `meta.running` names
+    the last start.
     """
     return (
         database.execute(

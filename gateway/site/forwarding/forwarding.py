@@ -119,8 +119,8 @@ class MemberForwarding:
     # -- the link
 
     def joined(self, filters: Iterable[WantedFilter], hold_s: float = 0.0) -> None:
-        """Handle the beginning of a link. filters: all filters of this side. hold_s: seconds until
-        an exchange begins.
+        """Handle the beginning of a link. filters: all filters of this side. hold_s: seconds for
+        which the exchange waits; 0: it begins at once.
         """
         self._up = True
         self._peer = 0

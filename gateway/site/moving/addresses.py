@@ -60,7 +60,7 @@ class Kind(IntEnum):
     Later ones are for the session after the given number of moves, at its new gateway.
     """
     ASK = 2
-    """CUT, and a request to the receiver to send CUT to all other gateways."""
+    """The same as CUT, and also a request to the receiver to send CUT to all other gateways."""
     END = 3
     """The sender has no more messages for the session with this many moves."""
     HERE = 4

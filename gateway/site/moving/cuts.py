@@ -106,7 +106,7 @@ def end_if_over(core: Core, session: Session, move: SessionMove) -> None:
 
 def _leave_groups(core: Core, session: Session, move: SessionMove, forwarder: Forwarder) -> None:
     """Let a forwarder leave its shared subscriptions. Messages that other gateways have already
-    sent for them arrive before these gateways answer HERE.
+    sent for these subscriptions arrive before these gateways answer HERE.
     """
     for topic_filter in list(session.subscriptions):
         if number := share_number(topic_filter):

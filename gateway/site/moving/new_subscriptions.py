@@ -6,8 +6,8 @@ subscription that is made meanwhile.
 
 In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that do not get
 such messages by their new filters, and ASK notices. The answer CUT comes after all messages that
-were in the other gateway's queue, so it ends this state. A session in this state is a `SessionMove`
-without a move, and is stored and moved like other sessions.
+were in the other gateway's queue, so it ends this state. A session in this state has a
+`SessionMove` although it does not move, and is stored and moved like other sessions.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ _AT_ONCE = 1000
 """Largest number of moves that one call of `advance` handles."""
 _ASKS, _FEWEST_ASKS = 4, 65_536
 """Bound of a gateway's ASK notices per minute: _ASKS for each session that is allowed here, but at
-least _FEWEST_ASKS, for clients that move often. An unfinished move normally causes two per minute,
-and one at a start.
+least _FEWEST_ASKS, for clients that move often. An unfinished move normally causes two ASK notices
+per minute, and one at a start.
 """
 
 

@@ -23,8 +23,8 @@ from gateway.site.moving.addresses import Stage, share_number
 from gateway.store.move_rows import MOST_MOVES, MOVING_IDS, MovingSessionRow, name_of
 
 NEW = ""
-"""An item of `SessionMove.filters` that is no filter. With it, all other items are filters of new
-subscriptions (`new_subscriptions.py`).
+"""Marker in `SessionMove.filters`: all other items are filters of new subscriptions
+(`new_subscriptions.py`).
 """
 
 

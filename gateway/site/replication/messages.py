@@ -1,4 +1,4 @@
-"""Messages between members about copies: one message per frame.
+"""Messages between members about replicas of spool rows: one message per frame.
 
 In: messages. Out: bytes (`encode`), and back (`decode`), which raises SiteError for anything that
 is not exactly one message. Numbers are big-endian.

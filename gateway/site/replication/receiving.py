@@ -1,16 +1,16 @@
 """Replicas of other members' spools, kept here until they have landed. Sans-IO.
 
 In: reports of members about their spools, rows, the time. Out: orders for the shelf, a separate
-database; confirmations of its contents; and lines that are to be landed here. A *line* is a series
-of rows of one member's spool (`Told`). It is landed here because
+database; confirmations of the shelf's contents; and lines that are to be landed here. A *line* is a
+series of rows of one member's spool (`Told`). A line is landed here because
 
 - its member has not reported its spool for long, because it has no link or has stopped replication;
   or
 - its member has another line now, because its store was restored, replaced, or has lost rows.
 
 Rows are written in the sequence of their arrival, all waiting rows in one transaction (`Order`).
-Rows for which there is no room wait in memory, at most MOST_OWED bytes for each member. They are
-dropped if the link ends or the member chooses another receiver.
+Rows for which there is no room wait in memory, at most MOST_OWED bytes for each member. Such rows
+are dropped if the link ends or the member chooses another receiver.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Out: rows for one member, and the row up to which the spool is safe: replicated 
 disk, or landed.
 
 - A member is chosen: it gets TOLD with `keep`.
-- The member sends its first HELD: it gets the rows that it lacks, in order of the ids. They come
-  from the disk while the member is far behind, then from memory. At most WINDOW_BYTES are
+- The member sends its first HELD: it gets the rows that it lacks, in order of the ids. These rows
+  come from the disk while the member is far behind, then from memory. At most WINDOW_BYTES are
   unconfirmed.
 - The member sends a later HELD: the spool is safe up to the row in it.
 - The member leaves: the first present member by name is chosen.
@@ -91,8 +91,8 @@ class Copying:
         self._asked = False
         """Whether the holder still has to report its rows."""
         self._before = last
-        """Highest row id that a member may have from before this gateway's start; 0 for a line that
-        has begun since.
+        """Highest row id that a member may have from before this gateway's start. 0 after a new
+        line was begun.
         """
         self._sent_to: dict[str, int] = {}
         """Id of the last row sent to each member since the start."""

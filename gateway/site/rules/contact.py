@@ -61,7 +61,7 @@ class Contact:
         self.links = 0
         """Number of links since the start."""
         self.names: tuple[str, ...] | None = None
-        """Names in the member's message Names; None before that arrives."""
+        """Names in the member's message Names; None before this message arrives."""
         self.heard = float("-inf")
         """Time of the last frame from the member."""
         self.lease = float("-inf")
@@ -106,7 +106,7 @@ class Contact:
         self.lease, self.granting, self._clock = float("-inf"), False, 0
 
     def link_ended(self, now: float, stopped: bool) -> None:
-        """End the link. stopped: whether the member has announced its stop."""
+        """Note the end of the link. stopped: whether the member has announced its stop."""
         self.up, self.lease, self.granting = False, float("-inf"), False
         if stopped:
             self.expected = now + RESTART_S
@@ -138,8 +138,8 @@ class Contact:
         self.mute = self.mute or (self.up and late and self._answered < since)
 
     def answered(self, now: float) -> None:
-        """Note an answer to a query. If the member was mute, beats to it give leases again, so this
-        member's promise is renewed.
+        """Note an answer to a query. A member that was mute gets leases again from now on, so
+        `promise` is renewed.
         """
         if self.mute:
             self.promise = now + PROMISE_S

@@ -22,7 +22,7 @@ class Statistics:
     moved_in: int = 0
     moved_out: int = 0
     silent: int = 0
-    """Decisions while a member was silent."""
+    """Number of decisions that were made while a member was silent."""
     superseded: int = 0
     """CONNECTs that waited for an answer when their client connected again."""
     released: int = 0

@@ -37,7 +37,7 @@ class Claim(NamedTuple):
 
 class Decision(NamedTuple):
     source: str | None
-    """The member that has the session; None: no member."""
+    """The member whose session the client gets; None if a new session begins."""
     epoch: int
     """Epoch of the record that this member makes for the decision."""
     older: frozenset[str]

@@ -1,8 +1,8 @@
 """Ending of outdated sessions: each member that may hold an older session of a client is notified,
-until it answers that there is none.
+until that member answers that it has none.
 
 In: records of this gateway that name other members in `older`; Over messages of other members. Out:
-Over messages to them; the end of older records here.
+Over messages to the named members; the end of older records here.
 
 A member that gets an Over message ends its record of the client if the epoch of its record is
 lower. If that epoch is not lower, and that record does not name the sender in `older`, the sender
@@ -41,7 +41,7 @@ AT_ONCE = 4096
 MOST_PENDING = 65_536
 """Largest number of Over messages of one member whose answers may wait for the disk."""
 REMEMBERED = 4096
-"""Number of clients whose last confirmed epoch is remembered."""
+"""Largest number of clients in `Ending._confirmed`. Beyond it, the oldest entry is dropped."""
 AGAIN_S = 0.2
 """Seconds after which a busy member is notified again."""
 
@@ -92,7 +92,9 @@ class Ending:
         """
 
     def joined(self, member: str) -> None:
-        """Begin to notify the member of all outdated sessions; it gets a lease afterwards."""
+        """Begin to notify the member of all outdated sessions. The member gets a lease only after
+        these notifications.
+        """
         listener = self._listeners[member] = _Listener()
         listener.clients.update(dict.fromkeys(self._holder.older_at(member)))
         if ALL_CLIENTS in listener.clients:  # first, before any session moves here
@@ -104,8 +106,8 @@ class Ending:
         self._listeners[member] = _Listener()
 
     def tell(self, client: str, members: frozenset[str]) -> None:
-        """Notify members that this gateway's record of the client names in `older`. Members without
-        a link are notified when they have one.
+        """Send Over messages about the client to `members`, which this gateway's record of the
+        client names in `older`. A member without a link gets the message when it has a link.
         """
         for member in members:
             if member in self._contacts and self._contacts[member].up:

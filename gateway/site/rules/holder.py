@@ -4,8 +4,8 @@ In: decisions of the member. Out: this gateway's record of a client, and the new
 on disk. The broker and the store implement this interface; the member knows neither.
 
 For each client, a gateway holds nothing, or one *record*: its epoch, a session or none, and the
-members that may still hold an older session (`older`). A record lasts while it has a session, or
-`older` names a member. So the record of an ended session may stay.
+members that may still hold an older session (`older`). A record lasts while it has a session, while
+`older` names a member, or while the client may not know that its session has ended.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -82,7 +82,9 @@ class Holder(Protocol):
     """
 
     def record(self, client: str) -> Held | None:
-        """Return the record of a client; it may still wait for its commit (`on_disk`)."""
+        """Return the record of a client, None if there is none. Its latest change may still wait
+        for a commit (`on_disk`).
+        """
 
     def on_disk(self, done: Done) -> None:
         """Call `done` when the present records of all clients are on disk."""
@@ -104,9 +106,9 @@ class Holder(Protocol):
         parts: Sequence[bytes],
         done: Callable[[str | None], None],
     ) -> None:
-        """Take over the session of these parts in one commit, in place of an existing session. The
-        client's record gets `epoch`, `older` and `suspect`. Until the commit is done, `record` may
-        return the previous record. done: called with None, or with the reason of a failure (bad
+        """Store the session in `parts` in one commit, in place of any session of the client here.
+        The client's record gets `epoch`, `older` and `suspect`. Until the commit is done, `record`
+        may return the previous record. done: called with None, or with the reason of a failure (bad
         parts, limits); after a failure nothing has changed.
         """
 
@@ -126,8 +128,9 @@ class Holder(Protocol):
         """Mark the session as suspect in one commit. A connected client is disconnected."""
 
     def mark_twofold(self, client: str) -> None:
-        """Note, with the next commit, that the client had another session, which continued without
-        this one. A new session replaces this one if it is suspect.
+        """Note, with the next commit, that the client had another session as well, which continued
+        without knowing of the session here. If the session here is suspect, a new session will
+        replace it.
         """
 
     def mark_all_suspect(self, done: Done) -> None:

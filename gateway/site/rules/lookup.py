@@ -165,8 +165,8 @@ class Lookup:
         return search.stage is Stage.ASKING
 
     def is_deciding(self, client: str) -> bool:
-        """Whether a decision about this client is in progress, so that nothing else may change its
-        records.
+        """Whether a decision about this client is in progress, so that nothing else may change the
+        client's record.
         """
         search = self._searches.get(client)
         return client in self._working or (search is not None and search.stage is not Stage.ASKING)
@@ -178,7 +178,8 @@ class Lookup:
 
     def _start_over(self, search: Search, turn: int) -> None:
         """Query all members again, with a new deadline. Earlier replies no longer count. turn:
-        `Search.turn` as the caller knows it; if it has changed, they were queried again already.
+        `Search.turn` as the caller knows it; if it has changed, all members were queried again
+        already, and nothing is done.
         """
         if search.turn == turn and search.stage is not Stage.OVER:
             search.asked = self._contacts.now
@@ -232,7 +233,9 @@ class Lookup:
         self._look(search)
 
     def _look(self, search: Search) -> None:
-        """Decide if all members have answered, or are silent."""
+        """Make the decision if each member has answered or is silent. Otherwise plan the next
+        check.
+        """
         if search.stage is not Stage.ASKING:
             return
         if search.quiet_until:

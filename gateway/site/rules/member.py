@@ -183,7 +183,9 @@ class Member:
             asker(member, reply)
 
     def advance(self, now: float) -> float:
-        """Make the planned calls that are due. Return the time of the next one, or infinity."""
+        """Make the planned calls that are due. Return the time of the next planned call, or
+        infinity.
+        """
         self.contacts.now = now
         timed = self.contacts.timed
         while timed and timed[0][0] <= now:

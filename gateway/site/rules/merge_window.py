@@ -13,7 +13,7 @@ from gateway.site.rules.messages import Answer, Ask, Query, Reply, portions
 
 WINDOW_S = 0.03
 FULL = 4096
-"""Number of queries at which the calls of a merge window are sent at once."""
+"""Number of queries at which a merge window ends early, and its queries are sent."""
 _UNANSWERED = 256
 """Largest number of unanswered calls (Ask frames) that are remembered for each member. The askers
 of older calls have given up.

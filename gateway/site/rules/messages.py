@@ -74,8 +74,8 @@ class Reply(NamedTuple):
     """A reply. The fields from `epoch` on are set only in a CLAIM. session, suspect, older, copied:
     fields of the sender's record (`Held`). moved_to: the member `given_to`, as an index into the
     sender's Names, from 1; 0 for none. restored: the sender's store was restored, so it may have
-    forgotten something. If it has no record, it sends a CLAIM without a session and with empty
-    `older` in place of NO.
+    forgotten something. If such a sender has no record, it sends, in place of NO, a CLAIM without a
+    session and with empty `older`.
     """
 
     kind: Kind
@@ -89,7 +89,9 @@ class Reply(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Replies to the questions of an Ask, beginning with question `first`."""
+    """Replies to questions of an Ask. number: number of the Ask. first: index of the question that
+    the first reply answers.
+    """
 
     number: int
     first: int
@@ -152,14 +154,14 @@ class State(IntEnum):
     DONE = 0
     """The sender of this answer has no older record, neither in memory nor on disk."""
     STAYS = 1
-    """The record of this answer's sender stays, and the receiver has to end its own. The receiver's
-    record is from a copy of a store, or each record was made without the other and the receiver's
-    is lower. In the second case the sender's record is marked as suspect on disk.
+    """The sender of this answer keeps its record, and the receiver has to end its own. The
+    receiver's record is from a copy of a store, or each record was made without the other and the
+    receiver's is lower. In the second case the sender's record is marked as suspect on disk.
     """
     BUSY = 2
     """The sender of this answer is busy: repeat the message a little later."""
     HELD = 3
-    """The epoch of the record of this answer's sender is not lower than `below`."""
+    """The sender of this answer has a record whose epoch is not lower than `below`."""
 
 
 class Ended(NamedTuple):

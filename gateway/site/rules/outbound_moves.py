@@ -4,9 +4,9 @@ In: requests for sessions of this gateway (Take). Out: their parts, as fast as t
 processes them.
 
 A session moves to a member that has asked for its client since this gateway's last decision about
-it. The member must request it with the epoch in this gateway's reply. Once the commit of the move
-is on disk, the session stays here, but cannot be used, until a member reports a newer record
-(`ending.py`). If no member does, the session is recalled (`lookup.py`: recall).
+the client. The member must request the session with the epoch in this gateway's reply. Once the
+commit of the move is on disk, the session stays here, but cannot be used, until a member reports a
+newer record (`ending.py`). If no member reports one, the session is recalled (`lookup.py`: recall).
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ RECALL_S = 4.0
 suspect.
 """
 APART_S = 0.25
-"""Seconds by which the recall times of two members differ that follow each other by name. Otherwise
+"""Seconds between the recall times of consecutive members, in the order of their names. Otherwise
 two members that start together and query each other at the same time would give way to each other
 forever.
 """

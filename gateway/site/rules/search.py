@@ -71,14 +71,16 @@ class Search:
         is answered, and its messages of shared subscriptions go to other subscribers.
         """
         self.in_vain = False
-        """Whether a move has failed. After that, a client with Clean Start 1 needs no move."""
+        """Whether a move of the session to this gateway has failed. After that, a client with Clean
+        Start 1 needs no move.
+        """
         self.waiters: list[tuple[Waiter, Alive]] = []
         """For each caller: a function that gets the outcome, and one that says whether the caller's
         client still waits. Empty for a recall (`Lookup.recall`).
         """
         self.suspects = suspects
-        """Members that had asked for the client before this search. A member that asks in the
-        meantime is queried again.
+        """Members that had asked for the client before this search. A member that asks during this
+        search is queried again.
         """
         self.turn = 0
         """Number of times that all members were queried again. Replies to queries from before the

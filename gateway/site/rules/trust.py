@@ -53,8 +53,8 @@ class Trust:
         return member in self._marks.get(client, _NO_MARK).members
 
     def settled(self, client: str) -> frozenset[str]:
-        """Forget queries after a decision, or because there is no record any more. Return the
-        members that had asked.
+        """Forget the queries about this client, after a decision or because it has no record any
+        more. Return the members that had asked.
         """
         return self._marks.pop(client, _NO_MARK).members
 

@@ -1,5 +1,5 @@
 """Clients with a commit in progress: the contents of the disk are uncertain, so nothing is answered
-or decided about them until the commit is done.
+or decided about such a client until the commit is done.
 """
 
 from collections.abc import Callable

@@ -14,7 +14,7 @@ In: entries of two members for a board. Out: the valid entry, the same at every 
   By these, two changes that were made without knowing of each other are found (`conflict`). Onceway
   0.2.0 writes a time alone.
 
-The port of a board is not included: it concerns only the gateway with the board.
+The port of a board is not included, because it concerns only the gateway with the board.
 """
 
 import hashlib

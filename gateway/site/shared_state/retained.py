@@ -16,7 +16,7 @@ FIRST = 0x80
 """Lowest first byte of this channel's frames."""
 _GROUPS = 1024
 """Number of groups in a digest, which then has 8 kB. With 100,000 topics, one changed topic makes
-members send about a hundred topics when they meet.
+members send about a hundred topics when a link between them begins.
 """
 
 

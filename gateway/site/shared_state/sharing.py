@@ -1,14 +1,14 @@
-"""Sharing of items between all members: each change goes to all of them. Sans-IO.
+"""Sharing of items between all members: each change goes to all members. Sans-IO.
 
 In: links that begin and end, frames, and the items here (`changed`). Out: frames (`send`), and
 other members' items to enter here (`_enter`). `boards.py` and `retained.py` define the items, and
 which of two items of a name is valid.
 
-When a link begins, each side sends a digest: for each group of names a sum of its items. Where the
-sums differ, both sides send their items of that group. From then on each change goes to all members
-that are not known to have it, including those without a link to its author. A frame of items is
-confirmed once its items are entered, and only then the next frame follows. Waiting items are a set
-of names, so an item that changes often is sent once.
+When a link begins, each side sends a digest: for each group of names a sum of the group's items.
+Where the sums differ, both sides send their items of that group. From then on each change goes to
+all members that are not known to have it, including those without a link to the member that made
+the change. A frame of items is confirmed once its items are entered, and only then the next frame
+follows. Waiting items are a set of names, so an item that changes often is sent once.
 """
 
 from abc import ABC, abstractmethod

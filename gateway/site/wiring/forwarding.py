@@ -132,7 +132,7 @@ class Forwarding:
             port.forwarding.change_filters(filters)
 
     def _look(self) -> list[WantedFilter]:
-        """Return changes of the filters of clients here."""
+        """Return the filters of clients here that have changed since the last call."""
         changed, self._changed = self._changed, set()
         filters = []
         for topic_filter in changed:

@@ -7,7 +7,7 @@ of the other members. Out: the answers to clients, in the engine's turns; outbou
 A client waits a second for members that are silent, over a slow line 4 s at most. It waits up to 15
 s for a member that may be starting, and longer only while its session is moving. Meanwhile its
 packets wait, within the bound that holds for any unanswered CONNECT. If two connections of a client
-wait, the later one counts [MQTT-3.1.4-3].
+wait, the later connection counts [MQTT-3.1.4-3].
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ cannot report a failure.
 """
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
-"""Largest fraction of its Keep Alive for which a CONNECT waits for members that may be starting. A
-client gives up when its Keep Alive is over.
+"""Largest part of a client's Keep Alive for which its CONNECT waits for members that may be
+starting. A client gives up when its Keep Alive is over.
 """
 _TWICE = 2
 """Largest number of places (`Place`), as a multiple of `limits.sessions`. Beyond it, a CONNECT that

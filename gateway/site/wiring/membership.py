@@ -44,13 +44,13 @@ HOP_S = 2.0
 client that knows another member connects to it within this time.
 """
 HAND_OVER_S = 45.0
-"""Longest time, in seconds, that a stop waits while sessions move. If none moves, it ends earlier.
-`TimeoutStopSec` of the gateway's unit is longer.
+"""Longest time, in seconds, that a stop waits while sessions move. If no session moves, the wait
+ends earlier. `TimeoutStopSec` of the gateway's unit is longer.
 """
 CROWD, MOST_CROWDS = 64, 16
 """CROWD: smallest number of clients that are disconnected at once. MOST_CROWDS: largest number of
-such groups; with many clients, the groups are larger. Every gateway has to answer for each client
-of a group within a second.
+such groups; with many clients, the groups are larger. The clients come in groups because every
+gateway has to answer the lookups of all clients of a group within a second.
 """
 CROWD_S = 0.25
 """Seconds without a move after which the next group is disconnected."""
@@ -59,8 +59,8 @@ HOLD_S = 1.0
 third member is missing. The third member is dialled at once, and may join soon.
 """
 SETTLED_S = 0.25
-"""Seconds for which messages wait after the last missing link has begun. In this time, two sessions
-of one client become one.
+"""Seconds for which messages wait after the last missing link has begun. In this time, the older
+one of two sessions of a client ends.
 """
 _LOOK_S = 0.02
 _AGAIN_S = 1.0
@@ -79,8 +79,8 @@ class Channel(NamedTuple):
 
 
 class Membership:
-    """The site's part of a gateway, open from `start` to `close`. restored: whether this is another
-    generation of the store.
+    """The site's part of a gateway, open from `start` to `close`. restored: whether the store is of
+    another generation than at the last start.
     """
 
     def __init__(self, config: Config, engine: Engine, restored: bool = False) -> None:
@@ -325,8 +325,8 @@ class Membership:
 
     @property
     def is_first(self) -> bool:
-        """Whether this member looks for boards without a session: its name is the first of this
-        gateway and the connected members.
+        """Whether this is the member that looks for boards without a session: no connected member
+        has a name that sorts before this gateway's.
         """
         return all(self._name <= other for other in self._site.up)
 

@@ -1,9 +1,9 @@
 """The site's facts about the sessions of clients, in memory and in the table `place`.
 
-In: decisions of the site's gateways about a client. Out: its `Place`; a missing place means epoch
-0, not suspect, and no older session. A place outlives its session while a member may hold an older
-session, or if the client may not know that its session has ended. A place that is no longer needed
-is deleted with a later commit.
+In: decisions of the site's gateways about a client. Out: the client's `Place`; a missing place
+means epoch 0, not suspect, and no older session. A place outlives its session while a member may
+hold an older session, or if the client may not know that its session has ended. A place that is no
+longer needed is deleted with a later commit.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Places(dict[str, Place]):
             self.forget_idle()
 
     def trust(self, key: str) -> None:
-        """Set a session to not suspect, with the next commit."""
+        """Clear `suspect`, `copied` and `unheard` of a suspect place, with the next commit."""
         place = self.get(key)
         if place is not None and place.suspect:
             place.suspect = place.copied = place.unheard = False

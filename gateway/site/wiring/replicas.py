@@ -114,9 +114,9 @@ class _Worker:
 
 
 class SiteCopies:
-    """The replication of spools, from creation to `close`. restored: whether this is another
-    generation of the store. send: sends a frame to a member, or drops it. executor, opened:
-    replacements for tests.
+    """The replication of spools, from creation to `close`. restored: whether the store is of
+    another generation than at the last start. send: sends a frame to a member, or drops it.
+    executor, opened: replacements for tests.
     """
 
     def __init__(
@@ -365,7 +365,7 @@ class _Own:
         if restored or copied.line(database) is None:
             copied.draw_line(database, self._first)
         self._number = copied.numbered(database, last)
-        """The number that the latest row without an identity has."""
+        """The number that the latest row without an identity has (`Row`)."""
         self._known = -1, 0
         """Id of the last row that was read, and the number that the latest row without an identity
         has up to there.

@@ -220,7 +220,7 @@ class Listing:
             asyncio.get_running_loop().call_soon(self._tell)
 
     def _page(self, member: str, number: int) -> tuple[bytes, bool]:
-        """Return the next page of a list, and whether more follows."""
+        """Return the next page of a list, and whether more pages follow."""
         known, rows = self._lists.get(member, (None, iter(())))
         if known != number:
             rows = self._rows()

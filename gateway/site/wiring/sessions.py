@@ -1,5 +1,6 @@
 """The records of the site's clients at this gateway: sessions of the broker, sessions that have
-left and are kept until they arrive, and the site's facts about each session (`Place`).
+left and are kept until they arrive at another member, and the site's facts about each session
+(`Place`).
 
 In: decisions of the site (`gateway/site/rules/holder.py` defines each). Out: the same changes in
 the broker and on disk, each in one commit, and a notice when it is on disk. Each client has one
@@ -454,7 +455,7 @@ class SessionHolder:
         self.on_disk(done)
 
     def trust(self, client: str) -> None:
-        """Set a session to not suspect, with the next commit."""
+        """Clear the suspect mark of a session, with the next commit (`Places.trust`)."""
         self.places.trust(client)
 
     def confirmed(self, client: str, member: str) -> None:
