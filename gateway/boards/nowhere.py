@@ -40,11 +40,11 @@ class Nowhere:
         self._holders = holders
         self._is_ours = is_ours
         self._with_session: set[str] | None = None
-        """The boards with a session, according to the last complete reply; None before the first
-        query.
+        """The boards with a session, according to the last complete reply, or to the last partial
+        one if a gateway has been silent for `SELDOM_S`. None before the first such reply.
         """
         self._seen: frozenset[str] = frozenset()
-        """The names in the query that got the last complete reply."""
+        """The names in the query that got this reply (`_with_session`)."""
         self._partial: tuple[set[str], frozenset[str]] | None = None
         """If a gateway did not answer the last query: the boards with a session according to the
         other gateways, and the names in the query. Else None.

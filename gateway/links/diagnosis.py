@@ -24,7 +24,9 @@ _EXCERPT = 40
 _STARTS = 5
 _WITHIN_S = 3600.0
 _SOON_S = 60.0
-"""Time without a start, in seconds, after which a series of restarts counts as ended."""
+"""Shortest time without a start, in seconds, after which a series of restarts counts as ended. A
+series that lasted longer counts as ended after a time as long as the series.
+"""
 _BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"
 BY_WATCHDOG = (
     "The watchdog resets a board whose loop() takes more than 2 s without ow_mqtt_poll: look for a"

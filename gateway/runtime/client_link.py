@@ -29,8 +29,8 @@ _FEW = 4_096
 while it does not read its output, and each stop of reading takes a system call.
 """
 _LOOK_S = 1.0
-"""Seconds between two reads from a client whose user exceeds the quota: the client may send
-PINGREQ.
+"""Seconds between two reads from a client whose user exceeds the quota. The gateway reads in spite
+of the quota, to find the client's PINGREQ in time.
 """
 _PIECE = 32_768
 """Largest part of a large payload, in bytes, that the transport gets at a time."""

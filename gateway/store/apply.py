@@ -22,12 +22,12 @@ from gateway.store.row_checks import SpoolChecks
 from gateway.store.uptime import save_axis
 
 _CHUNKS = (16, 32, 64)
-"""Numbers of rows that one INSERT statement may have. The last rows, fewer than the first value,
-get a statement of their own.
+"""Sizes of an INSERT statement, in rows. If fewer rows than the smallest size remain, one statement
+inserts these rows.
 """
 _FEW = 4
-"""Largest number of key ranges that are deleted one by one. For more ranges, a JSON list is
-faster.
+"""Largest number of key ranges that are deleted one by one. More rows are deleted faster by a JSON
+list of their keys.
 """
 
 _OF_A_SESSION = (

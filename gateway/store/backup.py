@@ -32,7 +32,7 @@ _PAGES = 1000
 
 
 def backup(folder: Path, target: Path) -> None:
-    """Copy the store to a new file. The gateway may run. Raises StoreError, also if the file
+    """Copy the store to a new file. The gateway may run. Raises StoreError, for example if `target`
     exists.
     """
     path = existing(folder)
@@ -109,8 +109,8 @@ def restore(folder: Path, source: Path) -> Path | None:
 
 
 def _empty_log(path: Path) -> None:
-    """Copy the log into the database as far as possible. SQLite then deletes the log with the last
-    connection.
+    """Copy the log into the database as far as possible. SQLite then deletes the log when the last
+    connection closes.
     """
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,7 +1,7 @@
 """Messages that wait for boards, and that a restore loses: a restored or cloned store begins new
 sessions with its boards (`generation.py`).
 
-In: an open store, of any version. Out: one line for each message, for people.
+In: an open store, of any version. Out: one line of text for each message, for people.
 """
 
 import sqlite3
@@ -17,8 +17,8 @@ _LONGEST = 80
 
 
 def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
-    """Return a line for each queue entry of a board: at most `MOST_LINES`, and one line about the
-    rest. The list is empty if the store cannot be read; the caller reports that.
+    """Return a line of text for each queue entry of a board: at most `MOST_LINES`, and one line
+    about the rest. The list is empty if the store cannot be read; the caller reports that.
     """
     try:
         rows = database.execute(

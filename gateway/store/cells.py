@@ -112,7 +112,7 @@ def teach(database: sqlite3.Connection) -> None:
 @dataclass(frozen=True, slots=True)
 class Cell:
     """The rule of one column. kind: SQLite's type of the value. rule: an SQL condition for a value
-    of that type, where {0} is the column. null: whether NULL is allowed, too.
+    of that type, where {0} is the column. null: whether the column may be NULL.
     """
 
     kind: str

@@ -30,7 +30,8 @@ FILE = "copies.db"
 _VERSION = 1
 _BITS = 40
 """Number of low bits of a row's key that hold the row's id in its own spool. The higher bits hold
-the line's number. Rows of a line are adjacent, so a row of a thousand bytes touches one page.
+the line's number. So the rows of a line are adjacent in the table, and writing a new row of a
+thousand bytes changes one page.
 """
 _TABLES = f"""
 CREATE TABLE line (

@@ -19,8 +19,8 @@ _NUMBER = r"([0-9]{1,16})"
 
 
 def _like(pattern: str) -> Callable[[str], bool]:
-    """Return a check for texts that match a pattern. The pattern's groups are numbers up to
-    HIGHEST.
+    """Return a function that checks whether a text matches the pattern, and whether each group in
+    the pattern is a number up to HIGHEST.
     """
     whole = re.compile(pattern, re.DOTALL)
 
@@ -66,7 +66,7 @@ def _names(value: str) -> bool:
 
 
 def _fields(**kinds: type) -> Callable[[str], bool]:
-    """Return a check for a JSON object with values of these types."""
+    """Return a function that checks whether a text is a JSON object with values of these types."""
 
     def fits(value: str) -> bool:
         if not _json(dict)(value):

@@ -64,8 +64,8 @@ class _Import:
         """Milliseconds to add to a time of the sender."""
         self._client = name_of(order.key)
         self._messages: list[tuple[int, int, int]] = []
-        """For each message: number of publications, weight of one publication, number of the
-        row.
+        """For each message: number of publications, bytes of one publication (`PublishRun.weight`),
+        row number.
         """
         self._subscriptions = 0
         self._unsent = 0
@@ -205,7 +205,7 @@ class _Import:
 
 
 def _weight(size: int, topic: str, properties: bytes) -> int:
-    """Return the weight of one publication as `PublishRun.weight` counts it. size: bytes of its
+    """Return the bytes of one publication as `PublishRun.weight` counts them. size: bytes of the
     payload.
     """
     return size + len(properties) + max(0, 2 + len(topic.encode()) - OVERHEAD)

@@ -34,8 +34,8 @@ PlaceRow = tuple[str, int, int, str]
 members that may hold an older session (`gateway/site/wiring/places.py`).
 """
 GivenRow = tuple[str, str, int, int, int | None]
-"""Columns of `given`: key, member, number of parts, number of messages, expiry (axis ms; None for
-never).
+"""Columns of `given`: key, member, number of parts, number of messages, time of expiry (ms on the
+time axis; None for never).
 """
 
 MovingSessionRow = tuple[int, int, int, str, str, str, str | None, str | None, str | None, str]
@@ -64,7 +64,9 @@ class SessionExport:
     can arrive late for it.
     """
     ends: int | None = None
-    """Result, set by the writer: when the session expires (axis ms), None for never."""
+    """Result, set by the writer: the time at which the session expires, in ms on the time axis;
+    None for never.
+    """
     released: list[int] | None = None
     """Result, set by the writer: for each exported queue entry, the number of its message. None:
     the session had ended, and no row was exported.

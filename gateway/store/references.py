@@ -151,7 +151,9 @@ def _lenient(data: bytes) -> str:
 
 
 def _cells(database: sqlite3.Connection) -> Iterator[Missing]:
-    """Yield damaged cells, and sessions whose client identifier differs from its index."""
+    """Yield damaged cells, and sessions whose client identifier differs from the one in the table's
+    index.
+    """
     known = {row[0]: row[1:] for row in database.execute("SELECT id, client, user FROM session")}
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     for table in tables.intersection(_LOOKED_AT):

@@ -97,8 +97,9 @@ Sum = tuple[int, int]
 
 
 def row_sum(row: Sequence[Any]) -> int:
-    """Return the check of a row of the spool. The CRC of the column `received` is combined by XOR:
-    this time may be set later, and the check is then changed without the other cells.
+    """Return the check of a row of the spool. The CRC of the column `received` is combined by XOR,
+    because this time may be set later: the check can then be changed without reading the other
+    cells.
     """
     cells = crc32(row[6], crc32(repr((*row[:6], *row[7:9])).encode(errors="replace")))
     return cells if row[9] is None else cells ^ crc32(b"%d" % row[9])
@@ -109,8 +110,8 @@ def _time_sum(received: int) -> int:
 
 
 class SpoolChecks:
-    """The checks of spool rows that the writer has not written yet. each: number of checks at which
-    they are written.
+    """The checks of spool rows that the writer has not written yet. each: number of unwritten
+    checks at which these are written.
     """
 
     def __init__(self, each: int = EACH) -> None:
@@ -186,7 +187,9 @@ def _sealed(first: int, last: int, sums: Sequence[int]) -> bytes:
 
 
 def _opened(first: Any, last: Any, sealed: Any) -> list[int]:
-    """Return the checks of the spool rows from `first` to `last`; empty if they are damaged."""
+    """Return the checks of the spool rows from id `first` to `last`; empty if the checks are
+    damaged. sealed: the column with the checks.
+    """
     if not (isinstance(first, int) and isinstance(sealed, bytes) and len(sealed) % 4 == 0):
         return []
     found = list(struct.unpack(f"<{len(sealed) // 4}I", sealed))[:-1]
@@ -352,8 +355,8 @@ class Verifier:
 
 
 def number_of(column: str) -> str:
-    """Return an SQL expression for the broker's number of a message. column: the number of its
-    row.
+    """Return an SQL expression for the broker's number of a message. column: the column with the
+    message's row number, as SQL.
     """
     return f"({column} >> {BITS})"
 
@@ -368,7 +371,7 @@ def content_sum(
 
 
 def message_fits(row: Any, *cells: Any) -> bool:
-    """Whether a row of `message` has the check of its cells in its number. row: the row's
+    """Whether the row number of a message contains the check of the row's cells. row: the row
     number.
     """
     try:
@@ -443,7 +446,7 @@ def cells_sum(*cells: Any) -> int:
 
 
 def sum_of(table: str) -> str:
-    """Return an SQL expression for the check of a row."""
+    """Return an SQL expression for the check of a row. table: one of COLUMNS."""
     return f"cells_sum({', '.join(_as_bytes(table, name) for name in COLUMNS[table])})"
 
 

@@ -239,7 +239,6 @@ class Membership:
 
     @property
     def jobs(self) -> list[Job]:
-        """The background jobs of the site."""
         jobs = [self.registry.job, self._doubts.job, self._change_job]
         return [*jobs, *self._copies.jobs, *self._net.jobs]
 
