@@ -81,8 +81,8 @@ RULES = (
     ),
     Rule("given_part", "key NOT IN (SELECT key FROM given)", "a part of a session that is gone"),
 )
-"""Rules between rows. A salvage deletes the rows that break a rule, in this order, because a
-deletion can break a later rule.
+"""Rules between rows. A salvage deletes the rows that break a rule. It takes the rules in this
+order, because a deletion can make other rows break a later rule.
 """
 
 CELLS = tuple(
@@ -100,7 +100,8 @@ they may have been delivered already.
 
 def check(folder: Path) -> list[str]:
     """Return the findings for the store in a folder; empty if the store is sound. Raises StoreError
-    if the folder has no store, and StoreClosed if this account may not read it.
+    if the folder has no store, or if the store cannot be read for another reason than damage;
+    StoreClosed if this account may not read it.
     """
     if salvaged(folder):
         return ["a salvage was interrupted: run it again"]
@@ -147,7 +148,8 @@ def _broken_rules(database: sqlite3.Connection) -> list[str]:
 
 def named(database: sqlite3.Connection, error: Exception) -> Exception:
     """Return an error that names a damaged row of the store, if there is one; else return `error`,
-    with which a start failed. Disk errors of SQLite are returned unchanged.
+    with which a start failed. Errors for which SQLite has a code of their own, such as disk errors,
+    are returned unchanged.
     """
     if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) != sqlite3.SQLITE_ERROR:
         return error

@@ -124,8 +124,9 @@ class Checkpointer:
             self._due.set()
 
     def keep_bound(self, database: sqlite3.Connection) -> None:
-        """If the log has reached its bound, wait until it is copied and truncated. Called on the
-        writer's thread, with its connection, after `Writer` has reported a commit.
+        """If the log has reached its bound, copy and truncate it; wait at most `_READERS_S` for
+        readers. Called on the writer's thread, with its connection, after `Writer` has reported a
+        commit.
         """
         size = self._index.look()[0] * self._frame
         if size >= self._waits_at:

@@ -92,8 +92,9 @@ class Copies:
         return self._db.execute("SELECT number, member, last, told FROM line").fetchall()
 
     def sizes(self, part: int) -> list[tuple[int, int, int]]:
-        """Return, for each group of `part` consecutive rows of a line: the line's number
-        (`LineRow`), the highest id, and the size in bytes.
+        """Return, for each group of `part` consecutive row ids of a line: the line's number
+        (`LineRow`), the highest id of a row, and the size of the group's rows in bytes. Groups
+        without rows are left out.
         """
         found = self._db.execute(
             "SELECT max(key), sum(length(payload) + length(topic) + length(client) + 64) FROM copy"

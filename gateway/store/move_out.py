@@ -38,8 +38,9 @@ _QUEUE = (
 
 def give(database: sqlite3.Connection, order: SessionExport) -> None:
     """Export a session. Call this inside a transaction. Parts of an earlier, unconfirmed move are
-    replaced. The results are recorded in `order`. If the session lacks a row, the session ends here
-    and does not move; its client sees Session Present 0 at the other gateway.
+    replaced. The results are recorded in `order`. If the session's row is missing, or an entry of
+    its queue cannot be sent, the session ends here and does not move; its client sees Session
+    Present 0 at the other gateway.
     """
     delete_parts(database, [(order.key,)])
     found = database.execute(
@@ -148,8 +149,8 @@ def _queue(
     flying: set[int],
 ) -> Iterator[bytes]:
     """Yield the records of a queue. The record of a message comes before the first queue entry that
-    refers to it. released: list to which the message number of each entry is appended. unsent:
-    number of the next message to send. flying: packet identifiers in flight.
+    refers to it. released: list to which the message number of each exported entry is appended.
+    unsent: number of the next message to send. flying: packet identifiers in flight.
     """
     known: dict[int, int] = {}
     for row in database.execute(_QUEUE, (session,)):
@@ -177,9 +178,9 @@ def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class StoredParts(Sequence[bytes]):
-    """The parts of an outbound session, each read from the store on access. now: returns the
-    present time in ms on the time axis; called whenever the first part is read, because the head in
-    it has the time.
+    """The parts of an outbound session, each read from the store on access, with an IndexError if
+    the part is gone or has changed. now: returns the present time in ms on the time axis; called
+    whenever the first part is read, because the head in it has the time.
     """
 
     def __init__(self, database: sqlite3.Connection, key: str, now: Any) -> None:

@@ -1,8 +1,8 @@
 """Reads a damaged table: all readable rows, and the gaps.
 
 In: a damaged database and the name of a table. Out: rows, a few of them twice, and a `Gap` where no
-row could be read. A table is first read from its beginning and from its end, page after page, which
-needs no keys of inner pages. If the key of a table is a number, reading continues after a damaged
+row could be read. A table is first read from its beginning and from its end, page after page,
+without a search for keys. If the key of a table is a number, reading continues after a damaged
 page, so that only the rows of the damaged page are lost.
 """
 

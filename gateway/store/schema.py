@@ -198,8 +198,8 @@ _MAY_BE_RIGHTS = (*(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE
 
 
 def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
-    """Return the error that this account has no rights to a database file; None if `error` has
-    another cause.
+    """Return an error which says that this account has no rights to a database file; None if
+    `error` has another cause.
     """
     rights = not os.path.exists(path) or (os.access(path, os.R_OK) and may_use(path.parent))
     if rights or getattr(error, "sqlite_errorcode", 0) & 0xFF not in _MAY_BE_RIGHTS:
@@ -210,8 +210,8 @@ def closed_to_us(path: Path, error: Exception) -> StoreClosed | None:
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open a database file for reading and writing, in autocommit mode; a missing file is created.
-    One thread at a time may use the connection. A new file gets no access rights for other
-    accounts.
+    One thread at a time may use the connection. Accounts outside the group of a new file cannot
+    read it.
     """
     with suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640))
@@ -330,8 +330,9 @@ def _refuse_without_meta(database: sqlite3.Connection, folder: Path) -> None:
 
 
 def _share(path: Path) -> None:
-    """Remove all access rights of other accounts, and give the uplink write access if it has its
-    own account. SQLite creates log and index with the mode of the database.
+    """Remove the access rights of accounts outside the group of each file, and give the uplink
+    write access if it has its own account. SQLite creates log and index with the mode of the
+    database.
     """
     for end in ("", "-wal", "-shm"):
         file = path.with_name(path.name + end)
@@ -343,7 +344,7 @@ def _share(path: Path) -> None:
 
 def leave_log(path: Path) -> None:
     """Create an empty write-ahead log and index after the database was closed. SQLite deletes both
-    with the last connection, and an uplink with its own account cannot create them.
+    when the last connection closes, and an uplink with its own account cannot create them.
     """
     leave(*_log(path))
 
