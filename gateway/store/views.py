@@ -69,7 +69,7 @@ class AsideView:
 
     set_aside: µs since 1970, None if the clock was not known. properties: encoded, without the
     Property Length. expires: seconds on the time axis, None for never. reason: why the other broker
-    cannot get it.
+    cannot get the message.
     """
 
     number: int
@@ -122,8 +122,9 @@ def changing(folder: Path) -> Iterator[sqlite3.Connection]:
 def aside(
     folder: Path, bridge: str | None = None, numbers: list[int] | None = None
 ) -> list[AsideView]:
-    """Return the messages that a bridge has set aside, the oldest first. bridge: name of the
-    bridge, None for all bridges. numbers: numbers of the messages to read, None for all.
+    """Return the messages that a bridge has set aside, the oldest first. Damaged messages are left
+    out. bridge: name of the bridge, None for all bridges. numbers: numbers of the messages to read,
+    None for all.
     """
     with _opened(folder) as database:
         if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'aside'").fetchone():
@@ -154,7 +155,7 @@ def discard_aside(database: sqlite3.Connection, bridge: str, numbers: list[int])
 
 def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, bytes]]:
     """Yield device, incarnation, sequence and payload of the publications of boards, in order,
-    among the newest `most` rows of the spool.
+    among the newest `most` rows of the spool. Damaged rows are left out.
     """
     with _opened(folder) as database:
         teach(database)

@@ -6,9 +6,9 @@ for another reason (no reserve left, input/output error), the thread tries it ag
 succeeds or the writer is stopped: callers keep waiting, and no acknowledgement is sent without a
 commit.
 
-A commit that meets an internal error is retried in the same way, until the owner of the writer,
-told by the callback `failed`, ends the process. Such retries do not count as progress, so the
-watchdog ends the process, too.
+A commit that meets an internal error or a damaged database is retried in the same way. The owner of
+the writer gets the error by the callback `failed`, and ends the process. Such retries do not count
+as progress, so otherwise the watchdog ends the process.
 """
 
 import contextlib
@@ -106,8 +106,9 @@ class Writer:
 
     def carry_out(self, order: Order, answer: Callable[[Order, Any], None]) -> None:
         """Read the rows that an order names, after all commits submitted before it. answer: called
-        on the writer's thread with the order and the rows. In place of the rows, it gets an
-        exception after an internal error, after damage, or after `READS` disk errors.
+        on the writer's thread with the order and the rows. After an internal error, damage, or
+        `READS` disk errors, `answer` gets an exception in place of the rows. If the writer is
+        stopped between two attempts, `answer` is not called.
         """
 
         def read(database: sqlite3.Connection) -> None:
@@ -138,14 +139,15 @@ class Writer:
         self._orders.put(self._look)
 
     def look_for_space(self) -> None:
-        """Request a measurement of the free disk space, which other programs use, too. Call about
-        every second.
+        """Request a measurement of the free disk space, which other programs use as well, and the
+        writer's other regular work. Call this about every second.
         """
         self._orders.put(self._look_around)
 
     def stop(self, axis: float, utc: int | None) -> None:
-        """Finish the submitted commits, save the position of the time axis, and stop. A commit that
-        keeps failing is dropped. axis: position in seconds. utc: µs since 1970, or None.
+        """Finish the submitted commits, save the position of the time axis, and stop. If a commit
+        keeps failing, it and all later ones are dropped, and the position is not saved. axis:
+        position in seconds. utc: µs since 1970, or None.
         """
         self._stopping.set()
         self._orders.put(None)

@@ -82,8 +82,8 @@ class Holder(Protocol):
     """
 
     def record(self, client: str) -> Held | None:
-        """Return the record of a client, None if there is none. Its latest change may still wait
-        for a commit (`on_disk`).
+        """Return the record of a client, None if there is none. The latest change of the record may
+        still wait for a commit (`on_disk`).
         """
 
     def on_disk(self, done: Done) -> None:
