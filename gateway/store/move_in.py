@@ -205,8 +205,8 @@ class _Import:
 
 
 def _weight(size: int, topic: str, properties: bytes) -> int:
-    """Return the bytes of one publication as `PublishRun.weight` counts them. size: bytes of the
-    payload.
+    """Return the size of one publication in bytes, as `PublishRun.weight` counts it. size: bytes of
+    the payload.
     """
     return size + len(properties) + max(0, 2 + len(topic.encode()) - OVERHEAD)
 

@@ -53,8 +53,9 @@ a person has discarded.
 
 
 SWEPT = "swept"
-"""Key in `meta`: the number of the start that wrote it. Since then each commit deletes the rows
-whose messages it records as acknowledged, unless an older version was started later.
+"""Key in `meta`: the number of the start that wrote it. Since that start, each commit deletes the
+rows of `queue` whose messages it records as acknowledged, unless an older version was started
+later.
 """
 
 Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "other"]
@@ -127,8 +128,8 @@ _STRAY = "session NOT IN (SELECT id FROM session)"
 
 def missing(database: sqlite3.Connection, tables: frozenset[str] | None = None) -> list[Missing]:
     """Check every reference, and return the missing and damaged rows. If one of them makes a start
-    impossible, only such rows are returned. tables: the tables of an older version's store; None
-    for all.
+    impossible, only such rows are returned. tables: the tables that the store has; checks that need
+    other tables are left out. None: the store has all tables.
     """
     teach(database)
     if refused := [item for item in _meta(database) if item.kind == "refused"]:

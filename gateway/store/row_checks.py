@@ -258,8 +258,8 @@ def _has_left(database: sqlite3.Connection, number: int) -> bool:
 
 
 def add_times(database: sqlite3.Connection, clock: int, boot: int) -> None:
-    """Set the time of the rows that were stored before the clock was known, and change their
-    checks. Call this inside a transaction. clock: time of the gateway's start `boot` in µs since
+    """Set the time of the rows that start `boot` of the gateway stored before the clock was known,
+    and change their checks. Call this inside a transaction. clock: time of that start in µs since
     1970.
     """
     unknown = "received IS NULL AND boot = ?"

@@ -43,8 +43,8 @@ def uptime() -> Uptime | None:
 
 def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -> float:
     """Return the present position of the time axis in seconds. utc: µs since 1970, or None.
-    `meta.axis` is `milliseconds` or `milliseconds at µs UTC`. If the time since the last run is
-    impossible (`time_of_day.py`), it counts as zero.
+    `meta.axis` has the form `AXIS` or `AXIS at UTC`: a position in ms, and µs since 1970. If the
+    time since the last run is impossible (`time_of_day.py`), it counts as zero.
     """
     found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
     stood, _, known = found[0].partition(" at ") if found else ("0", "", "")
@@ -99,14 +99,15 @@ def save_axis(database: sqlite3.Connection, axis: int, utc: int | None) -> None:
 
 
 def save_uptime(database: sqlite3.Connection, axis: float, now: Uptime) -> None:
-    """Save the position of the time axis at this uptime. axis: seconds."""
+    """Save that the time axis is at `axis` seconds at this uptime."""
     value = f"{int(axis * 1000)} at {int(now.seconds * 1000)} of {now.machine}"
     database.execute("INSERT OR REPLACE INTO meta VALUES ('uptime', ?)", (value,))
 
 
 def _axis_by_uptime(database: sqlite3.Connection, now: Uptime | None) -> float | None:
     """Return the position of the time axis in seconds; None after a reboot, or at the first start.
-    `meta.uptime` is `milliseconds at milliseconds of uptime of machine`.
+    `meta.uptime` has the form `AXIS at UPTIME of MACHINE`: both times in ms, and the kernel's
+    boot_id.
     """
     found = database.execute("SELECT value FROM meta WHERE key = 'uptime'").fetchone()
     if now is None or found is None:

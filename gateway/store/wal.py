@@ -126,7 +126,7 @@ class Index:
 
 def _descriptor(path: Path) -> int:
     """Return a descriptor with which this process has a file open (proc(5)). Raises
-    FileNotFoundError if it has not.
+    FileNotFoundError if the file is not open.
     """
     wanted = path.stat()
     for name in os.listdir("/proc/self/fd"):

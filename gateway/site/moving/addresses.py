@@ -57,20 +57,20 @@ class Address(NamedTuple):
 class Kind(IntEnum):
     CUT = 1
     """Messages that the sender forwarded before this notice are for the session at its old gateway.
-    Later ones are for the session after the given number of moves, at its new gateway.
+    Later ones are for the session at the stage in the notice, at its new gateway.
     """
     ASK = 2
     """The same as CUT, and also a request to the receiver to send CUT to all other gateways."""
     END = 3
-    """The sender has no more messages for the session with this many moves."""
+    """The sender has no more messages for the session at this stage."""
     HERE = 4
-    """Question whether the session with this many moves is at the receiver. The receiver answers
-    ASK if it has the session or a forwarder for it, else GONE.
+    """Question whether the session at this stage is at the receiver. The receiver answers ASK if it
+    has the session or a forwarder for it, else GONE.
     """
     GONE = 5
     TAIL = 6
-    """Question whether the receiver still has messages for the session with this many moves. The
-    receiver answers END if it has none.
+    """Question whether the receiver still has messages for the session at this stage. The receiver
+    answers END if it has none.
     """
 
 

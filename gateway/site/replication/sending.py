@@ -43,7 +43,8 @@ WINDOW_BYTES = FRAME_BYTES
 """Largest number of bytes sent to a member and not confirmed."""
 WAIT_S = 10.0
 _RECENT_BYTES = 4 << 20
-"""Largest number of bytes of unsent rows in memory. If there are more, they are read from the disk.
+"""Largest number of bytes of unsent rows in memory. If there are more, they are dropped from
+memory, and read from the disk later.
 """
 
 

@@ -16,7 +16,7 @@ class Statistics:
     """Counters since the start."""
 
     asked: int = 0
-    """Queries, counted once for each queried member."""
+    """Number of queries; a query to two members counts twice."""
     calls: int = 0
     """Number of Ask, Take and End frames, each of which causes work at another member."""
     moved_in: int = 0
@@ -24,9 +24,9 @@ class Statistics:
     silent: int = 0
     """Number of decisions that were made while a member was silent."""
     superseded: int = 0
-    """CONNECTs that waited for an answer when their client connected again."""
+    """Number of CONNECTs that waited for an answer when their client connected again."""
     released: int = 0
-    """Packet identifiers that another member had, and has released."""
+    """Number of packet identifiers that another member had, and has released."""
     by_member: dict[str, int] = field(default_factory=dict)
     """Number of session lookups in which a member was silent, by member."""
 
@@ -47,7 +47,7 @@ class Contacts(dict[str, Contact]):
         super().__init__({name: Contact(name, now) for name in sorted(others)})
         self.me = me
         self.now = now
-        """Current time for all parts of this member."""
+        """Current time for all parts of this member, in seconds of a monotonic clock."""
         self.names = tuple(sorted((me, *self)))
         self.statistics = Statistics()
         self.timed: list[tuple[float, int, Callable[[], None]]] = []

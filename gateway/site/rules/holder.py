@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
 
     - here: the session is here, and is the newest: Session Present 1.
     - none: no valid session exists: Session Present 0, and a new session replaces any session here.
-      Counted and logged if a member was silent, or `suspect`.
+      Counted and logged if a member was silent, or if `suspect` is set.
     - doubt: the session is here, and marked as suspect on disk: a silent member may have a newer
       one. If the session holds received QoS 2 identifiers outside a proved board's anti-replay
       window, they are forgotten: Session Present 0. Otherwise the session continues. Counted and

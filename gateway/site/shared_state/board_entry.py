@@ -29,13 +29,15 @@ MOST_BYTES = 2_000
 """Largest number of bytes of an entry as JSON."""
 GROUPS = 256
 CONFLICT = "conflict "
-"""Beginning of a line with a `Conflict`, after lines with entries."""
+"""Prefix of an output line of `provisioning.share_pipe` with a `Conflict`, in contrast to lines
+with an entry.
+"""
 _HIGHEST = 1 << 40
 """Upper bound of the numbers in an entry, exclusive. No counter reaches it."""
 _NUMBERS = "network", "device"
 _STAMP, _MEMBER, _BEFORE = 64, 4, 5
-"""Largest number of characters of `at`; numbers of hexadecimal digits in it for a member and for a
-change before it.
+"""_STAMP: largest number of characters of `at`. _MEMBER, _BEFORE: number of hexadecimal digits in
+`at` for the member, and for each earlier change.
 """
 
 
@@ -153,7 +155,9 @@ class Conflict(_Strict):
     twin: str = ""
 
     def sentence(self, members: Iterable[str]) -> str:
-        """Return the conflict as a sentence. members: names that may have made the changes."""
+        """Return the conflict as a sentence. members: names of all members, to name those that made
+        the changes.
+        """
         names = {_hex(member, _MEMBER): member for member in members}
         lost, holds = _described(self.lost, names), _described(self.holds, names)
         if self.twin:

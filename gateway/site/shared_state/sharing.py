@@ -23,7 +23,7 @@ FRAME = 256_000
 MOST_ITEMS = 100
 """Largest number of items in a frame: a few ms of work for a Raspberry Pi."""
 _DIGEST, _ITEMS, _GOT = range(3)
-"""Kinds of frames: offset to the first byte of the channel."""
+"""Kinds of frames, as offsets from the channel's first byte."""
 _64_BITS = (1 << 64) - 1
 
 

@@ -276,8 +276,8 @@ class Membership:
         await self._moved(clients, HOP_S, end)
 
     async def _moved(self, clients: Collection[str], patience: float, end: float) -> None:
-        """Wait until none of these sessions is at this gateway, or until none has moved for
-        `patience` seconds.
+        """Wait until none of these sessions is at this gateway, until none has moved for `patience`
+        seconds, or until the event loop's time is `end`.
         """
         loop = asyncio.get_running_loop()
         before, quiet = -1, 0.0

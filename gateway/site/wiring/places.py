@@ -103,7 +103,9 @@ class Places(dict[str, Place]):
             self._core.promise()
 
     def save(self, key: str) -> None:
-        """Write a place with the next commit. Delete an empty one."""
+        """Write a place with the next commit. If the place has epoch 0, is not suspect and names no
+        older member, delete it.
+        """
         place = self[key]
         empty = not (place.epoch or place.suspect or place.older)
         if empty:

@@ -88,7 +88,9 @@ class Listing:
         self._listing = False
         """Whether a user is reading a list now."""
         self._one = asyncio.Lock()
-        """Lock: a member prepares one list at a time for each other member."""
+        """Lock, held while this gateway reads lists: a member prepares only one list at a time for
+        each other member.
+        """
         self._counting: asyncio.Task[Mapping[str, Counts | None]] | None = None
 
     # -- answers for people

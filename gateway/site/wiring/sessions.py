@@ -172,7 +172,7 @@ class SessionHolder:
         return key in self._taking or (moved is not None and moved.order is not None)
 
     def when_moved(self, key: str, call: Callable[[], None]) -> None:
-        """Call a function at the end of a session's move."""
+        """Have a function called when the present move of this session ends."""
         self._waiting.setdefault(key, []).append(call)
 
     def record(self, client: str) -> Held | None:
@@ -487,7 +487,7 @@ class SessionHolder:
 
 
 def is_busy(holder: SessionHolder) -> bool:
-    """Whether a session is moving with a commit that is not on disk."""
+    """Whether a commit that moves a session is not on disk yet."""
     leaving = any(moved.order is not None for moved in holder._moved_out.values())
     return bool(holder._taking) or leaving
 

@@ -16,8 +16,8 @@ WRITE_S = 5.0
 
 
 class Doubts:
-    """The clients answered while a member was silent. utc: returns µs since 1970, None while the
-    clock is not known.
+    """The clients that were answered while a member was silent, or with a suspect session. utc:
+    returns µs since 1970, None while the clock is not known.
     """
 
     def __init__(self, folder: Path, utc: Callable[[], int | None]) -> None:
