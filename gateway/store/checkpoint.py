@@ -146,8 +146,8 @@ class Checkpointer:
         self._database.close()
 
     def finish(self, database: sqlite3.Connection) -> None:
-        """Copy the pages that the checkpoint on the other thread has left. Called on the writer's
-        thread with its connection.
+        """Copy the pages that the checkpoint on the other thread has not copied. Called on the
+        writer's thread with its connection.
         """
         try:
             with self._copying:

@@ -145,7 +145,7 @@ class SessionMove(Role):
 
     @property
     def is_new(self) -> bool:
-        """Whether the session has new subscriptions, instead of a move."""
+        """Whether this is the state of new subscriptions, and not of a move."""
         return NEW in self.filters
 
     def had_subscribed(self, session: Session, topic: str) -> bool:

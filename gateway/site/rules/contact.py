@@ -33,7 +33,9 @@ BEAT_S = 0.25
 LEASE_S = 0.7
 PROMISE_S = 0.8
 ANSWER_S = 1.0
-"""Seconds that a member over a fast line may take to answer, or to send anything."""
+"""Seconds that a member over a fast line may take to answer. A busy member may take longer, if it
+sends something at least this often.
+"""
 MOST_ANSWER_S = 4.0
 """Upper bound of the seconds that a member over a slow line may take to answer."""
 START_S = 3.0

@@ -39,7 +39,9 @@ from gateway.site.rules.working import Working
 AT_ONCE = 4096
 """Largest number of Over messages to one member that wait for an answer."""
 MOST_PENDING = 65_536
-"""Largest number of Over messages of one member whose answers may wait for the disk."""
+"""Largest number of Over messages of one member whose answers may wait for the disk. A member that
+sends more gets a SiteError.
+"""
 REMEMBERED = 4096
 """Largest number of clients in `Ending._confirmed`. Beyond it, the oldest entry is dropped."""
 AGAIN_S = 0.2

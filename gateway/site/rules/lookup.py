@@ -138,8 +138,8 @@ class Lookup:
         return search
 
     def yields(self, client: str, member: str) -> bool:
-        """Whether this gateway may answer a member's query about this client, and give its session.
-        A search here may give way to the member's search.
+        """Return whether this gateway may answer a member's query about this client, and give its
+        session. A search here may end or begin again to make way for the member's search.
         """
         if client in self._working:
             return False

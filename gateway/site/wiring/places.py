@@ -25,7 +25,8 @@ MOST_UNHEARD = 1024
 connect. The newest places are kept.
 """
 _COPIED = 2
-"""Value of the column `doubtful`: the place comes from a copy of the store. 1 means suspect, 0 not.
+"""Value of the column `doubtful` if the place comes from a copy of the store. The other values are
+1 for suspect and 0.
 """
 _UNHEARD = ""
 """Entry in the column `older`: the client may not know that its session is new, or has ended. A
@@ -134,7 +135,9 @@ class Places(dict[str, Place]):
             move_rows(self._core).places[key] = None
 
     def mark_copies(self) -> None:
-        """Mark each place as one from a copy, because this gateway's store was restored."""
+        """Mark each place as suspect and as one from a copy, because this gateway's store was
+        restored.
+        """
         for key in [key for key in self if key != ALL_CLIENTS]:
             place = self.of(key)  # `save` may forget unneeded ones
             place.suspect = place.copied = True
