@@ -7,8 +7,8 @@ a salvage. `queue_reads.py` checks the references of a queue again when it reads
 
     subscription, flow, `journey`, queue → session
     queue → message, as many publications as the entry says, each valid in a PUBLISH
-    queue                              numbers without a gap; from the next one to send on, in
-                                       sessions that existed at a start or a stop
+    queue                              numbers without a gap; in sessions that existed at a start
+                                       or a stop, beginning with the next message to send
     a cell of a row                    its rule (`cells.py`, `meta.py`)
     session (client)                   its index
     flow (sent, not acknowledged)      → queue

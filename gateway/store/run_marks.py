@@ -2,9 +2,8 @@
 log of that run is gone.
 
 In: an open store at the gateway's start. Out: whether acknowledged commits may be lost. After a
-kill or a power cut the write-ahead log holds the newest commits. A file system check or a person
-may delete the log as well: then the database is intact, but out of date, and only this mark shows
-the loss.
+kill or a power cut the write-ahead log holds the newest commits. If a file system check or a person
+deletes the log, the database is intact, but out of date, and only this mark shows the loss.
 
 `meta.running` is the number of the start whose run has not ended. A start of an older version
 increases `meta.boot` without changing the mark. If `meta.running` and `meta.boot` differ, the mark

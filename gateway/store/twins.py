@@ -2,8 +2,8 @@
 
 In: an open store. Out: rows that have changed or are gone since they were written. The copies are
 rows of `twin`, which triggers of SQLite write in the same transaction as the row. So the copies
-stay up to date whichever program writes the table, even a version that does not know of them. The
-tables that change with each reading have checks instead (`row_checks.py`), because a copy would
+stay up to date whichever program writes the table, even a version that does not know the copies.
+The tables that change with each reading have checks instead (`row_checks.py`), because a copy would
 cost a page at each commit.
 """
 
