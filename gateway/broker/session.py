@@ -74,8 +74,8 @@ class Attached(Receiver, Holder, Protocol):
 
 class Role:
     """The role of a session. This class is the role of an ordinary client's session. Other gateways
-    add roles (`neighbours.py`): a peer gateway, a session that has moved here, and the forwarder of
-    a session that has moved away.
+    add roles (`neighbours.py`): for a peer gateway, for a session that has moved here, and for one
+    that has moved away.
     """
 
     __slots__ = ()
