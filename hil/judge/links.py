@@ -6,7 +6,8 @@ The rig computes a session's seed from the handshake by itself, so it finds mist
 ends agree: frames with a seed that does not follow from the handshake, and a seed used for two
 sessions, which would make a frame from before a restart count as new. It sees which frames arrive
 whole, so it finds acknowledgements of damaged frames. It finds lost MQTT sessions of boards, which
-no bench lets expire, and a forged HELLO that ends a board's session.
+no bench lets expire, a forged HELLO that ends a board's session, and a PUBLISH that a board sends
+after its PUBREL.
 """
 
 from collections import Counter, defaultdict
@@ -20,6 +21,8 @@ ENDS = {"up": "the board", "down": "the gateway"}
 TAKERS = {"up": "the gateway", "down": "the board"}
 RESTORED = "gateway's store restored from a backup"
 """Name of the kind of fault after which the gateway has lost the boards' sessions."""
+WORN = "EEPROM worn"
+"""Name of the kind of fault after which a board may lose a mark: its EEPROM does not keep it."""
 TORN = 2
 """Number of frames per session and direction that may be torn: one when the sender lost its power
 or was killed, and one more if that happens again before its HELLO. In 5,900 sessions of boards that
@@ -33,7 +36,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
     begun: dict[tuple[int, ...], str] = {}
     strange: dict[tuple[str, str], list[str]] = defaultdict(list)
     damaged: Counter[tuple[str, str]] = Counter()
-    reasons += _forgotten(events)
+    reasons += _forgotten(events) + _published_again(events)
     for event in events:
         with taking(event):
             if (event.hop, event.event) == ("wire", "welcome"):
@@ -98,6 +101,38 @@ def _forgotten(events: Sequence[Event]) -> list[str]:
                     sentences[f"the gateway has forgotten the session of {session[0]}"] = None
                 known[session] = event.t
     return list(sentences)
+
+
+def _published_again(events: Sequence[Event]) -> list[str]:
+    """Return a sentence for each board that has sent a PUBLISH after its PUBREL. A board marks a
+    publication as released before it sends PUBREL (firmware/JOURNAL.md), so it repeats PUBREL even
+    after a power cut. Exceptions: the gateway has lost the session or the identifier, and a worn
+    EEPROM.
+    """
+    released: dict[str, set[int]] = defaultdict(set)
+    again: Counter[str] = Counter()
+    worn = {
+        event.hop for event in events if event.event == "happened" and event.data["kind"] == WORN
+    }
+    for event in sorted(events, key=lambda event: event.t):
+        if event.hop not in ("wire", "air"):
+            continue
+        with taking(event):
+            data = event.data
+            match event.event, data.get("direction", "up"):
+                case "connack", _ if not data["reason"] and not data["session_present"]:
+                    released[data["line"]].clear()
+                case "pubrel", "up":
+                    released[data["line"]].add(data["id"])
+                case "refused", "down" if data["packet"] == "pubcomp":
+                    released[data["line"]].discard(data["id"])
+                case "publish", "up" if data["id"] in released[data["line"]]:
+                    again[data["line"]] += data["line"] not in worn
+    return [
+        f"{line} sent PUBLISH again for {count} publication{'s' * (count > 1)} after PUBREL"
+        for line, count in again.items()
+        if count
+    ]
 
 
 def is_restore(event: Event) -> bool:

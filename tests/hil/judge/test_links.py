@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
+from hil.faults.board import BoardEepromWorn
 from hil.faults.gateway import GatewayRestored
-from hil.judge.links import RESTORED, wrong
+from hil.judge.links import RESTORED, WORN, wrong
 from hil.observe.history import Event
 
 INPUTS = {"boot": 3, "attempt": 1, "board": 2, "gateway": 9}
@@ -73,8 +76,39 @@ def test_a_restored_store_is_excused_for_having_forgotten_once() -> None:
     assert wrong([connack(1, False, clean=True), connack(3, False), restored]) == forgotten
 
 
-def test_the_kind_of_fault_is_called_as_the_judge_knows_it() -> None:
+def test_kinds_of_faults_are_called_as_the_judge_knows_them() -> None:
     assert GatewayRestored.text == RESTORED
+    assert BoardEepromWorn.text == WORN
+
+
+def exchanged(t: int, name: str, number: int = 5, **other: Any) -> Event:
+    return Event(t, "wire", name, {"line": "uno-1", "direction": "up", "id": number, **other})
+
+
+REFUSAL = {"direction": "down", "packet": "pubcomp", "reason": 0x92}
+WORN_OUT = Event(2, "uno-1", "happened", {"fault": "uno-1/board-eeprom-worn-1", "kind": WORN})
+
+
+@pytest.mark.parametrize(
+    ("between", "excused"),
+    [
+        ([], False),
+        ([connack(3, True)], False),
+        ([exchanged(3, "pubcomp", direction="down")], False),
+        ([exchanged(3, "refused", **{**REFUSAL, "packet": "pubrec"})], False),
+        ([connack(3, False, clean=True)], True),
+        ([exchanged(3, "refused", **REFUSAL)], True),
+        ([WORN_OUT], True),
+    ],
+)
+def test_a_released_publication_that_is_published_again_is_a_mistake(
+    between: list[Event], excused: bool
+) -> None:
+    first = [exchanged(1, "publish"), exchanged(2, "pubrel")]
+    again = exchanged(4, "publish")
+    found = wrong([*first, *between, again, exchanged(5, "publish", number=6)])
+    sentence = "uno-1 sent PUBLISH again for 1 publication after PUBREL"
+    assert found == ([] if excused else [sentence])
 
 
 def test_a_seed_that_is_used_twice() -> None:
