@@ -131,8 +131,8 @@ class Agreement:
         self._doubted = doubted or {}
         """Topics in doubt, each with whether the last message went to the other broker."""
         self._last: dict[str, Digest] = {}
-        """Digests of new messages that both brokers have, by topic, and that no confirmed mark
-        covers.
+        """States on which both brokers agree and which no confirmed mark covers yet, by topic: the
+        digest of the message, None if neither broker has one.
         """
         self._written: dict[str, Digest] = {}
         """Content of `_last` when the mark that is being written was begun."""
@@ -142,8 +142,8 @@ class Agreement:
 
     @property
     def has_fresh(self) -> bool:
-        """Whether both brokers have new messages that no mark covers yet, so that a new mark is
-        needed.
+        """Whether both brokers agree on a state that no confirmed mark covers yet, so that a new
+        mark is needed.
         """
         return bool(self._last)
 

@@ -49,7 +49,9 @@ class Held:
         return sum(len(packet.payload) for packet, _ in self._waiting.values())
 
     def may_go(self, packet: Publish) -> bool:
-        """Add a message. Return whether it goes to our broker now; otherwise it waits."""
+        """Add a message at QoS 1 or 2. Return whether the message goes to our broker now; otherwise
+        it waits. A message at QoS 0 always goes, and is not kept.
+        """
         if not packet.qos:
             return True
         waits = any(packet.topic == other.topic for other, _ in self._waiting.values())

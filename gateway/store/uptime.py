@@ -44,7 +44,7 @@ def uptime() -> Uptime | None:
 def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -> float:
     """Return the present position of the time axis in seconds. utc: µs since 1970, or None.
     `meta.axis` has the form `AXIS` or `AXIS at UTC`: a position in ms, and µs since 1970. If the
-    time since the last run is impossible (`time_of_day.py`), it counts as zero.
+    time since the last run is implausibly long (`MOST_AWAY`), it counts as zero.
     """
     found = database.execute("SELECT value FROM meta WHERE key = 'axis'").fetchone()
     stood, _, known = found[0].partition(" at ") if found else ("0", "", "")

@@ -32,7 +32,7 @@ from gateway.uplink.spool import Spool
 app = typer.Typer()
 
 _DOUBTS = 8
-"""Largest number of answers with a suspect session that are shown."""
+"""Largest number of a device's suspect sessions that are shown."""
 
 
 _LOST = 8
@@ -154,9 +154,7 @@ def where(
 
 
 def doubts_of(folder: Path, device: str) -> list[Doubt]:
-    """Return the newest records of answers with a suspect session that the device got, oldest
-    first.
-    """
+    """Return the newest records of suspect sessions that the device got, the oldest first."""
     return [item for item in doubts.read(folder) if item.client == device][-_DOUBTS:]
 
 

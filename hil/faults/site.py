@@ -108,9 +108,9 @@ class BetweenGateways(SiteFault):
     @abstractmethod
     def met(self, name: str, counts: Mapping[str, int], doubts: int, alone: bool) -> str | None:
         """Return a sentence on the effect of the fault, or None if it had no effect. counts: number
-        of bytes on the links during the fault: `passed` and `held`. doubts: number of answers with
-        a suspect session. alone: whether the gateway reported at the end that it heard no other
-        gateway.
+        of bytes on the links during the fault: `passed` and `held`. doubts: number of answers to
+        clients whose session was suspect. alone: whether the gateway reported at the end that it
+        heard no other gateway.
         """
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -280,5 +280,5 @@ def data_of(system: SystemUnderTest) -> dict[str, Path]:
 
 
 async def doubts_at(folders: Mapping[str, Path]) -> int:
-    """Return the number of answers with a suspect session that these gateways have given."""
+    """Return how often these gateways answered a client whose session was suspect."""
     return sum([await asyncio.to_thread(suspect_answers, folder) for folder in folders.values()])

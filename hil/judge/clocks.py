@@ -43,8 +43,9 @@ BELIEVED_NS = 86_400 * S
 gateway's time continues as before.
 """
 JOURNALLED_NS = S // 4
-"""Time from the start of a slot's write, when a status gets its time, until the slot is complete
-and seen: 40 bytes of 3.4 ms, on a busy machine. Meanwhile the board may have met the gateway.
+"""Tolerance of `_unknown`: a payload may lack the time if `sampled` is at most this long after the
+board's first PUBLISH since its start. `sampled` of a status may be too late: it counts board time
+from the start, when the simulator may have been a quarter of a second behind real time.
 """
 LINE_BYTES_S = 11_520
 DRIFT = 200
@@ -119,7 +120,7 @@ class Clocks:
         self._holds: dict[str, int] = {}
         self._struck: list[Event] = []
         self.unknown = False
-        """Whether the gateway starts without the time."""
+        """Whether the gateway starts without knowing the time of day."""
 
     def take(self, event: Event) -> None:
         data = event.data
@@ -305,7 +306,7 @@ class Clocks:
 
 
 def starts_unknown(bench: Mapping[str, Any]) -> bool:
-    """Whether the gateway of a bench starts without the time."""
+    """Whether a bench's gateway starts without knowing the time of day (`clock-unknown`)."""
     return any(fault["kind"] == "clock-unknown" for fault in bench.get("fault", ()))
 
 

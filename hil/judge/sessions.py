@@ -103,9 +103,10 @@ def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
 
 
 def doubts(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each subscriber that was not read to the end, and for each QoS at which
-    a subscriber received nothing although messages were published to it. (That can be right at QoS
-    0, and in sessions that end.)
+    """Return a sentence for each subscriber whose events were not all recorded. For each
+    other subscriber, return a sentence for each QoS at which it received nothing although at least
+    `SOME` messages were published to it. Receiving nothing is allowed at QoS 0, and if the session
+    ends.
     """
     messages, subscribers = _sort_events(events)
     return [
@@ -122,9 +123,11 @@ def doubts(events: Iterable[Event]) -> list[str]:
 
 
 def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
-    """Return each QoS at which no message arrived, though `SOME` messages were published during its
-    subscription. Messages published after the last one that arrived on a connection do not count:
-    the gateway may not have reached them, and unsent ones at QoS 0 end with the connection.
+    """Return each QoS at which the subscriber received nothing although at least `SOME` messages
+    were published while it was subscribed. Messages published after the newest one that it received
+    on a connection, at any QoS, do not count for this connection: they may still have been queued,
+    and the gateway drops queued QoS 0 messages when the connection ends. If nothing was received on
+    a connection, all messages up to its end count.
     """
     since: int | None = None
     newest: int | None = None  # newest on this connection, by time of publishing

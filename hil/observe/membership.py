@@ -29,7 +29,7 @@ def members_in_contact(data: Path) -> set[str]:
 
 
 def suspect_answers(data: Path) -> int:
-    """Return how often the gateway answered a client with a suspect session."""
+    """Return how often the gateway answered a client whose session was suspect."""
     own = rows(data)[:1]
     return sum(int(row["figures"]["marked"]) for row in own)
 

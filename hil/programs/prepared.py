@@ -45,7 +45,9 @@ class Joining:
 
 
 def age(database: Path, first_row: int, first_batch: int) -> None:
-    """Set the next row and batch of a stopped gateway. Earlier ones count as landed and deleted."""
+    """Set the next row number and batch number of a stopped gateway. Rows and batches with lower
+    numbers count as landed and deleted.
+    """
     with closing(sqlite3.connect(database)) as store, store:
         last = first_row - 1
         store.execute("INSERT OR REPLACE INTO meta VALUES ('spool.last', ?)", (str(last),))

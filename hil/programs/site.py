@@ -146,7 +146,9 @@ class Site:
         return self._machines[program]
 
     def needs_faulty_machine(self, kind: str) -> bool:
-        """Whether a fault of the bench needs a faulty machine under this kind of program."""
+        """Whether a fault of the bench acts through the faulty machine of this program: "gateway",
+        "uplink" or "ingest".
+        """
         return any(fault.machine_of == kind for fault in self.bench.fault)
 
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:

@@ -72,8 +72,8 @@ class Site:
 
     engine: drives the broker. name: this gateway's name. members: names of all members. send: sends
     a frame to a member, or drops it. parts: returns the parts of a moved session, by its key.
-    doubted: called with a client that was answered with a suspect session, and the members that
-    were silent. returned: whether a gateway with this name was in the site before.
+    doubted: called with each client whose session is suspect when it is answered, and the members
+    that were silent. returned: whether a gateway with this name was in the site before.
     """
 
     def __init__(
@@ -103,9 +103,7 @@ class Site:
         self.up: set[str] = set()
         """Members with a link."""
         self.suspect_answers = 0
-        """Number of CONNECTs and PUBRELs that were answered while a member was silent, or with a
-        suspect session.
-        """
+        """Number of answers to CONNECTs and PUBRELs of clients whose session was suspect."""
         self._neighbours = site_of(broker)
         self._neighbours.lookup = self
 

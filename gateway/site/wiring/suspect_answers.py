@@ -1,5 +1,5 @@
-"""Record of answers for suspect sessions. In: clients that were answered. Out: a file, some seconds
-later (`gateway/store/doubts.py`).
+"""Record of answers to clients whose session was suspect. In: these clients. Out: a file, some
+seconds later (`gateway/store/doubts.py`).
 """
 
 import json
@@ -16,8 +16,8 @@ WRITE_S = 5.0
 
 
 class Doubts:
-    """The clients that were answered while a member was silent, or with a suspect session. utc:
-    returns µs since 1970, None while the clock is not known.
+    """The last `MOST` answers to clients whose session was suspect. utc: returns µs since 1970,
+    None while the clock is not known.
     """
 
     def __init__(self, folder: Path, utc: Callable[[], int | None]) -> None:

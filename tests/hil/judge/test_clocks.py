@@ -81,7 +81,7 @@ def test_no_time_is_for_a_sample_before_the_clock_and_a_start_before_its_arrival
     assert told(made, None, 150, 201) == (
         "it has no time, although the board had a session before the sample"
     )
-    # a status whose slot was begun before that, and is whole a little later
+    # `sampled` of a status may be too late by JOURNALLED_NS
     assert told(made, None, 102.2, 201) == ""
     assert told(made, None, 102.4, 201) != ""
     assert told(made, None, 100.5, 199) == (
