@@ -81,8 +81,8 @@ def demo(
         int | None,
         typer.Option(
             help=(
-                "Smallest number of readings of all boards: they continue until each fault has "
-                "happened."
+                "Minimum number of readings, all boards together. The boards continue beyond it "
+                "until each fault has happened."
             ),
             min=1,
             show_default="400, or 80 with --lora",

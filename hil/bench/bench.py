@@ -262,7 +262,7 @@ class Bench(BaseModel):
             raise ValueError("two tables [[gateway]] have the same name")
         if len(names) < 2:
             raise ValueError(
-                "a site has two gateways at least; leave out [[gateway]] for one that is alone"
+                "a site has at least two gateways; for a single gateway, leave out [[gateway]]"
             )
         if "name" in self.config.get("gateway", {}):
             raise ValueError(

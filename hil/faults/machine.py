@@ -133,7 +133,7 @@ class ClockUnknown(Kind):
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
-    text: ClassVar[str] = "start without the time"
+    text: ClassVar[str] = "start without the time of day"
     part: ClassVar[str] = "gateway"
     looked: ClassVar[bool] = True
     machine_of: ClassVar[str] = "gateway"

@@ -37,7 +37,7 @@ class SensorKind(Kind):
         before = await sensor.put(state)
         reported = await sensor.says(number, before, TOLD_WITHIN)
         if reported is None:
-            sensor.contradict(f"{self.text}, and it did not report fault {number}")
+            sensor.contradict(f"{self.text}, but fault {number} was not reported")
             return None
         after = time.monotonic() - begun
         await asyncio.sleep(self.seconds)
@@ -45,11 +45,11 @@ class SensorKind(Kind):
         well = await sensor.says(WELL, reported, TOLD_WITHIN)
         value = well and await sensor.has_value(well, TOLD_WITHIN)
         if well is None or value is None:
-            sensor.contradict(f"{self.text} is over, and the sensor sends no values again")
+            sensor.contradict(f"{self.text} is over, but the sensor does not send values again")
             return None
         # one measurement may have been under way when the fault began
         if lies := sensor.values_between(before + 1, well):
-            sensor.contradict(f"{self.text}, and it sent a value as publication {lies[0]}")
+            sensor.contradict(f"{self.text}, but publication {lies[0]} has a value")
         return Evidence(
             f"fault {number} was reported after {after:.1f} s as publication {reported}, and values"
             f" arrived again after publication {well}",

@@ -125,7 +125,7 @@ class BetweenGateways(SiteFault):
         text = self.met(name, counts, doubts, alone)
         if await wait_for_contact(folders) or not text:
             return None
-        words = f"{text}; {doubts} answers were given with a suspect session"
+        words = f"{text}; {doubts} answers were given to clients with a suspect session"
         return Evidence(words, {"since": since, "gateway": name, "doubts": doubts})
 
 

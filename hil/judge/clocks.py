@@ -127,7 +127,7 @@ class Clocks:
         match event.hop, event.event:
             case "rig", "run":
                 self._begin(data["bench"].get("fault", ()))
-                self.unknown = starts_unknown(data["bench"])
+                self.unknown = starts_without_time_of_day(data["bench"])
             case "rig", "clock":
                 self._offsets.append(data["utc"] - event.t)
             case "board", "start":
@@ -305,7 +305,7 @@ class Clocks:
         return {0} | {jump.by for jump in self._jumps if jump.near(low, high, SETTLES_NS)}
 
 
-def starts_unknown(bench: Mapping[str, Any]) -> bool:
+def starts_without_time_of_day(bench: Mapping[str, Any]) -> bool:
     """Whether a bench's gateway starts without knowing the time of day (`clock-unknown`)."""
     return any(fault["kind"] == "clock-unknown" for fault in bench.get("fault", ()))
 

@@ -80,7 +80,7 @@ GUARDS: dict[str, dict[str, str]] = {
     "power cut at a byte of the exchange": OF_EXCHANGE,
     "power cut in a turn of a radio board": {
         AT_SENDING: "a journalled publication is sent in a new session",
-        AT_SENT: "a publication accepted without an answer is delivered only once",
+        AT_SENT: "a publication whose answer the board did not hear is delivered only once",
         AT_LISTENING: "no nonce is used twice",
         AT_HEARD: "an answer that was not recorded is given again",
     },

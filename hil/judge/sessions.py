@@ -110,11 +110,11 @@ def doubts(events: Iterable[Event]) -> list[str]:
     """
     messages, subscribers = _sort_events(events)
     return [
-        f"not read to the end: {subscriber.name}"
+        f"not all events were recorded: {subscriber.name}"
         for subscriber in subscribers
         if not subscriber.complete
     ] + [
-        f"{subscriber.name} got nothing at QoS {qos}, but some were published to it"
+        f"{subscriber.name} got no message at QoS {qos}, but some were published to it"
         for subscriber in subscribers
         if subscriber.complete
         if subscriber.share is None  # another subscriber of its share may have it

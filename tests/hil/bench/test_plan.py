@@ -663,7 +663,7 @@ def test_gateway_fault_strikes_a_used_or_named_gateway() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"gateway": SITE[:1]}, "a site has two gateways at least"),
+        ({"gateway": SITE[:1]}, "a site has at least two gateways"),
         ({"gateway": [*SITE, SITE[0]]}, "have the same name"),
         ({"gateway": [{"name": "At tic"}, SITE[1]]}, "should match pattern"),
         ({"config": {"gateway": {"name": "x"}}}, "leave out gateway.name of \\[config\\]"),

@@ -69,12 +69,12 @@ async def test_a_reported_fault_without_values_has_happened() -> None:
 @pytest.mark.parametrize(
     ("sensor", "text"),
     [
-        (FakeSensor(None), "did not report fault 7"),
-        (FakeSensor(6), "did not report fault 7"),
-        (FakeSensor(7, None), "sends no values again"),
-        (FakeSensor(7, values=(9,)), "sends no values again"),
-        (FakeSensor(7, values=(12, VALUE)), "sent a value as publication 12"),
-        (FakeSensor(7, values=(14, VALUE)), "sent a value as publication 14"),
+        (FakeSensor(None), "but fault 7 was not reported"),
+        (FakeSensor(6), "but fault 7 was not reported"),
+        (FakeSensor(7, None), "does not send values again"),
+        (FakeSensor(7, values=(9,)), "does not send values again"),
+        (FakeSensor(7, values=(12, VALUE)), "but publication 12 has a value"),
+        (FakeSensor(7, values=(14, VALUE)), "but publication 14 has a value"),
     ],
 )
 async def test_silence_and_lies_of_a_board_contradict(sensor: FakeSensor, text: str) -> None:

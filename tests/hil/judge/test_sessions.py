@@ -77,7 +77,7 @@ def test_subscriber_without_messages_leaves_a_doubt(qos: int, clean: bool) -> No
     run.gets(*[99] * (qos > 0))
     assert run.ends() == []
     assert doubts(run.events) == [
-        f"subscriber-1 got nothing at QoS {qos}, but some were published to it"
+        f"subscriber-1 got no message at QoS {qos}, but some were published to it"
     ]
     run.gets(2)
     assert doubts(run.events) == []
@@ -157,7 +157,7 @@ def test_delivery_beyond_the_end_is_a_doubt_and_not_a_loss() -> None:
     run = subscribed()
     run.publishes(1)
     assert wrong(run.events) == []
-    assert doubts(run.events) == ["not read to the end: subscriber-1"]
+    assert doubts(run.events) == ["not all events were recorded: subscriber-1"]
     run.ends()
     assert doubts(run.events) == []
 
@@ -530,7 +530,7 @@ def test_a_share_gives_each_message_to_one_of_its_subscribers() -> None:
     assert shares(1, 2, 3, 4).ends() == []
     assert shares(1, 4, second=(3, 2)).ends() == []  # 2 had been given to the first one
     assert doubts(shares(1, 2, 3, 4).events) == [
-        f"not read to the end: subscriber-{number}" for number in (1, 2)
+        f"not all events were recorded: subscriber-{number}" for number in (1, 2)
     ]
 
 
