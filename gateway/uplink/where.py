@@ -247,8 +247,8 @@ def unknown(spool: Spool, device: str, sequence: int) -> str:
 def _doubt(item: Doubt) -> str:
     moment = "at an unknown time" if item.at is None else f"at {_moment(item.at)}"
     return (
-        f"was answered with a suspect session {moment}: {doubts.reason(item.silent)}. Messages that"
-        " it had published before may have arrived here again; the table keeps one"
+        f"got a suspect session {moment}: {doubts.reason(item.silent)}. Messages that the device"
+        " had published before may have arrived here again; the table keeps one of each"
     )
 
 

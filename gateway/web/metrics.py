@@ -109,7 +109,7 @@ _SITE_COUNTERS = {
     "released": "Packet identifiers that another member released for a client here",
     "lost": "Messages lost because another member had a newer session of their client",
     "superseded": "CONNECTs whose client connected again before the session lookup had ended",
-    "marked": "Answers with a suspect session: a message published again may be in the spool twice",
+    "marked": "Answers to clients with a suspect session: a repeated message may be spooled twice",
     "forward_dropped": "Messages for other members that were dropped because too many waited",
     "followers_refused": "Moved sessions without a forwarder: their late messages are lost",
     "retained_left_out": "Retained messages of other members for which there was no room here",

@@ -94,16 +94,10 @@ def test_where_says_when_a_device_was_answered_in_doubt(data, onceway, config):
     known = [Doubt("other", 1, ["barn"]), Doubt("sensor-1", NOW, ["barn", "mill"])]
     file.write_text(json.dumps(known))
     text = onceway("where", "sensor-1", "1", "--config", config).stdout
-    assert (
-        "sensor-1 was answered with a suspect session at 2026-11-25 12:00:00 UTC: barn, mill did"
-        " not" in text
-    )
+    assert "sensor-1 got a suspect session at 2026-11-25 12:00:00 UTC: barn, mill did not" in text
     file.write_text(json.dumps([*doubts.read(data.path), Doubt("sensor-1", None, [])]))
     text = onceway("where", "sensor-1", "1", "--config", config).stdout
-    assert (
-        "answered with a suspect session at an unknown time: a store had been restored, or two"
-        in text
-    )
+    assert "got a suspect session at an unknown time: a store had been restored, or two" in text
     assert "suspect" not in onceway("where", "other", "1", "--config", config).stdout
     told = json.loads(onceway("where", "sensor-1", "2", "--config", config, "--json").stdout)
     assert told["doubts"] == [

@@ -395,7 +395,7 @@ async def test_the_members_of_a_site_are_shown_and_one_that_falls_silent(
             await expect(mill).to_contain_text("not known")
             await site.connect("barn")
             await expect(
-                shown.get_by_text("Answered with a suspect session", exact=True)
+                shown.get_by_text("A client's session was suspect", exact=True)
             ).to_be_visible()
             await expect(shown.get_by_text("1 time", exact=True).first).to_be_visible()
             await look(shown, "site-silent", every)

@@ -329,8 +329,8 @@ class Site:
         self._doubted(name_of(key), silent)
         if self._broker.log_throttle.allows(f"doubt about {connection.client}"):
             log.warning(
-                "%s: answered with a suspect session, %s: messages that it publishes again may be"
-                " in the spool twice; the table keeps one if it has an identity",
+                "%s got a suspect session: %s. Messages that the client publishes again may be in"
+                " the spool twice; the table keeps one of each that has an identity",
                 printable(name_of(key)),
                 reason(silent),
                 extra=about(**connection.about, reason="doubt"),

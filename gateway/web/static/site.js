@@ -86,7 +86,7 @@ function moves(figures) {
     h("dl", { class: "facts" },
       fact("Sessions moved in", count(figures.moved_in)), fact("Sessions moved out", count(figures.moved_out)),
       fact("Packet identifiers released by other members", count(figures.released)),
-      fact("Answered with a suspect session", figures.marked ? h("span", { class: "warn" }, plural(figures.marked, "time")) : "never")),
+      fact("A client's session was suspect", figures.marked ? h("span", { class: "warn" }, plural(figures.marked, "time")) : "never")),
     figures.marked ? h("p", { class: "small quiet" }, "A session is suspect if a silent member may hold a newer one. The client may have had to start a new session, and messages "
       + "published again may be in the spool twice. The table keeps one copy of each publication with an identity. The log names each client.") : null);
 }
