@@ -38,13 +38,15 @@ app = typer.Typer(
 
 _PORT = 8884
 _RESTART = "sudo systemctl restart onceway-gateway"
+_AUTHORITY = "; its certificate authority is on this gateway"
 
 NameArgument = Annotated[str, typer.Argument(help="The gateway.name of the other gateway.")]
 
 
 @app.command()
 def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Create a site whose first member is this gateway. The site's authority stays on this gateway.
+    """Create a site whose first member is this gateway. The site's certificate authority stays on
+    this gateway.
 
     Example: sudo onceway site init
     """
@@ -194,7 +196,7 @@ def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption 
     authority = needed_authority(folder)
     if name == own.name:
         raise OncewayError(
-            f"{printable(name)!r} is this gateway, which holds the site's authority",
+            f"{printable(name)!r} is this gateway, which holds the site's certificate authority",
             hint="Make a new site on another gateway: `onceway site init` there",
         )
     removed = Removed(folder, own)
@@ -259,7 +261,7 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         }
         typer.echo(json.dumps(found))
     else:
-        typer.echo(f"site {own.site}{', its authority is here' if is_authority else ''}")
+        typer.echo(f"site {own.site}{_AUTHORITY if is_authority else ''}")
         if not running:
             typer.echo("the gateway does not run: sudo systemctl start onceway-gateway")
         for row in members:
@@ -277,8 +279,8 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 def _figures(found: dict[str, int]) -> str:
     return (
         f"since its start: sessions moved in {found['moved_in']}, moved out {found['moved_out']},"
-        f" answers with a suspect session {found['marked']}, messages lost with replaced sessions"
-        f" {found.get('lost', 0)}; now moving {found['given']}, in doubt"
+        f" answers to clients with a suspect session {found['marked']}, messages lost with replaced"
+        f" sessions {found.get('lost', 0)}; now moving {found['given']}, in doubt"
         f" {found['in_doubt']}; messages that wait for other members {found['forward_waiting']},"
         f" dropped {found['forward_dropped']}; sessions with a forwarder here {found['followers']}"
     )

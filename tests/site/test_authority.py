@@ -202,7 +202,7 @@ def test_a_request_is_checked_like_anything_from_outside(site: Site) -> None:
     for change in ({"id": "../../member"}, {"csr": "none"}, {"mac": ""}, {"csr": 7}):
         assert asked(site, json.dumps(good | change).encode())["refused"]
     told, _ = answer(site.of("barn"), site.addresses, json.dumps(good).encode())
-    assert "does not hold the site's authority" in json.loads(told)["refused"]
+    assert "does not hold the site's certificate authority" in json.loads(told)["refused"]
 
 
 def test_a_request_has_to_prove_its_key(site: Site) -> None:
@@ -232,7 +232,7 @@ def test_invitation_needs_a_known_member_and_the_authority(site: Site) -> None:
         invited(site, "attic")
     settings = site.config("barn").site
     assert settings is not None
-    with pytest.raises(OncewayError, match="authority is not here"):
+    with pytest.raises(OncewayError, match="authority is on another gateway"):
         invite(site.of("barn"), settings, "barn", "attic", 1)
 
 

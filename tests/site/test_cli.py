@@ -276,7 +276,7 @@ async def test_commands_say_where_they_have_to_run(
     assert "is a member of site" in (await attic.site("init")).error
     assert "has no 'cellar'" in (await attic.site("invite", "cellar")).error
     assert "never had a member 'cellar'" in (await attic.site("remove", "cellar")).error
-    assert "holds the site's authority" in (await attic.site("remove", "attic")).error
+    assert "holds the site's certificate authority" in (await attic.site("remove", "attic")).error
     assert (await attic.site("invite", "barn", "-o", tmp_path / "file")).code == 0
     done = await attic.site("remove", "barn")
     assert "the invitation of barn is no longer valid" in done.out

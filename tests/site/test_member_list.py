@@ -164,7 +164,7 @@ def test_list_without_this_gateway_changes_nothing(site: Site, tmp_path: Path) -
 
 
 def test_other_gateways_cannot_change_the_members(site: Site) -> None:
-    with pytest.raises(OncewayError, match="authority is not here"):
+    with pytest.raises(OncewayError, match="authority is on another gateway"):
         change(site.of("b"), TWO)
 
 

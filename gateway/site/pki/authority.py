@@ -181,7 +181,7 @@ def needed_authority(folder: Path) -> Authority:
     found = authority_of(folder)
     if found is None:
         raise OncewayError(
-            "this gateway cannot do that: the site's authority is not here",
+            "this gateway cannot do that: the site's certificate authority is on another gateway",
             str(folder),
             "Use the gateway on which `onceway site init` was run",
         )

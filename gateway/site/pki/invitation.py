@@ -207,7 +207,7 @@ def _grant(folder: Path, request: Request) -> _Spent:
     """Grant a request. Raises SiteError with the sentence for the invited gateway."""
     authority = authority_of(folder)
     if authority is None:
-        raise SiteError("this gateway does not hold the site's authority")
+        raise SiteError("this gateway does not hold the site's certificate authority")
     with files.os_errors_explained(folder), files.locked(folder):
         record = _record(folder, request.id)
         kept = _kept(record)

@@ -91,7 +91,7 @@ def _authority(invitation: Invitation) -> x509.Certificate:
         return x509.load_pem_x509_certificate(invitation.authority.encode())
     except ValueError as error:
         raise OncewayError(
-            "the invitation was altered: it has no authority", hint=_AGAIN
+            "the invitation was altered: it has no certificate of the site's authority", hint=_AGAIN
         ) from error
 
 

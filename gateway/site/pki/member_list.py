@@ -80,7 +80,7 @@ class Lists:
         if found.rank <= self.rank:
             return False
         if not found.is_signed(self._own):
-            raise SiteError("the site's authority did not sign that list of members")
+            raise SiteError("the site's certificate authority did not sign that list of members")
         self.newest = found
         return True
 

@@ -103,7 +103,9 @@ class Removed:
             if known is not None and known.until >= item.until:
                 continue
             if not self._membership.says(item):
-                raise SiteError(f"the site's authority did not say that {item.name!r} is removed")
+                raise SiteError(
+                    f"the site's certificate authority did not say that {item.name!r} is removed"
+                )
             newer[item.name] = item
         return newer
 

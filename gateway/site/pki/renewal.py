@@ -58,7 +58,7 @@ def renewed(folder: Path, certificate: x509.Certificate) -> bytes:
     """
     authority = authority_of(folder)
     if authority is None:
-        raise SiteError("this gateway does not hold the site's authority")
+        raise SiteError("this gateway does not hold the site's certificate authority")
     return certificate_pem(authority.renew(certificate))
 
 
