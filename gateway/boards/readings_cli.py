@@ -81,7 +81,9 @@ def readings(
         before, age = kept["kept_since"], kept["kept_s"]
         if before is None and age is not None:
             before = f"{words(age)} ago"
-        absent = "no numbers are" if before is None else f"readings before {before} are not"
+        absent = (
+            "no numeric readings are" if before is None else f"readings before {before} are not"
+        )
         typer.echo(f"{absent} kept here; the table has all readings", err=True)
 
 

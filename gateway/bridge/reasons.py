@@ -52,8 +52,8 @@ OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
     ReasonCode.MESSAGE_RATE_TOO_HIGH: "messages arrive too fast",
     ReasonCode.QUOTA_EXCEEDED: "the broker has no room now",
     ReasonCode.ADMINISTRATIVE_ACTION: "an administrator ended the connection",
-    ReasonCode.USE_ANOTHER_SERVER: "the bridge shall use another broker",
-    ReasonCode.SERVER_MOVED: "the bridge shall use another broker",
+    ReasonCode.USE_ANOTHER_SERVER: "the broker asks the bridge to use another server",
+    ReasonCode.SERVER_MOVED: "the broker asks the bridge to use another server",
     ReasonCode.CONNECTION_RATE_EXCEEDED: "the bridge connects too often",
     ReasonCode.MAXIMUM_CONNECT_TIME: "the connection has lasted too long",
 }

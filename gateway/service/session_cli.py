@@ -119,7 +119,7 @@ def show(
         return
     expiry = "never" if row["expiry_s"] is None else f"{row['expiry_s']} s after its connection"
     owner = (
-        "a board on a serial port"
+        "a board"
         if row["device"]
         else f"user {printable(row['user'])}"
         if row["user"]

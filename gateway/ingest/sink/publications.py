@@ -168,7 +168,9 @@ class Appender:
             self._progress.landed(whole_note, version)
             return Outcome(micro_batch.arrived, claimed.new, version, based_on, claimed.drop)
         raise OncewayError(
-            f"other writers won {TRIES} times in a row", self._name, "Was the ingest started twice?"
+            f"gave up after {TRIES} attempts: each time another writer committed first",
+            self._name,
+            "Was the ingest started twice?",
         )
 
     def say_all(self) -> None:

@@ -168,7 +168,7 @@ class Readings:
                 log.warning("another writer of readings was first: %s", conflict)
                 self._look()
         raise OncewayError(
-            f"other writers won {TRIES} times in a row",
+            f"gave up after {TRIES} attempts: each time another writer committed first",
             self._table.name,
             "Was the ingest started twice?",
         )

@@ -57,7 +57,8 @@ _TEXTS = {
     Way.CLAIM_FILE: "a file beside the name claims it, and a second claim is refused",
     Way.CLAIM_FOLDER: "a folder beside the name claims it, and a second claim is refused",
     Way.CONDITION: "a conditional put of an existing name is refused",
-    Way.LOOK: "nothing refuses an existing name; shared = false says no other gateway writes here",
+    Way.LOOK: "the uplink only checks first that the name is free; shared = false says that no"
+    " other gateway writes to this place",
 }
 
 
@@ -84,11 +85,11 @@ class Landing(ABC):
                 way = self._find_way(gateway)
             if way is None and self._shared:
                 raise NotExclusive(
-                    "nothing here refuses a second file with the same name: two gateways with one"
-                    " name, as with a cloned card, would replace each other's batches",
+                    "the landing place accepts a second file with the same name: two gateways with"
+                    " one name, as with a cloned card, would replace each other's batches",
                     self.url,
-                    "Use a landing place that refuses it. If no other gateway ever writes here,"
-                    " say so with shared = false in [uplink].",
+                    "Use a landing place that refuses a second file. If no other gateway ever"
+                    " writes to this place, say so with shared = false in [uplink].",
                 )
             self._way = way or Way.LOOK
         return self._way
