@@ -67,7 +67,7 @@ class Core(Ledger):
         self.sessions: dict[str, Session] = {}
         """Sessions by client identifier."""
         self.by_id: dict[int, Session] = {}
-        """Sessions by number, also those that stand in for a session at another gateway (`Role`)."""
+        """Sessions by number. Some stand in for a session at another gateway (`Role`)."""
         self.connections: dict[Attached, None] = {}
         self.nameless: dict[Attached, None] = {}
         """Connections without an accepted CONNECT, the oldest first."""
