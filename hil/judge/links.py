@@ -21,6 +21,8 @@ ENDS = {"up": "the board", "down": "the gateway"}
 TAKERS = {"up": "the gateway", "down": "the board"}
 RESTORED = "gateway's store restored from a backup"
 """Name of the kind of fault after which the gateway has lost the boards' sessions."""
+UNKNOWN_IDENTIFIER = 0x92
+"""Reason code of a PUBCOMP: the gateway does not know the identifier (MQTT 5, section 3.7.2.1)."""
 WORN = "EEPROM worn"
 """Name of the kind of fault after which a board may lose a mark: its EEPROM does not keep it."""
 TORN = 2
@@ -124,9 +126,9 @@ def _published_again(events: Sequence[Event]) -> list[str]:
                     released[data["line"]].clear()
                 case "pubrel", "up":
                     released[data["line"]].add(data["id"])
-                case "refused", "down" if data["packet"] == "pubcomp":
+                case "refused", "down" if data["reason"] == UNKNOWN_IDENTIFIER:
                     released[data["line"]].discard(data["id"])
-                case "publish", "up" if data["id"] in released[data["line"]]:
+                case "publish", "up" if data.get("id") in released[data["line"]]:
                     again[data["line"]] += data["line"] not in worn
     return [
         f"{line} sent PUBLISH again for {count} publication{'s' * (count > 1)} after PUBREL"
