@@ -31,6 +31,9 @@ MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""
 MOST_ALIKE = 2
 """Largest number of files of a kind at the centre, except GROWING_FILES."""
+CENTRE_CUT = "power cut of the centre"
+"""Name of a kind of fault. Each such fault may leave one checkpoint that the ingest sets aside."""
+SET_ASIDE = "checkpoint.aside-"
 GROWING_FILES = {"/_delta_log/": 1_000_000, "/offsets/": 110, "/commits/": 110}
 """Folders with higher limits: a table's log has a file for each commit, and Spark keeps 100."""
 LEAST_USED = 0.5
@@ -69,6 +72,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
         return []
     found: list[str] = []
     refused = any(e.event == "refused" and e.data["reason"] == QUOTA_EXCEEDED for e in events)
+    cuts = sum(e.event == "happened" and e.data["kind"] == CENTRE_CUT for e in events)
     dead = {f"gateway-{one.data['gateway']}" for one in events if "died" in one.data}
     for event in events:
         if event.event == "remains" and event.hop not in dead:
@@ -76,7 +80,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
                 if event.hop == "landing":
                     found += _at_landing(event.data)
                 elif event.hop == "ingest":
-                    found += _at_centre(event.data)
+                    found += _at_centre(event.data, cuts)
                 else:
                     found += [*_at(event, run), *_spooled(event, run, refused)]
     return found + _opened(events, len(_peers(run["bench"], run["plan"])))
@@ -140,9 +144,10 @@ def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
         yield f"{event.hop} refused with {largest} bytes in its spool at most, of {most}"
 
 
-def _at_centre(data: dict[str, Any]) -> Iterator[str]:
+def _at_centre(data: dict[str, Any], cuts: int) -> Iterator[str]:
     for kind, count in data["files"].items():
         most = [few for folder, few in GROWING_FILES.items() if folder in f"/{kind}"]
+        most += [cuts] if SET_ASIDE in kind and cuts > MOST_ALIKE else []
         if count > max(most, default=MOST_ALIKE):
             yield f"the ingest has left {count} files {kind}"
 

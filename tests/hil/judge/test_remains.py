@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.store.schema import open_store
+from hil.faults.ingest import CentrePowerCut
 from hil.judge import remains
 from hil.judge.checker import Verdict, check
 from hil.observe.history import Event, History, read
@@ -119,6 +120,21 @@ def test_files_that_collect_at_the_centre_are_reported(more: dict[str, int]) -> 
     assert left_there(CENTRE) == []
     [(kind, count)] = more.items()
     assert left_there({**CENTRE, **more}) == [f"the ingest has left {count} files {kind}"]
+
+
+@pytest.mark.parametrize(("cuts", "kept"), [(0, 2), (3, 3), (4, 4)])
+def test_each_power_cut_of_the_centre_may_leave_a_checkpoint(cuts: int, kept: int) -> None:
+    happened = {"fault": "ingest/centre-power-cut-1", "kind": CentrePowerCut.text}
+    faults = [Event(8, "ingest", "happened", happened)] * cuts
+
+    def left_there(count: int) -> list[str]:
+        files = {**CENTRE, "checkpoint.aside-NTN/metadata": count}
+        return remains.wrong([*run_of(3), *faults, Event(9, "ingest", "remains", {"files": files})])
+
+    assert left_there(kept) == []
+    assert left_there(kept + 1) == [
+        f"the ingest has left {kept + 1} files checkpoint.aside-NTN/metadata"
+    ]
 
 
 def test_files_at_the_centre_are_counted_by_kind(tmp_path: Path) -> None:
