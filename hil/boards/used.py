@@ -3,10 +3,10 @@ that long.
 
 In: the next sequence. Out: an image with the layout of firmware/JOURNAL.md.
 
-A few slots hold the newest publications, all done. The other slots, which are used next, hold the
-remains of a worn slot: a record that fails its CRC, and marks that happen to be those of the slot's
-next publication. These marks must be gone before that publication is complete. The boot counter is
-about to exceed its 16 bits.
+A few slots hold the newest publications, all done. The other slots, which are used next, count as
+erased, but have marks that happen to be those of the slot's next publication. These marks must be
+gone before that publication is complete. (A board repairs a damaged slot when it starts, but not an
+erased one.) The boot counter is about to exceed its 16 bits.
 """
 
 from binascii import crc_hqx
@@ -16,6 +16,7 @@ from hil.boards.ledger import (
     DONE_MASK,
     ERASED,
     INCARNATION_COPIES,
+    RELEASED_AT,
     RELEASED_MASK,
     SLOT_SIZE,
     SLOTS,
@@ -24,7 +25,7 @@ from hil.boards.ledger import (
 
 HELD = 4  # publications in the image
 SOURCE = bytes(8)  # source of each publication; a done publication's is never read
-WORN = 4  # byte of a slot that is wrong: in the source, which changes both bytes of the CRC
+NO_SEQUENCE = bytes((0xFF, 0, 0, 0))  # of an erased slot: its low 16 bits are never awaited
 STARTS = 0xFFFE  # number of starts: the second start of a run is number 0
 
 
@@ -41,9 +42,8 @@ def used_image(following: int, incarnation: int) -> bytes:
         _put(image, _address(slot), _sealed(sequence.to_bytes(4) + SOURCE) + _marks(sequence))
     sequence = following
     for slot in range(SLOTS - HELD):
-        torn = bytearray(_sealed(sequence.to_bytes(4) + SOURCE))
-        torn[WORN] ^= 0xFF
-        _put(image, _address(slot), bytes(torn) + _marks(sequence))
+        _put(image, _address(slot), NO_SEQUENCE)
+        _put(image, _address(slot) + RELEASED_AT, _marks(sequence))
         sequence = after(sequence)
     return bytes(image)
 
