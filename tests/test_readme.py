@@ -49,8 +49,7 @@ def test_readme_files_are_read_and_not_searched() -> None:
 
 
 def test_every_named_file_exists() -> None:
-    words = README.read_text().replace("`", " ").replace(",", " ").split()
-    named = {word.rstrip(".;") for word in words if word.rstrip(".;").endswith(".md")}
+    named = set(re.findall(r"[\w./-]+\.md\b", README.read_text()))
     assert len(named) > 5
     assert [name for name in named if not (ROOT / name).is_file()] == []
 
