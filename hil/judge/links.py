@@ -129,11 +129,11 @@ def _published_again(events: Sequence[Event]) -> list[str]:
                 case "refused", "down" if data["reason"] == UNKNOWN_IDENTIFIER:
                     released[data["line"]].discard(data["id"])
                 case "publish", "up" if data.get("id") in released[data["line"]]:
-                    again[data["line"]] += data["line"] not in worn
+                    again[data["line"]] += 1
     return [
         f"{line} sent PUBLISH again for {count} publication{'s' * (count > 1)} after PUBREL"
         for line, count in again.items()
-        if count
+        if line not in worn
     ]
 
 

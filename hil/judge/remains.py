@@ -147,7 +147,7 @@ def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
 def _at_centre(data: dict[str, Any], cuts: int) -> Iterator[str]:
     for kind, count in data["files"].items():
         most = [few for folder, few in GROWING_FILES.items() if folder in f"/{kind}"]
-        most += [cuts] if SET_ASIDE in kind and cuts > MOST_ALIKE else []
+        most += [max(cuts, MOST_ALIKE)] if SET_ASIDE in kind else []
         if count > max(most, default=MOST_ALIKE):
             yield f"the ingest has left {count} files {kind}"
 
