@@ -104,7 +104,8 @@ def _go_on(connection: Connection) -> None:
     connection.interrupted = False
     if connection.pause is not None and connection.session is not None:
         exchanges.go_on_after_pause(connection, connection.session)
-    while stream.fresh and not (connection.interrupted or connection.state is State.CLOSED):
+    goes_on = not connection.interrupted and connection.state is not State.CLOSED
+    while goes_on and stream.fresh:
         if (
             connection.full
             or connection.quota_pause_s > 0

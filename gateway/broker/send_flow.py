@@ -25,7 +25,9 @@ PUBREL, or a repeated PUBLISH at QoS 1. A message's packet identifier follows fr
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
+from itertools import repeat
 from typing import Protocol, cast
 
 from gateway.broker.changes import PersistentSession
@@ -393,23 +395,20 @@ class SendFlow:
         follows. Return the identifiers that were in flight.
         """
         known: list[int] = []
-        delivery, count = None, 0
-        for identifier in identifiers:
-            found = flights.pop(identifier, None)
-            if found is None:
-                continue
-            if found is not delivery:
-                if delivery is not None:
-                    self._done(delivery, count, known[-1] if released else 0)
-                delivery, count = found, 0
-            known.append(identifier)
-            count += 1
-            if released:
-                self.flights.released[identifier] = None
-        if delivery is not None:
-            self._done(delivery, count, known[-1] if released else 0)
-            if self.session.durable:
-                self.ledger.changes.flows[self.session] = None
+        found = [*map(flights.pop, identifiers, repeat(None))]
+        groups: Iterable[tuple[Delivery | None, tuple[int, ...]]]
+        if found.count(found[0]) == len(found):  # one delivery: usual for a busy topic
+            groups = ((found[0], identifiers),)
+        else:
+            groups = zip(found, zip(identifiers), strict=True)
+        for delivery, answered in groups:
+            if delivery is not None:
+                known += answered
+                if released:
+                    self.flights.released.update(dict.fromkeys(answered))
+                self._done(delivery, len(answered), answered[-1] if released else 0)
+        if known and self.session.durable:
+            self.ledger.changes.flows[self.session] = None
         return known
 
     def pubrec(self, identifiers: tuple[int, ...]) -> tuple[list[int], list[int]]:
@@ -424,9 +423,8 @@ class SendFlow:
 
     def pubcomp(self, identifiers: tuple[int, ...]) -> None:
         released = self.flights.released
-        for identifier in identifiers:
-            if (delivery := released.pop(identifier, None)) is not None:
-                self.forget(delivery)
+        for delivery in filter(None, map(released.pop, identifiers, repeat(None))):
+            self.forget(delivery)
         if self.session.durable:
             self.ledger.changes.flows[self.session] = None
 

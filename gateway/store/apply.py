@@ -21,9 +21,10 @@ from gateway.store.move_rows import Moves
 from gateway.store.row_checks import SpoolChecks
 from gateway.store.uptime import save_axis
 
-_CHUNKS = (16, 32, 64)
-"""Sizes of an INSERT statement, in rows. If fewer rows than the smallest size remain, one statement
-inserts these rows.
+_STEP, _LARGEST = 16, 128
+"""An INSERT statement has a multiple of `_STEP` rows, at most `_LARGEST`; if fewer than `_STEP`
+rows remain, it has these. So at most two statements insert up to 143 rows, and SQLite prepares few
+different statements.
 """
 _FEW = 4
 """Largest number of key ranges that are deleted one by one. More rows are deleted faster by a JSON
@@ -62,7 +63,7 @@ def _insert(table: str, rows: int) -> str:
 def put(database: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
     at = 0
     while remaining := len(rows) - at:
-        chunk = max((size for size in _CHUNKS if size <= remaining), default=remaining)
+        chunk = min(remaining // _STEP * _STEP, _LARGEST) or remaining
         database.execute(_insert(table, chunk), tuple(chain.from_iterable(rows[at : at + chunk])))
         at += chunk
 

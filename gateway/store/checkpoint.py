@@ -94,6 +94,8 @@ class Checkpointer:
         (page,) = self._database.execute("PRAGMA page_size").fetchone()
         self._frame = page + FRAME_BYTES
         self._index = Index(path)
+        self._frames = 0
+        """Frames in the log after the last commit."""
         self.waits = 0
         """Number of times since the start that the writer had to wait because the log had reached
         its bound.
@@ -115,8 +117,8 @@ class Checkpointer:
 
     def committed(self) -> None:
         """Begin a checkpoint if one is due. Called on the writer's thread after each commit."""
-        frames, copied = self._index.look()
-        if (frames - copied) * self._frame < WAL_BYTES:
+        self._frames, copied = self._index.look()
+        if (self._frames - copied) * self._frame < WAL_BYTES:
             return
         self.job.begin()
         if self.idle.is_set():
@@ -126,9 +128,9 @@ class Checkpointer:
     def keep_bound(self, database: sqlite3.Connection) -> None:
         """If the log has reached its bound, copy and truncate it; wait at most `_READERS_S` for
         readers. Called on the writer's thread, with its connection, after `Writer` has reported a
-        commit.
+        commit, and after `committed`.
         """
-        size = self._index.look()[0] * self._frame
+        size = self._frames * self._frame
         if size >= self._waits_at:
             self.waits += 1
             cut = self._cut(database)

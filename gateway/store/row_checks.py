@@ -37,6 +37,7 @@ import re
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from time import monotonic
 from typing import Any
@@ -366,8 +367,13 @@ def content_sum(
 ) -> int:
     """Return the check of a message, a number of BITS bits. topic: text, or its UTF-8."""
     name = topic.encode(errors="replace") if isinstance(topic, str) else topic
-    cells = b"%b %d %d %b %a" % (name, retain, count, properties, expires)
-    return crc32(body, crc32(cells)) & _MASK
+    return crc32(body, crc32(_numbers(retain, count, properties, expires), crc32(name))) & _MASK
+
+
+@lru_cache(16, typed=True)
+def _numbers(retain: Any, count: Any, properties: Any, expires: Any) -> bytes:
+    """Return the cells that are equal in most messages as text for a check."""
+    return b" %d %d %b %a" % (retain, count, properties, expires)
 
 
 def message_fits(row: Any, *cells: Any) -> bool:
@@ -399,7 +405,8 @@ def with_checks(
     """Return the rows with row numbers in place of the broker's numbers of messages. Delete earlier
     rows with the same broker's numbers: the broker uses the number of an unneeded message again.
     """
-    rows = {message[0]: message[0] << BITS | content_sum(*message[1:]) for message in messages}
+    stored = [(row_number(message), *message[1:]) for message in messages]
+    rows = {row[0] >> BITS: row[0] for row in stored}
     numbers = sorted(rows)
     if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:  # faster than a list
         within = numbers[0] << BITS, numbers[-1] << BITS | _MASK
@@ -409,10 +416,11 @@ def with_checks(
     if others := {place[3] for place in queue}.difference(rows):
         query = f"SELECT value, message.id {_LISTED}"
         rows.update(database.execute(query, (json.dumps([*others]),)).fetchall())
-    return (
-        [(rows[message[0]], *message[1:]) for message in messages],
-        [(*place[:3], rows.get(place[3], place[3] << BITS), *place[4:]) for place in queue],
-    )
+    row_of = rows.get
+    return stored, [
+        (session, first, count, row_of(message, message << BITS), skip, flags, extra, share, size)
+        for session, first, count, message, skip, flags, extra, share, size in queue
+    ]
 
 
 CONTENT_TABLE = """
