@@ -52,9 +52,9 @@ def _make(tree: Path, target: Target) -> None:
 
 
 def _python(tree: Path) -> Path:
-    """Create a virtual environment whose command `onceway` runs the code in `tree`. It finds the
-    packages of the present Python, whose own command `onceway` would mix the modules of both
-    releases. Return its Python.
+    """Create a virtual environment whose command `onceway` runs the code in `tree`. Return its
+    Python. The environment also finds the packages of the present Python, whose own command
+    `onceway` would mix the modules of both releases.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tree / ".venv"], check=True)
     python, command = tree / ".venv/bin/python", tree / ".venv/bin/onceway"

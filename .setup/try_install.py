@@ -34,9 +34,7 @@ BUILD = ROOT / "build"
 NEXT = "9.9.9"
 MOST_MB = 150
 MOST_EXPOSED = 1.6
-"""Largest exposure allowed by `systemd-analyze security`, by release, since each release has its
-own version of it.
-"""
+"""Largest exposure of a service, as `systemd-analyze security` rates it from 0 to 10."""
 CONFIG = """
 [gateway]
 name = "site-1"

@@ -213,7 +213,7 @@ class Upgrades:
         self._schema = self._store("PRAGMA user_version")
 
     def run(self) -> list[str]:
-        """Upgrade, roll back, upgrade. Return the load at each of the three."""
+        """Upgrade, roll back, upgrade. Return a description of the load at each change."""
         (self._userland.path / "etc/onceway/gateway.toml").write_text(CONFIG)
         self._userland.run("systemctl", "restart", "onceway-gateway", "onceway-uplink")
         self._active()

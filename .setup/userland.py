@@ -14,8 +14,8 @@ NAMES = {12: "bookworm", 13: "trixie"}
 INCLUDE = "systemd,systemd-sysv,dbus,udev"
 PATIENCE_S = 300
 _NOT_COUNTED = ("root", "srv", "var/cache", "var/lib/apt", "var/lib/onceway", "var/log")
-"""Folders that apt fills, that a gateway fills (it reserves 32 MB for a full disk), and the
-journal, which takes 8 MB with the first line.
+"""Folders that `size_mb` leaves out: folders that apt fills, folders that a gateway fills (it
+reserves 32 MB for a full disk), and the journal, which takes 8 MB with the first line.
 """
 
 

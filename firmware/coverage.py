@@ -1,9 +1,9 @@
 """Branches of the library that the C tests take: `make coverage` in this folder.
 
 In: the folder of tests that were built with --coverage, and have run. Out: a line per file of src,
-and `coverage.txt` with each branch that no test takes, in that folder. Exit code 1 below LEAST. The
-tests build the library with several sets of options: a branch counts if one of these builds takes
-it.
+and in the same folder `coverage.txt` with each branch that no test takes. Exit code 1 below LEAST.
+The tests build the library with several sets of options: a branch counts if one of these builds
+takes it.
 """
 
 import json

@@ -424,8 +424,8 @@ def _carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Cons
 
 
 async def until_terminated(run: Awaitable[T]) -> T:
-    """Await a run. SIGTERM ends it like Ctrl-C, only once: a second one must not stop the cleanup
-    that ends the programs.
+    """Await a run. SIGTERM ends the run like Ctrl-C. A second signal is ignored, because it must
+    not stop the cleanup that ends the programs.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101

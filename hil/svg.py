@@ -92,7 +92,7 @@ class Chart:
             )
 
     def rows(self, names: Mapping[str, float]) -> None:
-        """Set names of rows at heights y, instead of the y axis's numbers."""
+        """Show names at these heights y, instead of the numbers of the y axis."""
         self._rows = dict(names)
 
     def element(self) -> str:

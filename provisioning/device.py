@@ -90,8 +90,8 @@ def write(
     """Carry out a plan: read the board's identity, write, read back, add the board to the registry.
     Raises OncewayError.
 
-    contact: a further check before the registry gets the board, unless its firmware is foreign. The
-    check raises OncewayError if the board fails.
+    contact: a last check of the written board, which raises OncewayError if the board fails. It is
+    left out for radio boards, and for firmware without the Onceway library.
     """
     image = check(target)
     with ExitStack() as ours:

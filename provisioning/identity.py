@@ -54,7 +54,7 @@ class Identity:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Identity | None":
-        """Return the identity in a page, or None if it holds none or is damaged."""
+        """Return the identity in a page, or None if the page has no identity or is damaged."""
         if (
             len(data) < SIZE
             or data[:4] != _MAGIC

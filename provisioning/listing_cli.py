@@ -122,10 +122,10 @@ def _warn_of_names(rows: list[dict[str, Any]]) -> None:
 
 
 def _radio_figures(registry: Registry) -> dict[str, dict[str, float | None]]:
-    """Return by name how the running gateway last received its radio boards. age: seconds since
-    then. rssi: in dBm. snr: in dB. airtime: that of the board's frames within an hour, in s;
-    `limit`: largest airtime that each radio may use, in s. left: airtime that the gateway's radio
-    may still use, in s.
+    """Return how the running gateway last received each of its radio boards, by the board's name.
+    age: seconds since then. rssi: in dBm. snr: in dB. airtime: airtime of the board's frames within
+    the last hour, in s. limit: largest airtime of each radio within an hour, in s. left: airtime
+    that the gateway's radio may still use, in s.
     """
     return {
         board["name"]: {key: board[key] for key in ("age", "rssi", "snr", "airtime")}

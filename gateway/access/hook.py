@@ -63,7 +63,7 @@ class AuthHook:
 
     def _run(self, body: bytes) -> bool:
         """Run the command. Return True for exit code 0, False for exit code 1. Raises OddAnswer for
-        any other. The output is not logged, because it may contain the password.
+        another code. The output is not logged, because it may contain the password.
         """
         code = run(self._section.command, body, self._section.hook_timeout_s)
         if code not in (0, 1):

@@ -1,4 +1,4 @@
-"""Client identifiers: the rule which user may use which identifier.
+"""The rule which client identifiers a user may use.
 
 In: a user name, and the identifier in a CONNECT. Out: the valid identifier, or a reason to refuse.
 The section `[access]` sets the rule. A name in the device registry belongs to a board, or to the

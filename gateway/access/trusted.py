@@ -1,8 +1,8 @@
 """Users who have logged in correctly, each with the address of the login. A file keeps these pairs
 over a restart.
 
-In: correct logins. Out: whether this user has logged in from this address before. If so, the user
-does not wait because of other users' failures at that address, for example a proxy's.
+In: correct logins. Out: whether a user has logged in from an address before. If so, the user does
+not wait because of other users' failures at that address, which may be a proxy's.
 """
 
 import json

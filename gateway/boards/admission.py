@@ -340,8 +340,9 @@ class DeviceAccess(ByAcl):
 
 
 def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int | None) -> None:
-    """Record a reading in the history, and for the judgement of the board. utc: µs since 1970, or
-    None.
+    """Record a publication of a registered board. A reading goes into the history and into the
+    facts by which the board is judged. Of a status, only the interval counts. utc: µs since 1970,
+    or None if the time is unknown.
     """
     if topic.endswith("/status"):
         interval = (registry.boards.status(device) or {}).get("interval")
@@ -549,8 +550,8 @@ class Watch:
 
 
 def _unknown_key(port: PortStatus) -> dict[str, str]:
-    """Return a field for `_strangers`: whether an unregistered board has a key, so that its name
-    alone is not enough to admit it. Empty if it has none.
+    """Return the field `key` if an unregistered board has a key, so that its name alone is not
+    enough to admit it. Empty for other boards.
     """
     return {"key": "unknown"} if port.refusal is LinkRefusal.UNKNOWN_KEY else {}
 

@@ -68,7 +68,9 @@ _REFUSED: dict[Refusal | None, tuple[str, str]] = {
         "Write its firmware by cable: sudo onceway device flash {}",
     ),
 }
-"""The fault of a refused board, as it stands in the sentence, and the remedy, by reason."""
+"""For each reason of a refusal: what the board shows instead of the right key, as a part of a
+sentence, and the remedy.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,8 @@ def judge(
 
     now: seconds on the time axis. quiet_from: time before which silence does not count, because the
     gateway could not hear the board. Silence in earlier runs counts in addition (`Memory.silent`).
-    After a start, each board has an interval or an hour to send. gone_from: when the board's port
+    But after each start of the gateway, a board gets one more interval to send, or an hour if its
+    interval is longer. gone_from: when the board's port
     was first found missing; None while the port exists.
     """
 
@@ -193,7 +196,7 @@ def _by_silence(
     state: Callable[..., BoardState],
 ) -> BoardState:
     """Return the state of a board whose port is not missing, by the time since its last reading.
-    state: makes the result.
+    state: makes the result from a word, a sentence and a remedy.
     """
     interval = known.interval
     unknown = UNKNOWN_CONNECTED_S if seen.connected else UNKNOWN_S
@@ -215,7 +218,8 @@ def _by_silence(
     if now - last < limit:
         return state("fine" if known.heard is not None else "new")
     if known.wanted is None and not known.gaps.confirmed:
-        interval = known.gaps.learnt or unknown  # as in the next check: the sentence stays
+        # as in the next check, so that the sentence stays the same
+        interval = known.gaps.learnt or unknown
         limit = max(INTERVALS * interval, LEAST_S)
     if known.heard is None:
         text = f"this gateway has received no reading for {words(limit)}"

@@ -20,8 +20,8 @@ LEAST_S = 1.0
 measurement. If a board measures more often, its interval counts as a little longer than this.
 """
 SURE = 3
-"""Number of gaps after a command from which on the commanded interval no longer counts. Also the
-number of alike gaps from which on a shorter interval counts as known.
+"""Number of gaps after a command until the learnt interval replaces the commanded one. Also the
+number of alike gaps from which a shorter interval is learnt.
 """
 ALIKE = 1.5
 """Largest ratio of the longest to the shortest gap at which gaps count as alike."""

@@ -15,8 +15,8 @@ from gateway.runtime.internal_client import Client
 PATIENCE_S = 10
 """Longest time that a board on a serial line takes to answer, in seconds."""
 RADIO_PATIENCE_S = 3600
-"""Longest time until a radio board gets a command, in seconds. Such a board gets a command when it
-next sends, so the time is longer than its interval.
+"""Longest time until a radio board gets a command, in seconds. The board gets a command when it
+next sends, so this time must be longer than the board's interval.
 """
 ANSWER_S = 600
 """Longest time from the receipt of a command to the answer, and between two lines, in seconds. A

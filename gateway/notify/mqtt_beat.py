@@ -89,7 +89,7 @@ async def _connected(section: NotifySection) -> AsyncIterator[_Line]:
     try:
         line = _Line(reader, writer)
         hello = Connect(
-            f"onceway-{hashlib.sha256(topic.encode()).hexdigest()[:12]}",  # ends an older one
+            f"onceway-{hashlib.sha256(topic.encode()).hexdigest()[:12]}",  # ends an older session
             Version.V3_1_1,
             keep_alive=min(section.heartbeat_s, 65_535),
             will=Will(topic, _DEAD, 1, retain=True),

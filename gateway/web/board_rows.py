@@ -16,7 +16,7 @@ from gateway.web.source import Source
 ROUND = 60
 """Number of calls of `changes` in which each row is rebuilt at least once."""
 MOST_AT_ONCE = 1000
-"""Largest number of rows that one call of `changes` builds; the others follow in later calls."""
+"""Largest number of rows that one call of `changes` builds. Further rows follow in later calls."""
 
 
 class Listed(Protocol):

@@ -253,8 +253,8 @@ def _boards(source: Source) -> list[Problem]:
 
 def _serial(source: Source) -> list[Problem]:
     """Return configured ports that are not open. For a pattern, return ports that are plugged in
-    and cannot be opened; a pattern that matches no port is not a problem, because a board that is
-    expected there is one (`_boards`).
+    and cannot be opened. A pattern that matches no port is not a problem: if a board is expected
+    there, `_boards` reports the board.
     """
     found = []
     ports = source.ports()

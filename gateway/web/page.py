@@ -8,23 +8,24 @@ stream of server-sent events. Each request has a role in `_ROUTES`.
     GET  /api/me                     the user, if one is logged in; the token for requests that
                                      change something
     GET  /api/events                 text/event-stream: the whole state once, then changes
-    GET  /api/board?name=            a board with its last hours
+    GET  /api/board?name=            a board with its readings of the last hours
     GET  /api/where?device=&sequence=    where one reading is
     GET  /api/clients?wanted=        sessions, retained messages, refusals
     GET  /api/air                    radios, and how each board was heard
     GET  /api/site                   the members of the site (`gateway/site/wiring/membership.py`)
     GET  /api/log?after=&wanted=&level=    the last log lines: operators only
-    POST /api/command                JSON {"device", "command"}: operators only; the reply's `to` is
-                                     that of the board's answer, which its row has later
+    POST /api/command                JSON {"device", "command"}: operators only; the reply has `to`,
+                                     as the board's answer does, which is later in the board's row
     POST /api/board-log              JSON {"device"}: asks a board for its log; operators only
     POST /api/registry               JSON {"device", "change"}: admit or revoke; operators only
     GET  /api/ports                  ports and kinds of boards: operators only
     POST /api/flash                  JSON {"deed", "device", "kind", "port", "empty"}: add, update
                                      or replace a board; operators only
-    GET  /api/flash                  text/event-stream: its progress; operators only
+    GET  /api/flash                  text/event-stream: the progress of that; operators only
     POST /api/end                    JSON {"client"}: ends a session; operators only
     GET  /api/messages?filter=       text/event-stream: matching messages, live
     POST /api/publish                JSON {"topic", "payload", "qos", "retain"}: operators only
+    POST /api/notify-test            a test on each notification channel: operators only
 
 Requests that change something must come from this page: the cookie is SameSite=Strict, `Origin`
 must equal the requested host, and the header X-Onceway must carry the session's token.
@@ -124,7 +125,7 @@ Publishing = Callable[[str, Publish], Awaitable[str | None]]
 
 
 Site = Callable[[], Awaitable[dict[str, Any]]]
-"""A function that returns the members of the site, and the names of removed ones."""
+"""A function that returns the members of the site, and the names of removed members."""
 
 
 class Flash(Protocol):

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 MOST_SESSIONS = 256
 MOST_OF_ONE = 16
-"""Largest number of sessions of one user. A further one ends the oldest."""
+"""Largest number of sessions of one user. A further session ends the oldest one."""
 MOST_WAITING = 8
 IDLE_S = 12 * 3600.0
 LONGEST_S = 7 * 24 * 3600.0
@@ -148,8 +148,8 @@ class PageLogins:
         )
 
     def _let_in(self, user: str, address: str, passwords: Passwords) -> str | tuple[int, str]:
-        """Return the token of a user whose password is right, or the refusal of one without a
-        role.
+        """Return a token for a user whose password is right. Return a refusal if the user has no
+        role on the page, or if there is no room for another session.
         """
         self._users.succeed((address, user))
         self._trusted.add(address, user)

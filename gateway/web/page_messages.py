@@ -1,9 +1,9 @@
 """Live message view and publishing for the page's users.
 
-Both use MQTT, through an internal client (`gateway/runtime/internal_client.py`) with the user's
-name. So access rules, quotas and limits apply as to any client. The view subscribes at QoS 0 and is
-limited to a readable rate: after MOST_A_SECOND messages in a second it unsubscribes until the next
-second, so that a flood takes little of the gateway's time.
+View and publishing use MQTT, through an internal client (`gateway/runtime/internal_client.py`) with
+the user's name. So access rules, quotas and limits apply as to any client. The view subscribes at
+QoS 0 and is limited to a readable rate: after MOST_A_SECOND messages in a second it unsubscribes
+until the next second, so that a flood takes little of the gateway's time.
 """
 
 import asyncio

@@ -1,15 +1,17 @@
 """The filter of the page: what each user may see, for all answers and streams.
 
-In: a user, and topics, rows, sessions and problems of the whole gateway. Out: the part of them that
-this user may see. An operator sees everything. If `[page]` names neither operators nor viewers,
+In: a user, and topics, rows, sessions and problems of the whole gateway. Out: those that this user
+may see. An operator sees everything. If `[page]` names neither operators nor viewers,
 each user sees everything. A viewer whose `[[acl]]` forbids nothing sees everything as well. Any
 other viewer sees only what the access rules let it read by MQTT:
 
-- a value, if each topic on which its board published it may be read, or its topic of the mirror;
-- a board, if one of its values or its state in the mirror may be read; without any values, if
-  `sensors/NAME/status` may be read;
-- a session of its own, or of such a board;
-- a problem of such a board, or of a part whose problems have no names. Other problems are counted.
+- a value, if the viewer may read each topic on which the board published the value, or the topic of
+  the value in the mirror;
+- a board, if the viewer may see one of its values or read its state in the mirror; without any
+  values, if the viewer may read `sensors/NAME/status`;
+- the viewer's own sessions, and sessions of visible boards;
+- problems of visible boards, and of parts whose problems have no names. Of other problems, the
+  viewer sees only the number.
 """
 
 import secrets
@@ -153,8 +155,8 @@ class Sight:
         )
 
     def _forbids_nothing(self) -> bool:
-        """Whether this user may read all topics: the rules allow `#`, or allow what no rule
-        denies.
+        """Whether this user may read all topics: no rule denies a topic, and the rules allow `#` or
+        have no list of topics to read.
         """
         mine = [
             section

@@ -34,7 +34,9 @@ class Radio:
     """Time at which the radio began to listen on `channel`, in seconds of the ether."""
     sending: "Frame | None" = None
     counts: Counter[str] = field(default_factory=Counter)
-    """Number of frames: `sent`, `heard`, `foreign`, and for each reason why one was not heard."""
+    """Number of frames by outcome: `sent`, `heard`, `foreign`, or the reason why a frame was not
+    heard.
+    """
     airtime: float = 0.0
     """Airtime of the frames sent, in seconds."""
 
@@ -112,8 +114,8 @@ class Ether:
         power: float = 14.0,
     ) -> Frame:
         """Begin to send a frame. The caller must call `end` at the time `Frame.end`. coding: 1…4
-        for 4/5…4/8. preamble: symbols. power: dBm. Raises ValueError while the radio sends, and for
-        a length or spreading factor that no frame has.
+        for 4/5…4/8. preamble: symbols. power: dBm. Raises ValueError while the radio sends, and if
+        no frame can have this length or spreading factor.
         """
         if radio.sending is not None:
             raise ValueError(f"{radio.name} sends two frames at once")

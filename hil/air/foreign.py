@@ -1,15 +1,14 @@
 """Foreign radio that attacks a run: `python -m hil.air.foreign --air SOCKET --channel FREQUENCY
 BANDWIDTH FACTOR --do replay|forge [--seed N]`.
 
-In: the frames on the air. Out: after each frame that it hears, frames that take no time and overlap
-with no frame, so that each arrives.
+In: the frames on the air. Out: after each frame that it hears, frames of its own. They take no time
+and overlap with no other frame, so that each arrives.
 
 After a frame of the gateway it sends frames that a gateway could take for a board's. After a frame
 of a board it sends frames that this board, now listening, could take for an answer.
 
-replay: send the newest recorded frame, and then all recorded frames in turn, at most once a second.
-(A gateway that answered copies all the time would be jammed by its own answers, and a jammer needs
-no replay.)
+replay: send the newest recorded frame, and then the next recorded frames in turn. A gateway gets
+replays at most once a second, because more of its answers would jam the channel.
 
 forge: send changed copies of the frames that it hears (`WAYS`).
 """
@@ -33,7 +32,7 @@ LISTENING = 0.03
 """Seconds from the end of a frame until its sender listens."""
 AT_ONCE = 10
 PAUSE = 0.004
-"""Seconds between frames: a modem's port accepts no higher rate."""
+"""Seconds between two groups of AT_ONCE frames: a modem's port accepts no higher rate."""
 _DOWN = 0x40
 """Bit in the kind of a frame that a gateway sends (gateway/links/lora/FORMAT.md, Frame)."""
 

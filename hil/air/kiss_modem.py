@@ -1,8 +1,9 @@
 """A KISS modem as a process: `python -m hil.air.kiss_modem --air SOCKET --port LINK [--name NAME]
-[--at X Y]`. Source: MeshCore's docs/kiss_modem_protocol.md, with a KISS coder of its own. In: bytes
-of a pseudo-terminal, to which LINK points, and frames on the air. Out: frames for the air, and
-bytes for the pseudo-terminal. SIGUSR1 resets the modem: it forgets its settings without a message.
-After SIGUSR2 it accepts no bytes from the host until the next reset.
+[--at X Y]`. Source: MeshCore's docs/kiss_modem_protocol.md. The KISS coder is not the gateway's.
+
+In: bytes of a pseudo-terminal, to which LINK points, and frames on the air. Out: frames for the
+air, and bytes for the pseudo-terminal. SIGUSR1 resets the modem: it forgets its settings without a
+message. After SIGUSR2 it accepts no bytes from the host until the next reset.
 """
 
 import re

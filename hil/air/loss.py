@@ -16,9 +16,9 @@ from hil.traces.trace import Trace
 
 
 class Recorded:
-    """A recorded link. pace: seconds of the recording per second of the ether; None: one frame of
-    the recording per frame. longest_outage: length to which longer outages are shortened, in
-    seconds of the ether, or in frames.
+    """A recorded link. pace: seconds of the recording per second of the ether; None: each frame
+    uses the next frame of the recording, whatever its time. longest_outage: length to which longer
+    outages are shortened, in seconds of the ether; if `pace` is None, in frames.
     """
 
     def __init__(

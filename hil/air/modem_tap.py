@@ -8,7 +8,7 @@ In: bytes of the modem's port, and of a pseudo-terminal to which LINK points. Ou
   `--tell`);
 - at the end the airtime of each radio, as far as its frames were heard, and each breach of the law.
 
-Whether a board heard a frame of the gateway cannot be seen; the lines assume that it did.
+The tap cannot see whether a board heard a frame of the gateway; its lines say that the board did.
 """
 
 import argparse

@@ -4,7 +4,7 @@ In: the names of its gateways, a spreading factor, the numbers of its boards. Ou
 at which one gateway, or two, hear a board.
 
 The gateways stand in a ring, so far apart that only the nearest one hears a board next to it.
-Halfway between two neighbours both hear a board, and no other gateway does.
+Halfway between two neighbours, these two hear a board, and no other gateway does.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """The ether as a process: `python -m hil.air.server --socket PATH [--report FILE] [--trace NAME
 [--pace N] [--longest-outage N]] [--seed N] [--scale N] [--sent NAME SECONDS AGE] [--tell]`.
 
-In: radios that connect to the Unix socket. Out: the frames that each of them hears, in real time.
-At its end (SIGTERM): a report as JSON, and exit code 1 if the law was broken.
+In: radios that connect to the Unix socket. Out: the frames that each radio hears, in real time. At
+its end (SIGTERM): a report as JSON, and exit code 1 if the law was broken.
 
 --tell: print lines of JSON. `frame`: each ended frame (t in ns of the monotonic clock, from, to,
 frame in hex). At the end: `radio`, the counts of each radio (line, frames, airtime in s);
@@ -14,10 +14,10 @@ seconds ago. --scale: one second holds N seconds of the ether, so frames and hou
 
 Messages are lines of words separated by spaces:
 
-    radio → air   radio NAME X Y            first of all; the place in metres
+    radio → air   radio NAME X Y            the first line of a radio; its place in metres
                   listen FREQUENCY BANDWIDTH FACTOR
                   sleep
-                  off                       the same; cuts a frame that it sends
+                  off                       sleep at once; a frame being sent is cut off
                   send FREQUENCY BANDWIDTH FACTOR CODING PREAMBLE POWER HEX
                   inject HEX                a frame that takes no time and overlaps with no
                                             other, from a foreign radio (foreign.py)
@@ -71,7 +71,7 @@ class Air:
         return (self._loop.time() - self._began) * self._scale
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection: that of a radio, or of the rig, which moves radios."""
+        """Serve one connection, either of a radio or of the rig, which moves radios."""
         radio: Radio | None = None
         try:
             while line := await reader.readline():

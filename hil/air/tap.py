@@ -1,15 +1,15 @@
 """Frames of one board and the gateways, read at the ether with the rig's own readers (hil/formats).
 No I/O.
 
-In: the whole frames that each of them sent, in order, and the board's key. Out, as events:
+In: the complete frames that board and gateways sent, in order, and the board's key. Out, as events:
 greetings, offers, packets of MQTT, and errors. Errors: a frame that fits no session of its sender;
 an answer to an unknown frame of the board; two contents with one nonce; a PUBREL for a publication
 that no gateway has recorded.
 
-The tap sees all frames, also those that no radio hears: so a frame that does not fit is a fault of
-its sender. The content of a TURN counts once: when the gateway that has the session heard or
-answered the TURN. (A foreign radio may have carried the TURN.) The time of the event is the time at
-which the board sent the TURN.
+The tap sees all frames, also those that no radio hears. A frame that fits no session is therefore a
+fault of its sender. The content of a TURN counts once: when the gateway of the session hears or
+answers the TURN. A gateway may answer a TURN that it did not hear from the board itself, because a
+foreign radio has replayed the TURN. The event has the time at which the board sent the TURN.
 """
 
 from collections.abc import Callable, Collection
@@ -218,6 +218,6 @@ class AirTap:
 
 
 def _counter(low: int, near: int) -> int:
-    """Return the counter with these low bits that is nearest to `near`."""
+    """Return the counter that is nearest to `near` and whose low bits are `low`."""
     half = LOW_BITS // 2
     return (near + (low - near + half) % LOW_BITS - half) % COUNTERS

@@ -67,7 +67,7 @@ class Bench(BaseModel):
     config: settings of gateway and uplink that differ from the rig's own, by section of
     gateway.toml. options: other values of some keys (`section.key`), of which each seed sets some.
     Seeds 0 to 5 try each pair of options with both, one and neither set. nemesis: random faults, in
-    addition to those of `fault`.
+    addition to the faults in `fault`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -42,7 +42,7 @@ class Commands(Kind):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)
-        # the board has met the gateway, and subscribed before it published
+        # the gateway has answered a publication, and the board subscribes before it publishes
         await wait_until(lambda: device.journalled > device.waiting)
         interval = device.next_interval()
         system.history.add("rig", "command", device=device.name, interval=interval)

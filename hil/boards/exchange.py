@@ -49,8 +49,8 @@ class Delivery:
 @dataclass
 class Gateway:
     """One gateway with one serial port. deliveries: in order of arrival, without duplicates by
-    packet identifier. commands: payloads. After the board has subscribed, they are sent at QoS 2,
-    one after the other, on its topic. obeyed: number of completed commands.
+    packet identifier. commands: payloads. After the board has subscribed, the gateway sends them at
+    QoS 2 on the board's topic, one after the other. obeyed: number of completed commands.
     """
 
     commands: Sequence[bytes] = ()

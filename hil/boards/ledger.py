@@ -1,14 +1,14 @@
-"""A board's own ledger: the publications that became complete in its EEPROM, in order, and their
-sources.
+"""A board's own ledger: the publications that became complete in its EEPROM, in order, with the 8
+bytes (`source`) from which the program makes each payload.
 
 In: the EEPROM write log of the simulated board and its EEPROM image. Out: publications, and
 violations of the rules. A run is checked against this ledger: a publication exists when its slot
 has a valid CRC (layout and rules: firmware/JOURNAL.md). The log is needed because the journal
 reuses its 60 slots.
 
-A slot is written byte by byte over older bytes, perhaps those of a torn attempt with the same
-sequence, and may look valid in between. Such a state counts only if the program could act on it: if
-the next event is not another write to these bytes.
+A slot is written byte by byte over older bytes, which may come from a torn attempt with the same
+sequence. The slot may therefore look valid before its write ends. Such a state counts only if the
+next event is not another write to these bytes.
 """
 
 from binascii import crc_hqx
@@ -187,7 +187,7 @@ class Ledger:
         """
         found = self._publication(self._unsettled[0], None) if self._unsettled else None
         last = self.publications[-1].sequence if self.publications else 0
-        if found and last < found.sequence <= last + 2:  # low 16 bits of 0 are left out
+        if found and last < found.sequence <= last + 2:  # no sequence has 0 as its low 16 bits
             self.settle()
 
     def state(self, sequence: int) -> tuple[bool, bool]:

@@ -4,9 +4,10 @@ that long.
 In: the next sequence. Out: an image with the layout of firmware/JOURNAL.md.
 
 A few slots hold the newest publications, all done. The other slots, which are used next, count as
-erased, but have marks that happen to be those of the slot's next publication. These marks must be
-gone before that publication is complete. (A board repairs a damaged slot when it starts, but not an
-erased one.) The boot counter is about to exceed its 16 bits.
+erased. But their two marks, for released and done, already have the values that are valid for the
+slot's next publication. The board must clear these marks before that publication is complete. (When
+it starts, a board repairs damaged slots, but not erased ones.) The boot counter is about to exceed
+its 16 bits.
 """
 
 from binascii import crc_hqx
@@ -24,8 +25,8 @@ from hil.boards.ledger import (
 )
 
 HELD = 4  # publications in the image
-SOURCE = bytes(8)  # source of each publication; a done publication's is never read
-NO_SEQUENCE = bytes((0xFF, 0, 0, 0))  # of an erased slot: its low 16 bits are never awaited
+SOURCE = bytes(8)  # source of each publication; no board reads it after the publication is done
+NO_SEQUENCE = bytes((0xFF, 0, 0, 0))  # in an erased slot: no sequence has 0 as its low 16 bits
 STARTS = 0xFFFE  # number of starts: the second start of a run is number 0
 
 

@@ -96,7 +96,7 @@ def senml_of(name: str, sequence: int, rng: random.Random) -> bytes:
         edges,
         [],
     ]
-    # every second one has the same shape, so that the ingest decodes many at once
+    # every second payload has the same shape, so that the ingest decodes many at once
     shape = shapes[sequence // 2 % len(shapes)] if sequence % 2 else alike
     return shape.encode() if isinstance(shape, str) else cbor2.dumps(shape)
 

@@ -16,7 +16,7 @@ permits), and identifiers. Out: JSON Lines on standard output, as `hil.clients.p
 - `acknowledged` when the gateway has it (not at QoS 0);
 - `unasked` when the gateway answers a message not sent on this connection;
 - with several brokers, `moving` before it leaves a broker after a PUBREC, and `connected`: the
-  broker, and whether its session was there.
+  broker, and whether this broker had the session.
 """
 
 import random
@@ -47,7 +47,9 @@ from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, 
 RECONNECT_WAIT = 0.5  # s
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 GIVES_UP = 10
-"""Number of failed connects in a row. They take longer than a restart of a broker."""
+"""Number of failed tries to connect in a row, after which the client moves. Together they take
+longer than a restart of a broker.
+"""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

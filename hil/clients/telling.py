@@ -5,9 +5,9 @@ continues. Keys of each line: `event`; `t`, the machine's monotonic clock in nan
 
 - `publication` before the first byte of a message is sent;
 - `acknowledged` when the gateway has the message (PUBACK, PUBCOMP; not at QoS 0);
-- before a message is sent once more, `resent` in the same flow, with DUP, or `again` in another
-  one;
-- `forgotten` when the gateway has lost flow or session;
+- before a message is sent once more: `resent` in the same flow, with DUP, or `again` in another
+  flow;
+- `forgotten` when the gateway has lost the flow or the session;
 - `connected` for each connection;
 - `moving` before a client leaves a gateway after a PUBREC;
 - `unasked` for an answer to a packet not sent on the connection.
@@ -31,8 +31,9 @@ LAST_SEQUENCE = 0xFFFF_FFFF
 
 
 READS_REASON_CODES = ("onceway-reads-reason-codes", "1")
-"""User property of CONNECT that asks the gateway for reason codes. Without it the gateway ends the
-connection when it refuses a message for now."""
+"""User property of CONNECT that asks the gateway for reason codes. Without this property, the
+gateway ends the connection when it refuses a message for now.
+"""
 
 
 def tell(event: str, **data: object) -> None:

@@ -54,7 +54,9 @@ class DeviceByAir(SimulatedDevice):
         self._air = Air(folder.air, name, self._places.between(bench.homes[name], number))
         self._offered_by = bench.homes[name]
         self._turns = 0
-        """Number of publications in this session."""
+        """Number of the board's publications, and of its frames that fit no session, since the last
+        WELCOME.
+        """
         self._wanted = air.turns
         super().__init__(name, folder, bench, children, history)
         self.has_turns = not air.turns
@@ -138,8 +140,8 @@ class DeviceByAir(SimulatedDevice):
     @property
     def waiting(self) -> int:
         """Return the number of publications that the gateway has not acknowledged. A publication
-        that waits only for its PUBCOMP does not count: its PUBREL would be sent with the next
-        reading, and there is no next reading (gateway/links/lora/FORMAT.md).
+        that waits only for its PUBCOMP does not count: the board would send the PUBREL with its
+        next reading, and at the end of a run no reading follows (gateway/links/lora/FORMAT.md).
         """
         states = map(self.ledger.state, self.ledger.waiting())
         return sum(not released for released, _ in states)

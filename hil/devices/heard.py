@@ -6,8 +6,8 @@ Out: events of hop `board` in the history, and the number of publications that t
 holds.
 
 A HELLO carries the next sequence, from the EEPROM: the board has produced all sequences below it,
-from 1. The expected content of a publication is the content when it was first sent. A restart may
-change its form, but not its values.
+from 1. The first PUBLISH of a publication defines its expected content. After a restart the
+board may send the same values in another form.
 """
 
 from typing import Any
@@ -163,15 +163,18 @@ class Heard:
 
 
 def sequence_of(identifier: int, near: int) -> int:
-    """Return the sequence with these low 16 bits that is nearest to `near`, and above 0."""
+    """Return the sequence above 0 that is nearest to `near` and has `identifier` as its low 16
+    bits.
+    """
     below = near - (near - identifier) % IDENTIFIERS
     nearest = min((below, below + IDENTIFIERS), key=lambda sequence: abs(sequence - near))
     return nearest if nearest > 0 else identifier
 
 
 def _values(payload: bytes) -> list[tuple[str, float | None]] | bytes:
-    """Return the part of a payload that is the same each time it is sent: without an unknown sample
-    time, and without the state of the link.
+    """Return the names and values of a payload's records, without records about the state of the
+    link. They are the same each time the payload is sent. Return a payload that is not SenML
+    unchanged.
     """
     records = senml.decode(payload)
     return (

@@ -1,12 +1,14 @@
-"""`python -m hil.devices.kept`: a program that publishes with the project's own publisher
-(`gateway/publisher`), and that is killed. SIGTERM ends it.
+"""`python -m hil.devices.kept`: run a program that publishes with the project's own publisher
+(`gateway/publisher`), and kill the program several times. SIGTERM ends both.
 
 In: as for `hil/clients/publisher.py`, and a number of kills. Out: the line protocol of
-`hil/clients/telling.py`. The publishing program itself is a separate process, with a journal. It is
-killed with SIGKILL at places drawn from the seed, half of them as a power cut: the journal is on a
-disk of its own, which loses pages that the kernel had not written. Where such a disk is impossible
-(`loop_disk.py`), the rig appends a torn frame of a commit to the journal's log instead. The next
-process continues from the journal.
+`hil/clients/telling.py`. The publishing program is a separate process with a journal. The number of
+the message at which SIGKILL ends this process is drawn from the seed. The next process continues
+from the journal.
+
+About half of the kills simulate a power cut: the journal is on a separate disk, which then loses
+the pages that the kernel had not written. If the machine allows no such disk (`loop_disk.py`), the
+rig appends random bytes to the journal's WAL instead, like a torn commit.
 """
 
 import asyncio
@@ -80,7 +82,7 @@ def main(
 
 
 class Killed:
-    """The publishing program, over its restarts. folder: the journal's folder, on the separate disk
+    """The publishing program and its restarts. folder: the journal's folder, on the separate disk
     if there is one. places: numbers of the messages at which the program is killed.
     """
 
@@ -135,7 +137,9 @@ class Killed:
         return killed
 
     def _take(self, report: dict[str, object]) -> None:
-        """Forward the program's reports, each fact once over all its restarts."""
+        """Forward a report of the program to standard output. A fact that the program reports again
+        after a restart is not forwarded.
+        """
         event, sequence = report["event"], int(str(report["sequence"]))
         if event == "publication":
             self._announced = sequence

@@ -28,8 +28,9 @@ from hil.observe.history import History
 
 APPLICATION_AT = 0x020  # see firmware/examples/sensor
 HELD_CELLS = (0x030, 0x038)
-"""Cells that are written in turn, each with count:u8 id:u16 crc:u16. id: identifier of the QoS 2
-message that the board has received and that is not released yet, or 0 (firmware/JOURNAL.md).
+"""Addresses of two records, count:u8 id:u16 crc:u16, of which the board writes the older one next.
+id: identifier of a QoS 2 message that the board has received and that the gateway has not released
+yet, or 0 (firmware/JOURNAL.md).
 """
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
@@ -67,8 +68,8 @@ class LedgerWatch:
         self._bundled = bundled
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
-        """At the present interval: index of the board's start, board time of its first sample, and
-        number of its later samples.
+        """Index of the last start, board time of the first sample after this start at the present
+        interval, and number of later samples. None: no such sample yet.
         """
         self._obeyed_at = self._read_to = -1
         """Board times of the last obeyed command, and of the end of the log as far as read."""
@@ -91,7 +92,9 @@ class LedgerWatch:
 
     @property
     def commanded(self) -> bool:
-        """Whether a command is on its way to the board. A power cut makes the gateway repeat it."""
+        """Whether the gateway still has a command that it would send again after a power cut of the
+        board.
+        """
         return self._accepted < self.obeyed or bool(self._last_record and self._last_record[1])
 
     @property
@@ -126,10 +129,10 @@ class LedgerWatch:
         return len(self.produced) - self.reports
 
     def close(self, *, swapped: bool = False) -> None:
-        """Read the whole ledger once more, from log and image, and record publications that are
-        missing, contradictory or still held. A board that never met a gateway has incarnation 0.
-        swapped: whether another board has this board's name by now. If so, the publications that
-        this board holds do not arrive; its EEPROM still has them.
+        """Read the whole ledger once more, from log and image. Record publications that are
+        missing, contradictory or still held. The incarnation is 0 if the board has never received
+        one from a gateway. swapped: whether another board has this board's name by now. If so, the
+        publications that this board holds do not arrive; its EEPROM still has them.
         """
         self.look()
         self.ledger = Ledger.read(self._board.eeprom_log, self._board.eeprom_image, self._before)
@@ -147,9 +150,9 @@ class LedgerWatch:
                 self._tell("left" if swapped else "waiting", sequence)
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:
-        """Note that the board clears the mark of a PUBREC, because the gateway does not know its
-        PUBREL (0x92). The board publishes again, even if its power is cut in the middle of that
-        write.
+        """Record that the board publishes again if this write begins to clear the mark of a PUBREC
+        in a slot. The board clears the mark when the gateway answers its PUBREL with 0x92 (unknown
+        identifier). A power cut in the middle of the write changes nothing.
         """
         if (
             not isinstance(entry, Write)
@@ -166,7 +169,9 @@ class LedgerWatch:
             self._tell("again", sequence)
 
     def _note_interval(self, entry: Write | Start) -> None:
-        """Note an obeyed command: the interval has changed, and its record is complete."""
+        """Record that the board has obeyed a command, if this write completes the record of another
+        interval.
+        """
         offset = entry.address - APPLICATION_AT if isinstance(entry, Write) else -1
         if not isinstance(entry, Write) or not 0 <= offset < len(self._application):
             return
@@ -239,7 +244,9 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that a running board samples at its interval: perhaps late, but without a gap."""
+        """Check that a running board omits no sample: between two samples there must be less than
+        two intervals.
+        """
         conversions = self._adc.conversions
         interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):
@@ -256,9 +263,9 @@ class LedgerWatch:
             self._note_pace()
 
     def _note_pace(self) -> None:
-        """Check the pace: after one start and at one interval, the Kth sample after the first comes
-        K intervals later, within a small tolerance. A start may delay the first samples. Later
-        samples come no earlier than K intervals after the start or command.
+        """Check the pace of the samples after one start and at one interval. The Kth sample after
+        the first must come at most K intervals after the first sample, and at least K intervals
+        after the start or the command. The tolerance is 7/8 of an interval.
         """
         conversions = self._adc.conversions
         for conversion in conversions[self._paced :]:
@@ -307,8 +314,8 @@ class LedgerWatch:
 
 
 def _interval_of(record: bytes) -> int | None:
-    """Return the interval in milliseconds, or None for a torn record. Its CRC covers the number,
-    and, if the unit is not milliseconds, the unit as one byte after it.
+    """Return the interval in milliseconds, or None for a torn record. The CRC covers the number
+    and, if the unit is not milliseconds, a byte with the unit after it.
     """
     number, check = record[:2], int.from_bytes(record[2:4])
     for unit, milliseconds in enumerate(_UNITS_MS):

@@ -1,7 +1,7 @@
 """A real power switch, through labgrid (https://labgrid.readthedocs.io), imported only when a bench
-names one. In: a labgrid environment file and the name of a target in it. labgrid finds its driver
-for the PowerProtocol: a network power strip, a USB hub, an external command, …. Out: that target's
-power, on and off. The extra `hil-labgrid` installs labgrid.
+names one. In: a labgrid environment file and the name of a target in it. labgrid finds the target's
+driver for the PowerProtocol, such as a network power strip, a USB hub or an external command. Out:
+the target's power, on and off. The extra `hil-labgrid` installs labgrid.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ from gateway.errors import OncewayError
 
 class Switch:
     """A power switch. Raises OncewayError if labgrid is not installed, the environment cannot be
-    read, the target has no power, or the switch fails.
+    read, the target has no power switch, or the switch fails.
     """
 
     def __init__(self, environment: Path, target: str) -> None:

@@ -66,7 +66,7 @@ def hear_hello(port: Path, baud: int, within: float) -> dict[str, Any] | None:
 class RealBoard(WiredDevice):
     """A real board. contradictions: events that no correct firmware causes."""
 
-    obeyed = 0  # commands obeyed: a real board gets none, because their effect cannot be seen
+    obeyed = 0  # a real board gets no commands of faults: the rig cannot see their effect
 
     counted = False  # whether a fault can strike it at a counted place
 
@@ -138,7 +138,7 @@ class RealBoard(WiredDevice):
 
     async def hold(self) -> None:
         """Keep the power off if the board has a switch. If the port disappears with the power, the
-        wire waits for it.
+        wire waits until the port is back.
         """
         if self._switch:
             await asyncio.to_thread(self._switch.turn, False)
@@ -172,8 +172,8 @@ class RealBoard(WiredDevice):
         return self._folder.board(self.name) / "identity.bin"
 
     def _keep_key(self) -> None:
-        """Write the board's identity page to a file, with the key from the registry: a running
-        board's flash is unreadable.
+        """Write the board's identity page to a file, with the key from the registry, because a
+        running board's flash cannot be read.
         """
         with closing(sqlite3.connect(self._folder.registry)) as registry:
             row = registry.execute("SELECT key FROM device WHERE name = ?", [self.name]).fetchone()

@@ -48,8 +48,9 @@ class RealBoardByAir(RealBoard):
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications that the gateway is not known to have recorded. (The
-        PUBREL of the last publication would be sent with the next reading, which does not come.)
+        """Return the number of publications that the gateway has not recorded, as far as the rig
+        knows. A publication without its PUBREL may be recorded: the board sends the PUBREL with its
+        next reading, and at the end of a run no reading follows.
         """
         recorded = self.tap.recorded if self.tap else set()
         return self._sent.waiting - len(

@@ -73,9 +73,9 @@ class Samples:
     def status(self, begun: int, boot: int, cause: int) -> Sample:
         """Return the status of the newest start before `begun`, the board time at which the write
         of the slot began. boot, cause: number and cause of the start, as the board reports them.
-        The number must be higher than that of the previous start. It may exceed the number of
-        starts, because the program reserves numbers ahead: at most as many as it has used. Another
-        status of the same start has the same content. Raises ImpossibleContentError.
+        `boot` must be higher than in the status of an earlier start. It may exceed the number of
+        starts, at most by a factor of two, because the program reserves numbers ahead. A second
+        status of one start must have the same content. Raises ImpossibleContentError.
         """
         life = self._log.life(begun)
         if life < 0:
@@ -109,9 +109,9 @@ class Samples:
 
     def _causes(self, ran: int, life: int) -> set[int]:
         """Return the causes that the program may report. The boot loader clears the cause and keeps
-        RAM. The program therefore recognises a power-on by the missing mark in RAM, and takes all
-        other starts for the reset button. The mark may be missing because of a power-on just before
-        this start.
+        RAM. The program therefore recognises a power-on by a missing mark in RAM, and reports each
+        other start as a press of the reset button. The mark may also be missing because of a
+        power-on just before this start.
         """
         real = self._log.starts[life].cause
         if real == "power-on":

@@ -1,6 +1,6 @@
-"""A simulated Uno with the example for a sensor, and that sensor. In: the sensor's kind. Out: the
-board's publications in the history, and a contradiction for each value that differs from the value
-that the rig has given the sensor.
+"""A simulated Uno with the example sketch for one kind of sensor, and the simulated sensor. In: the
+sensor's kind. Out: the board's publications in the history, and a contradiction for each value that
+differs from the value that the rig has given the sensor.
 """
 
 import asyncio
@@ -41,7 +41,10 @@ class SensorBoard(SketchedBoard):
 
     @property
     def _drawn(self) -> tuple[int, int]:
-        """Return the sensor's value in 1/16 or 1/10 °C, or mV; and a DHT22's humidity in 0.1 %."""
+        """Return the sensor's value and a DHT22's humidity. The value is in 1/16 °C for a DS18B20,
+        in 1/10 °C for a DHT22, and in mV for a TMP36. The humidity is in 0.1 %, and 0 for other
+        sensors.
+        """
         rng = random.Random(f"{self._bench.seed}/{self.name}/sensor")
         if self.kind == "ds18b20":
             return rng.randint(-55 * 16, 125 * 16), 0

@@ -45,7 +45,8 @@ PROVISION_TRIES = 10
 DRIFT_PPM = 5000
 """Largest error of a board's clock: a ceramic resonator's 0.5 %."""
 SOON = 4
-"""Number of conversions by which each further pair of boards reaches an end of the scale later."""
+"""Boards 3 and 4 reach an end of the scale SOON conversions later than boards 1 and 2, and so on.
+"""
 
 
 def first_step(name: str, seed: int, folder: str) -> int:
@@ -175,8 +176,8 @@ class SimulatedDevice(Boards):
         await self._plug_in(self.board)
 
     async def _plug_in(self, board: SimulatedBoard) -> None:
-        """Start an Uno that has only its boot loader, and whose EEPROM asks for no samples: the
-        schedule of voltages must begin when the board is released.
+        """Start an Uno that has only its boot loader. Its EEPROM orders no samples, because the
+        schedule of voltages must begin only when the board is released.
         """
         self._order_interval(board, SAMPLING_OFF)
         await board.start()
@@ -232,9 +233,9 @@ class SimulatedDevice(Boards):
         return await starts(self, struck, "power-on")
 
     async def swap(self, fault: str, within: float) -> None:
-        """Replace the board, which has lost its power, by a new one, with `onceway device replace`.
-        The old EEPROM stays as it is. within: seconds until the wire must have changed over. Raises
-        TimeoutError.
+        """Replace the board, which has lost its power, by a new board, with `onceway device
+        replace`. The old board's EEPROM stays as it is. within: longest time, in seconds, until the
+        wire is connected to the new board. Raises TimeoutError.
         """
         board, watch = self._new_board(f"{self.name}.{len(self._boards) + 1}")
         try:

@@ -20,7 +20,9 @@ QUIET_WITHIN = 20.0
 
 
 class _Watch(LedgerWatch):
-    """A ledger whose sources and application area only the board's own sketch understands."""
+    """A ledger in which only the board's own sketch understands the publications and the
+    application's area.
+    """
 
     @property
     def reports(self) -> int:

@@ -64,7 +64,9 @@ class Subscriber:
         self._child: Child = await self._children.start(self.name, argv, pipe=True)
 
     async def follow(self) -> None:
-        """Record all reports of its client. Raises EndedError if the client ended by itself."""
+        """Record all reports of the client program. Raises EndedError if the program ended by
+        itself.
+        """
         async for line in self._child.lines():
             report = json.loads(line)
             event, t = report.pop("event"), report.pop("t")

@@ -57,7 +57,7 @@ SPARK_WITHIN = 300.0  # s until Spark must have read all files, and met its faul
 
 class GlueRun:
     """A run of the glue. Use: `await GlueRun(…).go()`, once, in an empty folder. Raises
-    OncewayError for a bench with parts that the glue does not know.
+    OncewayError for a bench with parts that the glue does not support.
     """
 
     def __init__(self, bench: Bench, plan: Plan, folder: Path) -> None:
@@ -325,9 +325,9 @@ class GlueRun:
                     await wait_until(self._all_ingested, 0.5)
 
     def _all_ingested(self) -> bool:
-        """Return whether the stream has read every file, and has ended the micro-batch that read
-        the last one. Its checkpoint lists the files, then a micro-batch's offset in that list, then
-        its end.
+        """Return whether the stream has read every file, and has ended the micro-batch with the
+        last file. The checkpoint gets the names of the files first, then the offset of the
+        micro-batch in these names, and then its end.
         """
         logs = {
             int(path.name.removesuffix(".compact")): path

@@ -105,8 +105,9 @@ def _missing(folder: Path, paths: list[str]) -> Iterator[str]:
 
 
 def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
-    """Yield a sentence for each entry of the log that is wrong about a file: its bytes, rows or
-    NULLs, its time, or that its rows are new. (A file that replaces others has no new rows.)
+    """Yield a sentence for each entry of the log that is wrong about a file: about its size, rows,
+    NULLs or time, or about whether its rows are new. A file that replaces other files has no new
+    rows.
     """
     for add, replaces in _added(folder):
         rows, stats = files.get(add["path"]), json.loads(add.get("stats") or "{}")

@@ -38,7 +38,7 @@ class Event:
     event: str
     data: dict[str, Any] = field(default_factory=dict)
     line: int = field(default=0, compare=False)
-    """Line number in its file; 0 if it was not read from one."""
+    """Line number in the file; 0 if the event was not read from a file."""
 
     def to_line(self) -> str:
         return (

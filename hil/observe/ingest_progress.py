@@ -44,7 +44,7 @@ class IngestProgress:
 
     def batches(self) -> dict[str, int]:
         """Return the number of the last batch of each feed that the ingest has read in ended
-        micro-batches. Empty if there is none, or if a power cut has torn the file.
+        micro-batches. Empty if no micro-batch has ended, or if a power cut has torn the file.
         """
         with suppress(OSError, ValueError, IndexError):
             lines = (self._checkpoint / "offsets" / str(self.ended)).read_text().splitlines()

@@ -1,5 +1,5 @@
 """Remains of a run after its end, read only. In: the folders of a gateway, of the landing place and
-of the centre, at the end of a run. Out: an event `remains` for each of them: rows of each table,
+of the centre, at the end of a run. Out: an event `remains` for each folder: rows of each table,
 existing files, open flows.
 """
 
@@ -18,9 +18,8 @@ OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
 
 
 def note_remains(history: History, program: str, folder: Folder, largest: int) -> None:
-    """Record the remains of a gateway. program: the gateway's name in the history. largest: number
-    of bytes that were in its spool at once. If the store cannot be read, record nothing: the spool
-    was not read to its end then, either.
+    """Record the remains of a gateway, or nothing if its store cannot be read. program: the
+    gateway's name in the history. largest: largest number of bytes that its spool has held.
     """
     with suppress(sqlite3.DatabaseError):
         files = {
@@ -48,8 +47,8 @@ def note_landed(history: History, landing: Path) -> None:
 
 def note_centre(history: History, place: Path) -> None:
     """Record the number of files of each kind in the folder of tables and checkpoints. A kind is a
-    path whose numbers and identifiers are left out. Data files of tables, which users read, and the
-    checksums beside files are not counted.
+    path in which `N` stands for each number and identifier. Data files of tables, which users read,
+    and the checksums beside files are not counted.
     """
     files = [path.relative_to(place) for path in place.rglob("*") if path.is_file()]
     kinds = Counter(

@@ -101,8 +101,8 @@ class SpoolHop:
 
     @contextmanager
     def covered(self) -> Iterator[None]:
-        """Context in which this observer reads nothing: without the gateway, SQLite shows rows that
-        were written but never synced, and a power cut loses them.
+        """Context in which this observer reads nothing. While no gateway runs, SQLite also shows
+        rows that were written but not synced, which a simulated power cut loses.
         """
         self._covered = True
         try:

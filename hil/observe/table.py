@@ -1,7 +1,8 @@
 """Observer of the Delta tables, read only, with delta-rs: the programs under test use Spark.
 
 In: the folders of the tables. Out: all rows of the tables, as events of the history, and each
-answer of a table that differs from its files (`asked.py`). Other columns are ignored.
+answer of a table that differs from its files (`asked.py`). Of each table, only the columns in the
+lists below (`ROW`, `READING`, `QUARANTINE`, `CONFLICTS`) are read.
 
 The time of a row is the file system's time of its data file. The table's own log is written by the
 program under test, so its times are not used.

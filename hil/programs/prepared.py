@@ -1,5 +1,5 @@
-"""Gateways before a run: members of a site, made by a user's commands, or a gateway with a store
-that is years old.
+"""Preparation of gateways before a run: members of a site, made by a user's commands, or a gateway
+with a store that is years old.
 """
 
 import sqlite3
@@ -16,14 +16,17 @@ from hil.programs.site import Site
 
 
 class Joining:
-    """The gateways of a site. names: names of all gateways; the first has the site's authority."""
+    """The gateways of a site. names: names of all gateways; the first has the certificate authority
+    of the site.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self.links = MemberLinks({name: f"127.0.0.1:{free_port()}" for name in names})
 
     async def start(self, site: Site) -> None:
-        """Start the gateways, and wait until all are in contact. The boards are provisioned at the
-        first one, and the others begin with its registry. Raises OncewayError.
+        """Start the gateways, and wait until all are in contact. The first gateway is the one at
+        which boards are provisioned; the other gateways begin with a copy of its registry. Raises
+        OncewayError.
         """
         await self.links.start(site.children)
         site.links = self.links

@@ -103,9 +103,9 @@ class Child:
         await self.process.wait()
 
     async def finish(self, script: str, within: float) -> int | None:
-        """Ask the Python program that runs `script`, this process or a descendant, to end; its
-        launcher ends with it. Returns its exit code; None after `within` seconds, when it is
-        killed.
+        """Send SIGTERM to the Python program that runs `script`: this process, or a descendant of
+        it. Return the exit code of this process. If this process has not ended after `within`
+        seconds, or if no process runs `script`, kill this process and return None.
         """
         asked = [pid for pid in (self.pid, *descendants(self.pid)) if runs(pid, script)]
         self.ended_by_us = self.running

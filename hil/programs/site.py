@@ -24,8 +24,9 @@ OF_CENTRE = ("ingest", SECOND)
 READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
 SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""Settings for a Spark that runs for a minute: the second compiler takes a third of the time to the
-first micro-batch, without a benefit in that time."""
+"""Settings for a Spark that runs for a minute. Java's second compiler would take a third of the
+time until the first micro-batch, and pays off only in longer runs.
+"""
 
 
 Disks = tuple[LoopDisk | None, LoopDisk | None, LoopDisk | None]
@@ -38,7 +39,9 @@ def onceway() -> str:
 
 
 class Member:
-    """One gateway and its uplink. disks: disks with power cuts: data, landing place, tables."""
+    """One gateway and its uplink. disks: simulated disks of data, landing place and tables, whose
+    power the rig can cut; None: an ordinary folder.
+    """
 
     def __init__(self, site: "Site", folder: Folder, disks: Disks = NO_DISKS) -> None:
         self.name = folder.gateway
@@ -57,7 +60,7 @@ class Member:
 
     @property
     def links(self) -> MemberLinks:
-        assert self._site.links is not None  # noqa: S101 - a bench of one has none of their faults
+        assert self._site.links is not None  # noqa: S101 - a single gateway has no faults of links
         return self._site.links
 
     @property

@@ -287,7 +287,7 @@ def _commit() -> str:
 
 
 def _report(place: Path) -> dict[str, Any] | None:
-    """Return the report of an existing run; None if it left none, or a damaged one."""
+    """Return the report of an existing run; None if the report is missing or damaged."""
     try:
         return read_json(place / JSON)
     except OncewayError:

@@ -202,7 +202,9 @@ class Run:
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
-        """Mount a disk at this folder, if the bench cuts its power and this machine can have it."""
+        """Mount a disk at this folder, if the bench cuts the disk's power and this machine supports
+        such a disk.
+        """
         cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
         return kept(folder) if cuts else nullcontext()
 
@@ -237,7 +239,9 @@ class Run:
             await self._under_faults(tasks, site, devices)
 
     async def _use_store(self, site: Site, alone: Member) -> None:
-        """Let the gateway create store and landing folder. Then set the next row and batch."""
+        """Let the gateway create its store and landing folder. Then set its next row number and
+        batch number.
+        """
         await alone.start_gateway()
         await site.running["gateway"].stop()
         await alone.command("uplink", "claim")
@@ -337,8 +341,8 @@ class Run:
                 await asyncio.sleep(self._bench.air.apart_s)
 
     async def _set_up(self, device: Device, cores: asyncio.Semaphore) -> None:
-        """Start and provision a device. A boot loader listens for a second: on few cores, eight
-        boards at once would delay each other for too long.
+        """Start and provision a device while a core is free. A boot loader listens only for a
+        second, and many boards on few cores would delay each other for longer.
         """
         async with cores:
             await device.start()

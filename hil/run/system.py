@@ -25,7 +25,7 @@ from hil.programs.site import Member
 from hil.run.display import Display
 
 Device = SimulatedDevice | RealBoard
-"""A board of the run, of either kind."""
+"""A simulated or real board of the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class System:
         return {name: one for name, one in self.members.items() if not one.dead}
 
     def boards_at(self, gateway: str) -> list[SimulatedDevice]:
-        """Return the boards at a gateway; a bench of several gateways has simulated ones only."""
+        """Return the boards at a gateway. A site in a bench has only simulated boards."""
         return [
             cast(SimulatedDevice, device)
             for device in self.devices.values()
@@ -92,8 +92,8 @@ class System:
         return self.publishers[publisher].gateway
 
     def device(self, fault: Fault) -> SimulatedDevice:
-        """Return the device that a fault of a board or line strikes. For a real board, a bench
-        plans only faults that it can have (hil/bench/bench.py).
+        """Return the device that a fault of a board or line strikes. A real board has only some of
+        the methods; a bench plans for it only faults that use these (hil/bench/bench.py).
         """
         return cast(SimulatedDevice, self.devices[fault.target])
 
@@ -109,9 +109,15 @@ class System:
         return time.monotonic_ns()
 
     def is_at(self, window: int) -> bool:
-        """Return whether a publication is in the state that the window names: sent, and not in the
-        store; in the commit after which the gateway is stopped; or in the store, and its publisher
-        has not shown that it knows this. True for other windows.
+        """Return whether a publication of this gateway is in the state that belongs to the window.
+
+        BEFORE_WRITE, BEFORE_SYNC: sent, but not in the store.
+
+        AFTER_SYNC: in the newest commit.
+
+        BEFORE_ACK: in the store, but its publisher has not shown that it knows this.
+
+        Other windows: always true.
         """
         if window == AFTER_SYNC:
             return holds_publication(self.site.folder.database)

@@ -33,7 +33,7 @@ SHOWN = {
 LOOK_EVERY = 0.05  # s between looks at all hops
 TABLE_EVERY = 0.5  # s between looks at the table
 QUIET_EVERY = 30.0  # s without progress between notes to the user
-# s without progress after which, with all hops empty, no fault will find its place any more
+# s without progress after which, if all hops are empty, no fault can still get to its place
 IDLE_S = 10.0
 USAGE_EVERY = 1.0  # s between looks at the resources of gateways and uplinks
 

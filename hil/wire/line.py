@@ -60,8 +60,8 @@ class Line:
         self._cross()
 
     def strike(self, command: Command) -> None:
-        """Carry out a command at its place; a later `arrive` reports it, with its measured place.
-        Commands are carried out one at a time.
+        """Accept a command, to be carried out when its place is reached. Commands are carried out
+        one at a time. A later `arrive` reports the command with its measured place.
         """
         behind = self._strikes[-1].command.fault if self._strikes else None
         self._strikes.append(Strike(command, behind))
@@ -121,8 +121,8 @@ class Line:
         self._cross()
 
     def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
-        """Send bytes to the other end, after the weather, with the harm of the present command.
-        Return the events.
+        """Send bytes that the weather has let through to the other end, harmed by the present
+        command. Return the events.
         """
         strike = self._strikes[0] if self._strikes else None
         self._offset += len(data)

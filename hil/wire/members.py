@@ -9,8 +9,8 @@ JSON Lines on standard input:
 - `{"do": "slow", "member", "seconds"}`: all bytes take this long, in each direction;
 - `{"do": "mend", "member"}`.
 
-Out: JSON Lines on standard output: `ready`, and `done` with the order and the number of bytes that
-passed and were held on its links.
+Out: JSON Lines on standard output: `ready`, and for each order `done`, with the order and the
+number of bytes that passed and were held on the member's links since the last order.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """Reader of the bytes that both ends send on a wire, before any harm: frames of the reliable link
-and their MQTT packets, with the rig's own readers (hil/formats), and which of them arrive whole.
-The tap does no I/O, and changes nothing.
+and their MQTT packets, with the rig's own readers (hil/formats). The tap also notes which frames
+arrive complete. It does no I/O, and changes nothing.
 
 In: the bytes that each end sends, in pieces, and those that arrive at the other end. Out, for each
 direction: counts of frames and PUBLISH packets, and of repeated ones. As events: packets and
 sessions of both ends; bytes that fit no session of the sender; unexpected answers; streams that can
-no longer be read; acknowledgements of a frame that never arrived whole.
+no longer be read; acknowledgements of a frame that never arrived complete.
 """
 
 from collections.abc import Callable
@@ -177,8 +177,8 @@ class Tap:
 
     def _acknowledged(self, direction: str, session: _Session, following: int) -> None:
         """Check an acknowledgement. following: the next frame that this end expects. The number may
-        lag behind the arrived frames by the frames in flight, which are fewer than half of the
-        numbers; it cannot be ahead.
+        be behind the arrived frames, by the frames in flight: fewer than half of all numbers. It
+        must not be ahead of them.
         """
         way = session.ways[BACK[direction]]
         beyond = (following - way.arrived) % MODULO
@@ -187,9 +187,9 @@ class Tap:
             way.arrived = following
 
     def _data(self, direction: str, session: _Session, frame: Data) -> None:
-        """Count a DATA frame. A sender repeats its frames in flight, which are fewer than half of
-        the numbers: an earlier number is a repetition. A torn frame is repeated as well, before the
-        receiver takes later frames.
+        """Count a DATA frame, and read the payloads that are complete in order. Fewer frames than
+        half of all numbers are in flight. A number behind the expected one is therefore a
+        repetition.
         """
         counts, way = self.counts[direction], session.ways[direction]
         counts["frames"] += 1

@@ -41,7 +41,7 @@ CLOSED_POLL = 0.01
 DTR_LOW = 0.05  # s for which the board's port stays closed when the gateway opens its own
 SWAP = 0.5  # s for which the gateway's port is away while a board is swapped
 REPORT_EVERY = 0.5  # s between counts
-FORGED_WATCH = 6.0  # s after a forgery in which the board must not have to greet
+FORGED_WATCH = 6.0  # s after a forgery, in which the board must not greet again
 SEEK_EVERY = 0.1  # s between looks for a board's port that has gone away
 
 
