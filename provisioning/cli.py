@@ -503,7 +503,9 @@ def _device_and_target(
 def _board_and_port(
     registry: Registry, name: str, board: str | None, port: str | None, *, at_its_port: bool
 ) -> tuple[boards.Board, str | None]:
-    """Return kind of board and port of a device. port: None for the only port with such a board."""
+    """Return kind of board and port of a device. A port of None stands for the only port with such
+    a board.
+    """
     known = registry.get(name)
     kind = board or known.board
     if port is None and at_its_port and known.port and os.path.exists(known.port):

@@ -19,7 +19,7 @@ _BEHIND = ":"
 
 class Identifiers:
     """The rules of client identifiers. is_user: whether a user has this name. is_board: whether a
-    board has it.
+    board has this name.
     """
 
     def __init__(

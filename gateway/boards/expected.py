@@ -81,7 +81,7 @@ class Seen:
     port: str | None = None
     """The serial port of the board's session, if any."""
     without_port: bool = False
-    """Whether the board is by radio, or connected in another way than by a serial port."""
+    """Whether the board has a radio, or is connected in another way than by a serial port."""
     port_open: bool = True
     """Whether the serial port of the board's last session is open."""
     lent: bool = False
@@ -264,8 +264,8 @@ class Expected:
 
     @property
     def refused_duplicates(self) -> list[tuple[str, str]]:
-        """Return name and port for each refused board that uses the name of a connected board. The
-        port is where it is refused.
+        """Return, for each refused board that uses the name of a connected board, this name and the
+        port at which the board is refused.
         """
         return [
             (name, seen.refused)

@@ -4,4 +4,5 @@
 
 LOST = b"lost"
 """Payload of the report, on `logs/NAME`. The report has the identity of the lost publication. If
-another payload with that identity exists, there is no conflict, and no publication is lost."""
+the gateway already has this publication, nothing is lost, and the report does not conflict with it.
+"""

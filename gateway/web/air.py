@@ -9,8 +9,8 @@ from gateway.web.source import Source
 
 
 def air(source: Source) -> list[dict[str, Any]]:
-    """Return one row for each `[[lora]]`. `heard`: seconds since the board was heard, null if it
-    has not sent since the start. An age needs no synchronised clock.
+    """Return one row for each `[[lora]]`. `heard` of a board: seconds since its last frame, null if
+    none was heard since the start. An age needs no synchronised clock.
     """
     return [_row(radio) for radio in source.radios()]
 

@@ -227,7 +227,9 @@ def _backup(source: Source) -> list[Problem]:
 
 
 def _boards(source: Source) -> list[Problem]:
-    """Return silent boards, and problems that boards report or that the gateway has with them."""
+    """Return the boards that do not send as expected, second boards with a name that is in use, and
+    the problems of publications and sensors.
+    """
     expected = source.expected
     silent, refused_duplicates = (
         (expected.problems, expected.refused_duplicates) if expected is not None else ([], [])

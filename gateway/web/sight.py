@@ -121,7 +121,7 @@ class Sight:
         }
 
     def problems(self, found: list[Row], owners: dict[str, str]) -> list[Row]:
-        """Return the visible problems. If there are hidden problems, one more problem has their
+        """Return the visible problems. If problems are hidden, one more problem states their
         number. owners: name of a board by the text of the board's problem.
         """
         shown = [
@@ -172,7 +172,7 @@ class Sight:
 
 
 class Sights:
-    """The `Sight` of each user. All streams of a user share one. section: `[page]` of the
+    """The `Sight` of each user, which all streams of the user share. section: `[page]` of the
     configuration at the start.
     """
 

@@ -34,9 +34,7 @@ class Radio:
     """Time at which the radio began to listen on `channel`, in seconds of the ether."""
     sending: "Frame | None" = None
     counts: Counter[str] = field(default_factory=Counter)
-    """Number of frames by outcome: `sent`, `heard`, `foreign`, or the reason why a frame was not
-    heard.
-    """
+    """Frames by outcome: `sent`, `heard`, `foreign`, or the reason why a frame was not heard."""
     airtime: float = 0.0
     """Airtime of the frames sent, in seconds."""
 

@@ -64,7 +64,7 @@ class Modem:
             self._listen()
 
     def heard(self, rssi: float, snr: float, frame: bytes) -> None:
-        """Handle a frame of another radio. Frames of other kinds of modem are ignored."""
+        """Handle a frame of another radio. A frame of another kind of modem counts as damaged."""
         network, to = frame[0], int.from_bytes(frame[1:3], "big")
         data = frame[HEAD:]
         if len(frame) <= HEAD or len(data) != frame[5]:
@@ -80,7 +80,6 @@ class Modem:
 
     @property
     def _parameters(self) -> list[int]:
-        """Return spreading factor, bandwidth, coding rate and preamble."""
         return [int(number) for number in self.settings[b"PARAMETER"].split(b",")]
 
     def _listen(self) -> None:

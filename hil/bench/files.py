@@ -80,7 +80,7 @@ def load(name: str, **changes: object) -> Bench:
 
 
 def replaying(bench: Bench, trace: str) -> Bench:
-    """Return the bench with another recorded link, if it replays one. Raises OncewayError."""
+    """Return the bench with this recorded link in place of its own, if any. Raises OncewayError."""
     faults = [
         kind.model_copy(update={"trace": trace}) if isinstance(kind, LineTrace) else kind
         for kind in bench.fault
@@ -109,7 +109,7 @@ def bad_files(bench: Bench) -> list[OncewayError]:
 
 
 def bad_firmware(named: object) -> list[OncewayError]:
-    """Return the errors of a bench's firmware; [] if it has none. named: the value in the bench."""
+    """Return the errors of the firmware file `named`, a value from a bench; [] without a name."""
     if not isinstance(named, str) or not named:
         return []
     if not (path := Path(named)).is_file():

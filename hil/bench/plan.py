@@ -40,7 +40,7 @@ class Plan:
         return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:
-        """Return the faults of each lane, ordered by place: they happen one after the other."""
+        """Return the faults by lane, in the order of their places, in which they happen."""
         lanes: dict[str, list[Fault]] = {}
         for fault in sorted(self.faults, key=lambda fault: fault.at):
             lanes.setdefault(fault.lane, []).append(fault)
@@ -73,8 +73,7 @@ def plan(bench: Bench) -> Plan:
 
 def _where(fault: Fault, bench: Bench, publishers: list[str]) -> Fault:
     """Draw `where` of a fault that strikes one gateway: a gateway in `on`, or by default a board or
-    client, because the fault waits for publications at the gateway to which that board or client is
-    connected.
+    client, at whose gateway the fault then waits for publications.
     """
     if fault.target not in OF_ONE_GATEWAY:
         return fault

@@ -198,7 +198,6 @@ class SimulatedBoard:
 
     @property
     def pid(self) -> int | None:
-        """Return the id of the running process, or None."""
         return self._process.pid if self._process and self._process.returncode is None else None
 
     async def __aenter__(self) -> Self:
@@ -287,7 +286,6 @@ class SimulatedBoard:
                 continue
 
     async def kill(self) -> None:
-        """End the process with SIGKILL, as a crash would."""
         if self._process and self._process.returncode is None:
             self._process.kill()
         await self.stop()
@@ -327,7 +325,6 @@ class SimulatedBoard:
         await self.command("power on" if on else "power off")
 
     async def reset(self) -> None:
-        """Press the reset button."""
         await self.command("reset")
 
     async def brownout(self) -> None:
@@ -339,7 +336,7 @@ class SimulatedBoard:
         await self.command("hang")
 
     async def stick(self, address: int, bits: int, value: int) -> None:
-        """Wear out bits of an EEPROM cell: from its next write on these bits read as the bits of
+        """Wear out bits of an EEPROM cell: from its next write on, these bits read as the bits of
         `value`, until `stop`.
         """
         await self.command(f"stick {address} {bits} {value}")
@@ -359,7 +356,6 @@ class SimulatedBoard:
         await self.command(f"at {sample} {name} {command}")
 
     async def cancel(self) -> None:
-        """Cancel an armed cut."""
         await self.command("cancel")
 
     async def adc(self, channel: int, millivolts: int) -> None:
@@ -401,7 +397,6 @@ class SimulatedBoard:
         await self.command(f"heard {rssi} {snr} {frame.hex()}{damaged}")
 
     async def radio(self, on: bool) -> None:
-        """Switch the radio's power supply on or off."""
         await self.command("radio on" if on else "radio off")
 
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:

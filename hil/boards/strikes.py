@@ -41,7 +41,7 @@ class Strikes:
             await board.at(max(place, ahead + 1) - self._shift, name, command)
 
     async def samples(self) -> int:
-        """Return the number of conversions so far, by the count in which places are given."""
+        """Return the number of conversions so far, over all boards with this name."""
         return (await self._simulated.stats()).samples + self._shift
 
     async def order(self, name: str, place: int, command: str) -> None:

@@ -47,9 +47,7 @@ from hil.formats.packets import Answer, Connect, Packet, PacketError, Property, 
 RECONNECT_WAIT = 0.5  # s
 REFUSED_WAIT = 1.0  # s until a refused message is published again
 GIVES_UP = 10
-"""Number of failed tries to connect in a row, after which the client moves. Together they take
-longer than a restart of a broker.
-"""
+"""Failed tries to connect in a row before a move; together longer than a restart of a broker."""
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -199,8 +197,8 @@ class Publisher:
                     self._take(connection, answer)
 
     def _due(self, now: float) -> int | None:
-        """Return the number of the message to send now. A refused message comes first, and all
-        later messages wait, so that the order stays.
+        """Return the number of the message to send now; None if none is due. A refused message
+        comes first, and all later messages wait, so that the order stays.
         """
         if self._again:
             at, sequence = self._again[0]

@@ -42,7 +42,7 @@ def tell(event: str, **data: object) -> None:
 
 
 LAST_LEVELS = ("data", "data/", "/x", "A b", "\u00e9/\u20ac/\U0001f321", "d" * 300)
-"""Last levels: empty levels, spaces, capitals, characters of 1 to 4 bytes, 300 characters."""
+"""Last topic levels: empty levels, spaces, capitals, characters of 1 to 4 bytes, 300 characters."""
 
 
 def topic_of(name: str, number: int = 0) -> str:

@@ -54,9 +54,7 @@ class DeviceByAir(SimulatedDevice):
         self._air = Air(folder.air, name, self._places.between(bench.homes[name], number))
         self._offered_by = bench.homes[name]
         self._turns = 0
-        """Number of the board's publications, and of its frames that fit no session, since the last
-        WELCOME.
-        """
+        """Number of publications, and of frames without a session, since the last WELCOME."""
         self._wanted = air.turns
         super().__init__(name, folder, bench, children, history)
         self.has_turns = not air.turns
@@ -91,8 +89,8 @@ class DeviceByAir(SimulatedDevice):
         """Do nothing: the air needs no connection."""
 
     async def disconnect(self) -> None:
-        """Record the board's own time: times may be wrong by the amount by which its clock is
-        behind. The board stays in the air.
+        """Record the board's own time: the judge allows the times in the board's publications to be
+        wrong by as much as its clock is behind. The board stays in the air.
         """
         cycle = (await self.board.stats()).cycle
         self._history.add("board", "clock", device=self.name, cycle=cycle)
@@ -134,7 +132,6 @@ class DeviceByAir(SimulatedDevice):
             raise OncewayError("the ether does not carry a board", reply.decode())
 
     def key(self) -> bytes:
-        """Return the key in the board's flash."""
         return key_on_board(self.board.flash_image)
 
     @property

@@ -48,7 +48,6 @@ class Client:
         self._children = children
         self._history = history
         self.topics: dict[int, str] = {}
-        """Topics by sequence."""
         self.acknowledged: dict[int, int] = {}
         self._open: dict[int, int] = {}
         self._heard = False

@@ -163,9 +163,7 @@ class Heard:
 
 
 def sequence_of(identifier: int, near: int) -> int:
-    """Return the sequence above 0 that is nearest to `near` and has `identifier` as its low 16
-    bits.
-    """
+    """Return the sequence above 0 nearest to `near` that has `identifier` as its low 16 bits."""
     below = near - (near - identifier) % IDENTIFIERS
     nearest = min((below, below + IDENTIFIERS), key=lambda sequence: abs(sequence - near))
     return nearest if nearest > 0 else identifier

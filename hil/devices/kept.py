@@ -137,9 +137,7 @@ class Killed:
         return killed
 
     def _take(self, report: dict[str, object]) -> None:
-        """Forward a report of the program to standard output. A fact that the program reports again
-        after a restart is not forwarded.
-        """
+        """Forward the program's reports to standard output, but each fact only once."""
         event, sequence = report["event"], int(str(report["sequence"]))
         if event == "publication":
             self._announced = sequence

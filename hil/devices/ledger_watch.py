@@ -92,9 +92,7 @@ class LedgerWatch:
 
     @property
     def commanded(self) -> bool:
-        """Whether the gateway still has a command that it would send again after a power cut of the
-        board.
-        """
+        """Whether the gateway has a command that it would repeat after a power cut of the board."""
         return self._accepted < self.obeyed or bool(self._last_record and self._last_record[1])
 
     @property
@@ -150,9 +148,9 @@ class LedgerWatch:
                 self._tell("left" if swapped else "waiting", sequence)
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:
-        """Record that the board publishes again if this write begins to clear the mark of a PUBREC
-        in a slot. The board clears the mark when the gateway answers its PUBREL with 0x92 (unknown
-        identifier). A power cut in the middle of the write changes nothing.
+        """If this write begins to clear the mark of a PUBREC in a slot, record that the board
+        publishes again, even if a power cut ends the write. The board clears the mark if the
+        gateway answers PUBREL with 0x92 (unknown identifier).
         """
         if (
             not isinstance(entry, Write)
@@ -169,9 +167,7 @@ class LedgerWatch:
             self._tell("again", sequence)
 
     def _note_interval(self, entry: Write | Start) -> None:
-        """Record that the board has obeyed a command, if this write completes the record of another
-        interval.
-        """
+        """If this write completes the record of another interval, record an obeyed command."""
         offset = entry.address - APPLICATION_AT if isinstance(entry, Write) else -1
         if not isinstance(entry, Write) or not 0 <= offset < len(self._application):
             return
@@ -244,9 +240,7 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that a running board omits no sample: between two samples there must be less than
-        two intervals.
-        """
+        """Check that a running board omits no sample: gaps are shorter than two intervals."""
         conversions = self._adc.conversions
         interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):

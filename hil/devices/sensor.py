@@ -41,9 +41,8 @@ class SensorBoard(SketchedBoard):
 
     @property
     def _drawn(self) -> tuple[int, int]:
-        """Return the sensor's value and a DHT22's humidity. The value is in 1/16 °C for a DS18B20,
-        in 1/10 °C for a DHT22, and in mV for a TMP36. The humidity is in 0.1 %, and 0 for other
-        sensors.
+        """Return the sensor's value (1/16 °C for a DS18B20, 1/10 °C for a DHT22, mV for a TMP36),
+        and the humidity in 0.1 % for a DHT22, otherwise 0.
         """
         rng = random.Random(f"{self._bench.seed}/{self.name}/sensor")
         if self.kind == "ds18b20":

@@ -20,9 +20,7 @@ QUIET_WITHIN = 20.0
 
 
 class _Watch(LedgerWatch):
-    """A ledger in which only the board's own sketch understands the publications and the
-    application's area.
-    """
+    """A ledger whose publications and application area only the board's own sketch understands."""
 
     @property
     def reports(self) -> int:

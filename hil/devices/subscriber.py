@@ -64,9 +64,7 @@ class Subscriber:
         self._child: Child = await self._children.start(self.name, argv, pipe=True)
 
     async def follow(self) -> None:
-        """Record all reports of the client program. Raises EndedError if the program ended by
-        itself.
-        """
+        """Record all reports of the program. Raises EndedError if the program ended by itself."""
         async for line in self._child.lines():
             report = json.loads(line)
             event, t = report.pop("event"), report.pop("t")

@@ -399,5 +399,5 @@ def claimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user() -> str:
-    """Return the user as which mosquitto runs. It must be able to write in the run's folder."""
+    """Return the user as which mosquitto runs, and can write in the folder of the run."""
     return "root" if os.geteuid() == 0 else str(os.environ.get("USER", "nobody"))

@@ -88,7 +88,6 @@ class Folder:
 
     @property
     def air(self) -> Path:
-        """Return the socket of the ether."""
         return self.root / "air"
 
     def port(self, device: str) -> Path:

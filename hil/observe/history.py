@@ -60,7 +60,7 @@ class Event:
 
 
 class History:
-    """A history being written. `add` returns when the event is handed to the file."""
+    """A history being written. When `add` returns, the event is in the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -16,17 +16,14 @@ from hil.programs.site import Site
 
 
 class Joining:
-    """The gateways of a site. names: names of all gateways; the first has the certificate authority
-    of the site.
-    """
+    """The gateways of a site. names: all gateways; the first one has the certificate authority."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.links = MemberLinks({name: f"127.0.0.1:{free_port()}" for name in names})
 
     async def start(self, site: Site) -> None:
-        """Start the gateways, and wait until all are in contact. The first gateway is the one at
-        which boards are provisioned; the other gateways begin with a copy of its registry. Raises
-        OncewayError.
+        """Start the gateways, and wait until all are in contact. Boards are provisioned at the
+        first gateway; the other gateways begin with a copy of its registry. Raises OncewayError.
         """
         await self.links.start(site.children)
         site.links = self.links

@@ -25,8 +25,7 @@ READY_WITHIN = 30.0  # s, on a machine that is busy starting Spark
 COMMAND_WITHIN = 60.0  # s
 SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
 """Settings for a Spark that runs for a minute. Java's second compiler would take a third of the
-time until the first micro-batch, and pays off only in longer runs.
-"""
+time until the first micro-batch, and pays off only in longer runs."""
 
 
 Disks = tuple[LoopDisk | None, LoopDisk | None, LoopDisk | None]
@@ -140,7 +139,7 @@ class Site:
         self.members = {name: Member(self, folder.of(name), disks) for name in bench.gateways}
 
     def machine(self, program: str, below: Path) -> Machine:
-        """Return the faulty machine of a program, always the same. below: its faulty folder."""
+        """Return the program's faulty machine, the same at each call. below: its faulty folder."""
         if program not in self._machines:
             self._machines[program] = Machine(self.folder.root / "machines" / program, below)
             for fault in self.bench.fault:

@@ -126,8 +126,8 @@ class Campaign:
         )
 
     def _finished(self) -> bool:
-        """Whether an earlier campaign in this folder was finished. If so, none of its runs counts
-        for this one.
+        """Whether an earlier campaign in this folder was finished. If so, its runs do not count for
+        this campaign.
         """
         return (self._folder / SUMS).exists() and bool(
             read_json(self._folder / SUMS).get("finished")

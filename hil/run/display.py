@@ -74,7 +74,6 @@ class Display:
         self._console.print(line, soft_wrap=True)
 
     def counts(self, counts: Mapping[str, int]) -> None:
-        """Show the counts at the hops."""
         self._counts = dict(counts)
         now = time.monotonic()
         if (

@@ -202,9 +202,7 @@ class Run:
         self._history.add("rig", "clock", time.monotonic_ns(), utc=time.time_ns())
 
     def _disk(self, folder: Path, cut: type[Kind]) -> AbstractContextManager[LoopDisk | None]:
-        """Mount a disk at this folder, if the bench cuts the disk's power and this machine supports
-        such a disk.
-        """
+        """Mount a disk here, if the bench cuts its power and this machine supports such disks."""
         cuts = any(isinstance(kind, cut) for kind in self._bench.fault) and not missing()
         return kept(folder) if cuts else nullcontext()
 
@@ -239,9 +237,7 @@ class Run:
             await self._under_faults(tasks, site, devices)
 
     async def _use_store(self, site: Site, alone: Member) -> None:
-        """Let the gateway create its store and landing folder. Then set its next row number and
-        batch number.
-        """
+        """Let the gateway create its store. Then set the next row number and batch number."""
         await alone.start_gateway()
         await site.running["gateway"].stop()
         await alone.command("uplink", "claim")

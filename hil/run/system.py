@@ -63,7 +63,7 @@ class System:
         return {name: one for name, one in self.members.items() if not one.dead}
 
     def boards_at(self, gateway: str) -> list[SimulatedDevice]:
-        """Return the boards at a gateway. A site in a bench has only simulated boards."""
+        """Return the boards at a gateway; with several gateways, all boards are simulated."""
         return [
             cast(SimulatedDevice, device)
             for device in self.devices.values()
@@ -109,15 +109,9 @@ class System:
         return time.monotonic_ns()
 
     def is_at(self, window: int) -> bool:
-        """Return whether a publication of this gateway is in the state that belongs to the window.
-
-        BEFORE_WRITE, BEFORE_SYNC: sent, but not in the store.
-
-        AFTER_SYNC: in the newest commit.
-
-        BEFORE_ACK: in the store, but its publisher has not shown that it knows this.
-
-        Other windows: always true.
+        """Return whether a publication of this gateway is in the state of the window. BEFORE_WRITE,
+        BEFORE_SYNC: sent, but not in the store. AFTER_SYNC: in the newest commit. BEFORE_ACK: in
+        the store, but its publisher has not shown that it knows this. Other windows: always True.
         """
         if window == AFTER_SYNC:
             return holds_publication(self.site.folder.database)

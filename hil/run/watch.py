@@ -134,7 +134,6 @@ class Watch:
         return quiet_s > limit
 
     def quiet_s(self) -> float:
-        """Return the seconds without progress."""
         return time.monotonic() - self._moved_at
 
     def idle(self) -> bool:
@@ -167,7 +166,6 @@ class Watch:
 
     @property
     def sources(self) -> list[Device | Client]:
-        """Return all boards and clients."""
         return [*self.devices, *self.clients]
 
     def _note_remaining_batches(self) -> None:

@@ -251,7 +251,6 @@ class Wire:
             self._closed()
 
     def _edge(self) -> None:
-        """Clear DTR, and set it again."""
         if self._board is not None:
             os.close(self._board)
             time.sleep(DTR_LOW)
