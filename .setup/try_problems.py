@@ -193,7 +193,7 @@ class Problems:
         self._run("cp", flash, f"{flash}.old")
         self._rekey()
         self._run("sh", "-c", "systemctl stop board; systemctl reset-failed board || true")
-        self._run("sh", "-c", f"cat {flash}.old >{flash}")  # it stays its owner's
+        self._run("sh", "-c", f"cat {flash}.old >{flash}")  # so that the file keeps its owner
         self._plug_in(self._userland)
 
     def _new_key(self) -> None:

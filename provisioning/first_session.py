@@ -48,7 +48,7 @@ class FirstSession:
             for packet in self._stream:
                 self._take(packet)
         except (MalformedPacket, ProtocolError):
-            self._transport.close()  # the board tries again later
+            self._transport.close()  # the board will connect again
 
     def lost(self, reason: str) -> None: ...
 

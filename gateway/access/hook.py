@@ -85,7 +85,7 @@ class AuthHook:
             connection.request("POST", path, body, {"Content-Type": "application/json"})
             with found.makefile("rb") as stream:
                 status = read_status(stream)
-            if time.monotonic() >= until:  # then our own end of the connection ended the answer
+            if time.monotonic() >= until:  # `timer` has cut the answer off
                 raise TimeoutError("no answer in time")
         except CutOff:
             if time.monotonic() >= until:

@@ -1,4 +1,4 @@
-"""The rule which client identifiers a user may use.
+"""The rule that says which client identifiers a user may use.
 
 In: a user name, and the identifier in a CONNECT. Out: the valid identifier, or a reason to refuse.
 The section `[access]` sets the rule. A name in the device registry belongs to a board, or to the

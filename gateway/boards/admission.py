@@ -351,7 +351,7 @@ def _note(registry: Registry, device: str, topic: str, payload: bytes, utc: int 
     elif not topic.startswith("logs/"):
         try:
             found = readings(device, topic, payload, utc)
-        except Exception:  # hostile bytes may break the decoder; it is still a reading
+        except Exception:  # hostile bytes; still, the board has sent
             found = []
         times = [one.time for one in found if one.time is not None and one.quality != "unknown"]
         registry.history.take(device, found)

@@ -93,7 +93,7 @@ class _Known:
     def is_back(self, now: float) -> None:
         """Record that the problem is present."""
         begins = self.away is not None and self.reported is None
-        self.since = now if begins else min(self.since, now)  # the clock was ahead
+        self.since = now if begins else min(self.since, now)  # `min`: the clock may have been ahead
         self.reported = None if self.reported is None else min(self.reported, now)
         self.away = None
 

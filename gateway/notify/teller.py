@@ -193,7 +193,7 @@ class _Line:
             while (message := self._outbox.first(self.name)) is None:
                 self.more.clear()
                 await self.more.wait()
-            if self._is_quiet():  # the message waited for its channel until now
+            if self._is_quiet():  # checked only now, since the message may have waited for long
                 await asyncio.sleep(LOOK_S)
                 continue
             try:

@@ -1,8 +1,8 @@
 """The filter of the page: what each user may see, for all answers and streams.
 
 In: a user, and topics, rows, sessions and problems of the whole gateway. Out: those that this user
-may see. An operator sees everything. If `[page]` names neither operators nor viewers,
-each user sees everything. A viewer whose `[[acl]]` forbids nothing sees everything as well. Any
+may see. An operator sees everything. If `[page]` names neither operators nor viewers, each user
+sees everything. A viewer whose `[[acl]]` forbids nothing sees everything as well. Any
 other viewer sees only what the access rules let it read by MQTT:
 
 - a value, if the viewer may read each topic on which the board published the value, or the topic of

@@ -59,7 +59,7 @@ class Modem:
         self._input = b""
         self._settings = _SETTINGS.pack(869_618_000, 62_500, 8, 8)
         self._power, self._reports, self._pending = 22, True, False
-        self._air("off")  # a frame that it sends is cut off
+        self._air("off")  # cuts off a frame that is being sent
 
     def feed(self, data: bytes) -> None:
         *frames, self._input = (self._input + data).split(b"\xc0")

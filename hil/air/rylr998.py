@@ -47,7 +47,7 @@ class Modem:
         self.hangs = False
         self._input = b""
         self._pending = False
-        self._air("off")  # a frame that it sends is cut off
+        self._air("off")  # cuts off a frame that is being sent
         self._listen()
         self._say(b"+READY\r\n")
 

@@ -96,7 +96,7 @@ class Air:
         if word != "radio":
             raise ValueError(f"{word} from a radio without a name")
         known = self.ether.radios.get(name)
-        if known is not None and known not in self._writers:  # the radio was switched off
+        if known is not None and known not in self._writers:  # the radio was off, and is back
             known.place = float(x), float(y)
             radio = known
         else:
@@ -188,7 +188,9 @@ async def run(options: argparse.Namespace) -> int:
     judge = Judge()
     if options.sent:
         name, airtime, age = options.sent
-        for _ in range(int(airtime)):  # all at one time, so that they leave the hour together
+        for _ in range(
+            int(airtime)
+        ):  # all at the same time, so that one hour's window has all or none
             judge.sent(name, EU868_P, 125_000, 14, -float(age) - 1, -float(age))
     ether = Ether(judge, loses) if loses else Ether(judge)
     air = Air(ether, options.scale, say if options.tell else None)

@@ -130,7 +130,7 @@ class AirTap:
                     self._say("offer", {**nonces, "at": gateway})
                 if (
                     heard and hello_frame == self._hellos[0][0]
-                ):  # an offer for an older HELLO does not count
+                ):  # otherwise the offer is for an older HELLO
                     self._meet(session)
                 return True
         self._say("unsent", {"what": "HELLO"})
@@ -146,7 +146,7 @@ class AirTap:
             content = turns.opened(frame, session.key, counter)
             if content is None:
                 continue
-            if not session.met:  # a foreign radio has carried the offer
+            if not session.met:  # the board has the offer from a foreign radio
                 self._meet(session)
             known = session.turns.get(counter)
             if known is None:
@@ -174,11 +174,11 @@ class AirTap:
         now, self._now = self._now, time
         for packet in turn.says.packets:
             match packet:
-                case Publish():  # the identifier has a new use
+                case Publish():  # the board uses the identifier again
                     self.recorded.discard(packet.id)
                 case Answer(kind=Kind.PUBREL) if packet.id not in self.recorded and not any(
                     "down" in one.connection.unread for one in self._sessions
-                ):  # else the unread frame may have the PUBREC
+                ):  # an unread frame may have had the PUBREC
                     self._say("unrecorded", {"id": packet.id})
             session.connection.take("up", packet)
         self._now = now
@@ -193,7 +193,7 @@ class AirTap:
             if turn is None:
                 self._say("unsent", {"what": "TURN"})
                 return True
-            self._tell(session, turn, turn.sent)  # an answer comes after the commit
+            self._tell(session, turn, turn.sent)  # an answer shows that the gateway has it
             known = session.answers.get(counter)
             if known not in (None, frame):
                 self._say("reused", {"direction": "down", "counter": counter})

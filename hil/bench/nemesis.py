@@ -35,7 +35,7 @@ MUST_SAY: dict[str, dict[str, Any]] = {
     "line-trace": {"trace": "bursts"},
 }
 """Values of the keys that have no default, by kind."""
-_WIDTH = 0.001  # share of the run within which a drawn fault comes
+_WIDTH = 0.001  # width of the range `between` of a drawn fault, as a share of the run
 
 _table: TypeAdapter[Kind] = TypeAdapter(AnyKind)
 

@@ -255,7 +255,7 @@ class SimulatedBoard:
                     else:
                         if _peer(writer) == self.pid:
                             return reader, writer
-                        writer.close()  # a board that was started here before
+                        writer.close()  # the connection of an earlier board in this folder
                     await asyncio.sleep(0.002)
         except TimeoutError:
             pass

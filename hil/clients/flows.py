@@ -117,7 +117,7 @@ class Flows:
             case Kind.PUBREC:
                 return [Answer(Kind.PUBREL, answer.id, 0x92)], []
             case Kind.PUBCOMP if flow and flow.released:
-                # an earlier connection may have lost only the PUBCOMP
+                # perhaps only the PUBCOMP was lost, on an earlier connection
                 known = not answer.refused or flow.released < self._connection
                 return [], list(self._over(flow, Fate.ACKNOWLEDGED if known else Fate.FORGOTTEN))
         return [], []

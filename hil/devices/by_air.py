@@ -104,7 +104,7 @@ class DeviceByAir(SimulatedDevice):
         if event == "welcome":
             self._offered_by = data["at"]
             self._turns = 0
-        elif event in ("publish", "strange"):  # a frame that fits no session now never fits
+        elif event in ("publish", "strange"):  # `strange`: will never fit a session
             self._turns += 1
             self.has_turns |= self._turns >= self._wanted
         elif event == "connack" and not data["reason"]:

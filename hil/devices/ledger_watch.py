@@ -138,13 +138,13 @@ class LedgerWatch:
         self._enter()
         for text in self.ledger.contradictions:
             self._contradict(text)
-        if self.obeyed > self._accepted + 1:  # the last command may be on its way
+        if self.obeyed > self._accepted + 1:  # the last command's message may not be complete yet
             self._contradict(
                 f"{self.obeyed} commands obeyed, and {self._accepted} messages accepted at QoS 2"
             )
         for sequence in self.ledger.waiting():
             released, _ = self.ledger.state(sequence)
-            if not released:  # the gateway has a released publication
+            if not released:  # if it is released, the gateway has it
                 self._tell("left" if swapped else "waiting", sequence)
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:
@@ -264,7 +264,7 @@ class LedgerWatch:
         conversions = self._adc.conversions
         for conversion in conversions[self._paced :]:
             if conversion.cycle >= self._read_to:
-                break  # the EEPROM's log may get a command that precedes it
+                break  # an earlier command may not be in the EEPROM's log yet
             self._paced += 1
             if conversion.cycle <= self._obeyed_at:
                 continue
@@ -281,7 +281,7 @@ class LedgerWatch:
                 self._contradict(
                     f"{before + 1} samples in {elapsed} ms at an interval of {self._interval} ms"
                 )
-                self._off_pace = True  # once is enough
+                self._off_pace = True  # report this only once
                 break
 
     def _sample(self, publication: Publication) -> Sample:

@@ -131,7 +131,9 @@ class RealBoard(WiredDevice):
             await asyncio.to_thread(self._switch.turn, True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(RESTART_WITHIN):
-                    await wait_until(self.port.exists)  # the port of a board with power from USB
+                    await wait_until(
+                        self.port.exists
+                    )  # if USB powers the board, the port appears now
 
     async def stop(self) -> None:
         """Do nothing: the board stays as it is."""
@@ -159,7 +161,7 @@ class RealBoard(WiredDevice):
         await self._provision("provision")
         await asyncio.to_thread(self._keep_key)
         if (await self._greeted())["incarnation"]:
-            await self._provision("replace")  # another key, so the EEPROM is emptied
+            await self._provision("replace")  # a new key, and so an empty EEPROM
             await asyncio.to_thread(self._keep_key)
             if (await self._greeted())["incarnation"]:
                 raise OncewayError(

@@ -57,7 +57,7 @@ def first_step(name: str, seed: int, folder: str) -> int:
     number = int(name.rpartition("-")[2])
     end = STEPS - 1 if number % 2 else 0
     rng = random.Random(f"{seed}/{folder}/adc")
-    soon = SOON * ((number - 1) // 2) + rng.randrange(SOON)  # no two boards begin alike
+    soon = SOON * ((number - 1) // 2) + rng.randrange(SOON)  # each board begins differently
     return (end - soon * STRIDE) % STEPS
 
 
@@ -243,7 +243,7 @@ class SimulatedDevice(Boards):
             await self._provision("replace", board)
             await self._begin(board)
         except BaseException:
-            await board.stop()  # no other code knows this board yet
+            await board.stop()  # no other code would stop this board
             raise
         self._boards.append((board, watch))
         order = {"do": "swap", "board": str(board.port), "flash": str(board.flash_image)}
@@ -287,7 +287,7 @@ class SimulatedDevice(Boards):
         write_interval(self.board, SAMPLING_OFF)
         await asyncio.sleep(OFF_S)
         watch.look()
-        watch.look()  # settles the last entry of the first look
+        watch.look()  # handles the last entry that the first look left open
         before = watch.reports
         await self.board.power(True)
 

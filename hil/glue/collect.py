@@ -12,7 +12,7 @@ from typing import Annotated
 import aiomqtt
 import typer
 
-COUNT, AGE_S = 20, 2.0  # rows and seconds of a file
+COUNT, AGE_S = 20, 2.0  # a file ends after so many rows or seconds
 
 
 def main(folder: Annotated[Path, typer.Option()], broker: Annotated[int, typer.Option()]) -> None:

@@ -119,7 +119,7 @@ class GlueRun:
                         lane.result()  # raises its error
             finally:
                 for lane in lanes:
-                    lane.cancel()  # the checker reports the rest
+                    lane.cancel()  # the checker reports faults that did not happen
                 # otherwise a lane could start a program after all programs have ended
                 await asyncio.gather(*lanes, return_exceptions=True)
         self._enter()

@@ -52,7 +52,7 @@ class LandingHop:
                     self._entered_manifests.add(manifest)
                     text = f"{origin} has published batch {number}, but its data file is missing"
                     self._history.add("batch", "contradiction", text=text)
-                continue  # the landing place went away, or has nothing to read
+                continue  # no data file, or the landing place is away
             written = manifest.stat().st_mtime_ns // 1000
             signed_by = self._keys.get(manifest.parts[-3], self._key)
             rows = _whole_rows(manifest, data, signed_by.read_bytes())

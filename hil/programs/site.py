@@ -88,7 +88,7 @@ class Member:
     async def die(self, *, card_too: bool) -> Path:
         victims = [self.running[kind] for kind in OF_GATEWAY]
         for child in victims:
-            child.check()  # a program that ended by itself is not killed here
+            child.check()  # raises an error if the program has ended by itself
             child.pause()
         for child in victims:
             await child.kill()

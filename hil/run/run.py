@@ -292,7 +292,7 @@ class Run:
         boards = {f"{device.name} board" for device in devices}
         await injector.arm()
         faults = [tasks.create_task(injector.run(lane)) for lane in injector.lanes.keys() - boards]
-        await asyncio.sleep(0)  # lets each of them begin
+        await asyncio.sleep(0)  # each task begins to wait for its place
         self._history.add("rig", "armed", held=[device.name for device in devices if device.idle])
         for device in devices:
             if device.name not in self._bench.by_air:
@@ -372,7 +372,7 @@ class Run:
                 faults.result()  # raises its error
         finally:
             faults.cancel()
-            # the task ends its own programs first
+            # wait until the task has ended its own programs
             await asyncio.wait([faults])
         with suppress(TimeoutError):
             async with asyncio.timeout(OBEYED_WITHIN):

@@ -89,7 +89,7 @@ class Watch:
     async def follow_usage(self, site: Site) -> None:
         while True:
             for name in self._measured:
-                if name in site.running:  # a gateway may be dead for good
+                if name in site.running:  # a fault may have ended a gateway for good
                     note_usage(self._history, name, site.running[name].pid)
             await asyncio.sleep(USAGE_EVERY)
 

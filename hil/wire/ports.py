@@ -38,7 +38,7 @@ class Port:
         except BlockingIOError:
             return b""
         except OSError as error:
-            if error.errno == errno.EIO:  # closed a moment ago; the next turn sees the hang-up
+            if error.errno == errno.EIO:  # closed a moment ago: the next call will find it closed
                 return b""
             raise
 

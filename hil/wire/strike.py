@@ -124,7 +124,7 @@ def misread(data: bytes, rate: float) -> bytes:
     out = bytearray()
     t = 0.0
     while t < len(levels):
-        if level(t) or (t > 0 and not level(t - 1e-6)):  # no falling edge here
+        if level(t) or (t > 0 and not level(t - 1e-6)):  # a start bit begins with a falling edge
             t = float(int(t) + 1)
             continue
         out.append(sum(level(t + (1.5 + number) / rate) << number for number in range(8)))

@@ -137,7 +137,7 @@ class Tap:
         """Handle a WELCOME. A repeated HELLO gets the same WELCOME, and no session begins."""
         hello = self.hello
         if hello and (hello.boot, hello.attempt) != (welcome.boot, welcome.attempt):
-            hello = None  # the answer to an earlier HELLO
+            hello = None  # this WELCOME answers an earlier HELLO
         if self._sessions:
             newest = self._sessions[0]
             again = newest.welcome.inputs(None) == welcome.inputs(None)

@@ -12,8 +12,8 @@ In: two ports, two lines, orders as JSON Lines on standard input:
   goes away for a moment.
 
 An order with a `publication` waits until that many publications have left the board. Out: JSON
-Lines on standard output with the events (hil/HISTORY.md). When the gateway opens its port the
-board's is opened again, so the board sees the DTR edge that resets an Uno.
+Lines on standard output with the events (hil/HISTORY.md). When the gateway opens its port, the wire
+reopens the board's port, so the board sees the DTR edge that resets an Uno.
 """
 
 import contextlib
@@ -313,7 +313,7 @@ class Wire:
             try:
                 written = os.write(fd, data)
             except BlockingIOError:
-                pass  # a full port overruns, as a UART does
+                pass  # the port is full: the bytes are lost, as in a UART
             except OSError as error:
                 if fd != self._board:
                     raise
