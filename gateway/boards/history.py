@@ -151,9 +151,7 @@ class History:
         return row | {"unit": unit, "ago_s": None if age is None else round(age, 1)}
 
     def _series(self, device: str) -> Iterator[tuple[str, str, _Series]]:
-        for board, names in sorted(
-            self._boards.items()
-        ):  # as a list, since readings may arrive meanwhile
+        for board, names in sorted(self._boards.items()):  # a list: readings may arrive meanwhile
             if device in ("", board):
                 yield from [(board, name, series) for name, series in names.items()]
 

@@ -188,9 +188,7 @@ async def run(options: argparse.Namespace) -> int:
     judge = Judge()
     if options.sent:
         name, airtime, age = options.sent
-        for _ in range(
-            int(airtime)
-        ):  # all at the same time, so that one hour's window has all or none
+        for _ in range(int(airtime)):  # all at one time, so any hour contains all or none
             judge.sent(name, EU868_P, 125_000, 14, -float(age) - 1, -float(age))
     ether = Ether(judge, loses) if loses else Ether(judge)
     air = Air(ether, options.scale, say if options.tell else None)

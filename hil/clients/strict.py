@@ -129,9 +129,7 @@ class Publisher:
         self._in_flight = in_flight
         self._flows = flows
         self._announced = 0
-        self._again: deque[tuple[float, int]] = (
-            deque()
-        )  # refused messages, each after the time of its next try
+        self._again: deque[tuple[float, int]] = deque()  # time of the next try, refused message
         self._answers = Due()  # answers on this connection
         self._start = time.monotonic()
         self._clean = True

@@ -131,9 +131,7 @@ class RealBoard(WiredDevice):
             await asyncio.to_thread(self._switch.turn, True)
             with suppress(TimeoutError):
                 async with asyncio.timeout(RESTART_WITHIN):
-                    await wait_until(
-                        self.port.exists
-                    )  # if USB powers the board, the port appears now
+                    await wait_until(self.port.exists)  # it appears now if USB powers the board
 
     async def stop(self) -> None:
         """Do nothing: the board stays as it is."""

@@ -38,9 +38,7 @@ class IngestProgress:
     def appends(self) -> int:
         """Return the number of the table's commits that have added rows."""
         for path in (self._table / "_delta_log").glob("*.json"):
-            if not self._versions.get(
-                path.name
-            ):  # after a power cut, a file may have other content
+            if not self._versions.get(path.name):  # a power cut may replace a commit
                 self._versions[path.name] = '"add":' in path.read_text()
         return sum(self._versions.values())
 
