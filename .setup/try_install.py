@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _try_wheel(folder: Path) -> None:
-    """Try `pip install onceway[gateway]` in a venv: commands work, or their hint is right."""
+    """Try `pip install onceway[gateway]` in a venv: each command works, or says what to install."""
     start = time.monotonic()
     (wheel,) = (BUILD / "wheel").glob("onceway-*.whl")
     onceway, pip = folder / "bin/onceway", [folder / "bin/pip", "install", "--quiet"]

@@ -75,7 +75,7 @@ class Image:
         self.size = last + 1
 
     def _check_signature(self, path: Path, board: Board) -> bool:
-        """Whether the file carries the library's signature (firmware/JOURNAL.md). Raises
+        """Whether the file contains the library's signature (firmware/JOURNAL.md). Raises
         OncewayError if the firmware expects its identity page elsewhere.
         """
         content = self._hex.tobinstr()

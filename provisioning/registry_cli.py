@@ -1,4 +1,4 @@
-"""`onceway registry …`: carry the device registry to another machine."""
+"""`onceway registry …`: copy the device registry to another machine."""
 
 import json
 import os

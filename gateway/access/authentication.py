@@ -102,7 +102,7 @@ class Passwords:
         self, name: str, password: bytes, client: str, address: str, listener: str
     ) -> Refusal | None:
         """Compare a password with the user's hash, or ask the hook if the file does not contain the
-        user. Return a refusal, or None if the password is correct. Slow on purpose, may run on any
+        user. Return a refusal, or None if the password is correct. Slow by design; may run on any
         thread. client, address, listener: passed to the hook.
         """
         until = inf

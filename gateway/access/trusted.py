@@ -54,7 +54,7 @@ class Trusted:
 
     @property
     def jobs(self) -> list[Job]:
-        """The job that writes the file; empty without a file."""
+        """The job that writes the file; an empty list without a file."""
         return [] if self._late is None else [self._late.saved.job]
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Messages of the gateway itself, on its own topics.
 
 In: a topic and a payload. Out: a message at QoS 0 to current subscribers, and the retained message
-of the topic for later subscribers. The retained message exists in memory only: nothing goes to the
-disk or into the spool. The configuration decides who may publish to these topics (`Config`).
+of the topic for later subscribers. The retained message exists in memory only: it is never written
+to the disk or the spool. The configuration decides who may publish to these topics (`Config`).
 """
 
 from __future__ import annotations

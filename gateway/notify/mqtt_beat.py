@@ -1,9 +1,9 @@
 """The heartbeat at another MQTT broker: a retained message, with a will that replaces it.
 
 In: a URL such as `mqtts://broker.example/onceway/site-1`, whose path is the topic. Out: the
-retained message `online` for as long as the gateway lives. A gateway that ends publishes `offline`.
-If the gateway dies or the connection breaks, the broker publishes `offline` after one and a half
-times heartbeat_s.
+retained message `online` for as long as the gateway runs. A gateway that ends publishes `offline`.
+If the gateway is killed or the connection breaks, the broker publishes `offline` after one and a
+half times heartbeat_s.
 """
 
 from __future__ import annotations

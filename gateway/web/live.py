@@ -1,9 +1,10 @@
 """Live state of the page, as a stream of events.
 
 In: a gateway's parts, read each second. Out: events for each subscriber: the whole state once, then
-changes. Each event is made once for all subscribers that may see everything; for any other
-subscriber it is narrowed when that subscriber takes the event (`sight.py`). A subscriber that is
-too slow, or whose access rules have changed, is dropped, and its browser connects again.
+changes. Each event is made once for all subscribers that may see everything; any other
+subscriber gets only the visible part, made when that subscriber takes the event (`sight.py`). A
+subscriber that is too slow, or whose access rules have changed, is dropped, and its browser
+connects again.
 
     {"now": µs UTC or null, "axis": µs on the time axis, "overview": {…}, "boards": [row, …],
      "gone": [name, …], "all": true}
@@ -39,7 +40,7 @@ _BEHIND = 64
 
 @dataclass(slots=True)
 class News:
-    """An event, before it is narrowed to a user's sight. overview: None if it has not changed.
+    """An event, before it is reduced to what a user may see. overview: None if it has not changed.
     owners: name of a board by the text of the board's problem.
     """
 

@@ -1,8 +1,8 @@
 """The page over HTTP: files, logins, live figures, and commands.
 
 In: requests of browsers. Out: `static/` without a login; with a login, what its user may see of the
-gateway (`sight.py`). A connection serves one request and lives twenty seconds, or an hour as a
-stream of server-sent events. Each request has a role in `_ROUTES`.
+gateway (`sight.py`). A connection serves one request and lasts twenty seconds at most, or
+an hour as a stream of server-sent events. Each request has a role in `_ROUTES`.
 
     POST /api/login, /api/logout     JSON {"user", "password"}; the session is a cookie
     GET  /api/me                     the user, if one is logged in; the token for requests that

@@ -49,7 +49,7 @@ LONGEST_PASSWORD = 1024
 
 @dataclass(slots=True)
 class PageSession:
-    """A login of one user. csrf: the token that a changing request must carry."""
+    """A login of one user. csrf: the token that a request for a change must contain."""
 
     user: str
     operator: bool

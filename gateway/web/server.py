@@ -1,6 +1,6 @@
 """`/metrics`, `/healthz` and `/status` over HTTP.
 
-In: an address and a `Source`. Out: answers to GET. A connection serves one request and lives ten
+In: an address and a `Source`. Out: answers to GET. A connection serves one request and lasts ten
 seconds at most, and there are at most 32 of them. So a client that asks too often, or sends
 nothing, does no harm.
 """

@@ -1,6 +1,6 @@
 """The network between the gateways of a site, as a process that can cut it and slow it down. In:
 the addresses of the gateways. Out: the addresses at which they reach each other, and orders for the
-links. Of two members the one with the lower name dials (gateway/site/links/net.py).
+links. Of two members, the one with the lower name connects (gateway/site/links/net.py).
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class MemberLinks:
         return self._addresses | {far: f"127.0.0.1:{port}" for far, port in ways.items()}
 
     async def start(self, children: Children) -> None:
-        """Start the network, and wait until gateways can dial."""
+        """Start the network, and wait until gateways can connect."""
         argv = [sys.executable, "-m", "hil.wire.members"]
         for (near, far), port in self._ports.items():
             target = self._addresses[far].rpartition(":")[2]
