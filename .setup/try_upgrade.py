@@ -231,7 +231,9 @@ class Upgrades:
         return met
 
     def _fill(self) -> str:
-        """Load the gateway until spool and journal are full, and nothing lands."""
+        """Load the gateway until spool and journal are full, and nothing lands. Return figures of
+        the load in words.
+        """
         landed = "SELECT count(*) FROM batch WHERE landed IS NOT NULL"
         # an uplink that has never reached its landing place cuts no batch
         before = self._store(landed)

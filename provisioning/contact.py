@@ -88,8 +88,8 @@ def await_greeting(
     interval: Interval | None = None,
     forced: bool = False,
 ) -> DeviceIdentity:
-    """Answer a board's HELLO and wait for the first frame of its session. Raises OncewayError if
-    no HELLO or no such frame comes, or if another device greets.
+    """Answer a board's HELLO and wait for the first frame of its session. Return the board's
+    identity. Raises OncewayError if no HELLO or no such frame comes, or if another device greets.
 
     interval: the interval that the board shall use and acknowledge; None leaves its interval as it
     is. forced: set the interval even if the EEPROM then lasts less than a year.

@@ -166,12 +166,12 @@ class HomeAssistant:
             log.warning("%s: not updated for Home Assistant: %s", printable(device), why)
 
     def _newest(self, listed: Listed) -> str | None:
-        """Return the SHA-256 of the bundled firmware, or else of the board's present firmware."""
+        """Return the SHA-256 of the bundled firmware, or else of the board's firmware, or None."""
         kind = self._kinds.get(listed.board or "")
         return (kind.sha256 if kind and listed.firmware else None) or listed.firmware
 
     def _job_of(self, device: str) -> tuple[bool, str | None]:
-        """Return whether a board is being written, and why the last attempt failed."""
+        """Return whether a board is being written, and why the last attempt failed, if it did."""
         job = self._writer.job
         return (job.running, job.error) if job and job.device == device else (False, None)
 

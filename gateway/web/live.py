@@ -157,7 +157,7 @@ class Live:
 
     @property
     def utc(self) -> int | None:
-        """µs since 1970, if the clock is known."""
+        """µs since 1970; None while the clock is not known."""
         return self._source.broker.utc
 
     def start(self) -> None:

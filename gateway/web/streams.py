@@ -27,8 +27,8 @@ class Streams:
         """The open streams, in the order in which they began."""
 
     def add(self, stream: Stream) -> bool:
-        """Add a stream if there is room or another user has more streams. An operator cannot
-        displace another operator's streams beyond half of the bound.
+        """Add a stream. Return False if its user already has half of the bound, or if there is no
+        room and no stream may end for it (`_worst`).
         """
         count = Counter(item.user for item in self._open)
         if count[stream.user] >= self._most // 2:

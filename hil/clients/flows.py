@@ -72,7 +72,7 @@ class Flows:
         return len(self._flows) < self._count
 
     def begin(self, message: int, publish: Publish) -> Publish:
-        """Begin the flow of a message. publish: the packet, without an identifier."""
+        """Begin the flow of a message. Return `publish` with an identifier."""
         while (identifier := self._identifier()) in self._flows:
             pass
         publish = replace(publish, id=identifier, dup=False)
