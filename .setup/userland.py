@@ -69,7 +69,7 @@ class Userland:
         return done.stdout
 
     def wait(self, subject: str, *command: str) -> str:
-        """Wait until a command succeeds. Return what it printed, or "done"."""
+        """Wait until a command succeeds. Return its output, or "done" if it has none."""
         return wait_for(subject, lambda: self._try(*command))
 
     def outside(self, *command: str) -> None:

@@ -50,7 +50,7 @@ def write(board: Board, port: str, image: Path, progress: Progress) -> None:
 
 def read(board: Board, port: str, address: int, length: int, progress: Progress) -> bytes:
     """Read bytes of the board's flash. Uses avrdude's terminal mode, which reads only these bytes;
-    `-U` would read the whole flash.
+    `-U` would read the whole flash. Raises OncewayError.
     """
     output = _run(
         board, port, ["-t"], progress, commands=f"dump flash 0x{address:X} {length}\nquit\n"

@@ -21,7 +21,7 @@ _HINT = "Wait until it is done"
 
 @contextmanager
 def port(path: str) -> Iterator[None]:
-    """Lock a serial port, whichever of its paths is given."""
+    """Lock a serial port, whichever of its paths is given. Raises OncewayError."""
     try:
         device = os.stat(path).st_rdev
     except OSError as error:
@@ -35,7 +35,7 @@ def port(path: str) -> Iterator[None]:
 
 @contextmanager
 def name(registry: Path, wanted: str) -> Iterator[None]:
-    """Lock a device's name in a registry."""
+    """Lock a device's name in a registry. Raises OncewayError."""
     busy = OncewayError(
         f"another `onceway device` command is writing to {wanted!r}", str(registry), _HINT
     )

@@ -148,7 +148,7 @@ def _try_lock(port: str) -> None:
 
 def drop_dtr(port: str) -> None:
     """Clear DTR, so that the next program that opens the port resets the board. A gateway leaves
-    DTR set when it closes a port, so that no board is reset.
+    DTR set when it closes a port, so that no board is reset. Raises OncewayError.
     """
     fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
     try:

@@ -31,7 +31,7 @@ class MemberLinks:
         return self._addresses | {far: f"127.0.0.1:{port}" for far, port in ways.items()}
 
     async def start(self, children: Children) -> None:
-        """Start the network, and wait until gateways can connect."""
+        """Start the network, and wait until gateways can connect. Raises OncewayError."""
         argv = [sys.executable, "-m", "hil.wire.members"]
         for (near, far), port in self._ports.items():
             target = self._addresses[far].rpartition(":")[2]
