@@ -9,8 +9,8 @@ memory. The first piece has the backup's name. The other pieces are `TIME-EPOCH.
 on, in the same folder. The first piece is written last, so a backup that has a first piece is
 complete.
 
-Older versions of Onceway called a backup `N.owback`, by its day modulo `keep`. A backup with such a
-name counts as older than any backup with a time.
+Older versions of Onceway called a backup `N.owback`, where N was the number of the day modulo
+`keep`. A backup with such a name counts as older than any backup with a time.
 """
 
 import io

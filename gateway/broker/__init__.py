@@ -23,7 +23,7 @@ The files in layers; a file imports only from lower layers, even for types (`mak
     retained_changes.py  changes of retained messages, also those of other gateways
 
     core.py            state that all connections share
-    neighbours.py      the peer gateways, as the broker sees them; in this file: none
+    neighbours.py      the broker's interface to peer gateways, for a gateway without any
     effects.py         side effects of a message, carried out after the message
     router.py          finds the subscriptions of a topic, and the next subscriber of a shared one
     view.py            views of a session for users

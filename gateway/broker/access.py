@@ -1,8 +1,8 @@
 """Access rules: who may connect, publish, subscribe and receive.
 
-Each check returns a reason to refuse, or None. `Access` is the part of one listener: at CONNECT it
-identifies the client. `Acl` defines what each client may do. There is one `Acl` for the whole
-broker, because the broker checks each message for a disconnected client, which has no listener.
+Each check returns a reason to refuse, or None. `Access` has the rules of one listener, and
+identifies the client at CONNECT. `Acl` defines what each client may do. There is one `Acl` for the
+whole broker, because messages for disconnected clients, which have no listener, are checked too.
 
 Rules of an ACL: without any section, every user may do everything. With sections, a client may do
 what any section that names its user and client identifier allows, unless another such section
@@ -119,7 +119,7 @@ class Access(Protocol):
         """Whether a client without a reliable link may state the identities of its publications."""
 
     def heard(self, identity: tuple[str, int, int], payload: bytes, monotonic: int) -> None:
-        """Note that a device's publication has arrived, which may be a duplicate. identity: device,
+        """Note that a publication of a device has arrived, new or duplicate. identity: device,
         incarnation, sequence. monotonic: µs since the gateway started.
         """
         return

@@ -2,9 +2,9 @@
 Out: a reason to refuse, or None.
 
 Rules: the number of clients has a bound in total and per listener, and the number of sessions has a
-bound (reason code 0x97). The rate of CONNECTs from one address has a bound, with bursts of ten
-seconds' worth (0x9F). A client that takes over its own session counts once. A board, on a serial
-line or by radio, is never refused by these bounds, because it has no other way in.
+bound (reason code 0x97). The rate of CONNECTs from one address has a bound (0x9F); one burst may
+have as many CONNECTs as ten seconds allow. A client that takes over its own session counts once. A
+board is never refused by these bounds, because it has no other way in.
 
 If all connections are in use, a connection of an origin that has more than its share is ended for a
 new client of another origin. If there are too many sessions, in total or of one origin, the oldest
@@ -75,9 +75,9 @@ class Admission:
     def lacks_connection(
         self, owner: Origin | None, end: Callable[[Attached, ReasonCode, str], None]
     ) -> str:
-        """Make room for a connection while all are in use: end a connection of another origin, if
-        that origin has more than its share. Return the exceeded bound in words, "" if there is
-        room.
+        """Make room for a connection although all connections are in use: end a connection of
+        another origin, if that origin has more than its share. Return the exceeded bound in words,
+        "" if there is room.
         """
         core, most = self._core, self._core.limits.connections
         greedy = core.attached.greedy(most)

@@ -68,8 +68,8 @@ class Aside:
         return sum(self._sizes.get(bridge, {}).values())
 
     def keep(self, bridge: str, message: Message, reason: str, most: Bound, utc: int | None) -> int:
-        """Set a message aside with the open changes. Return how many messages are dropped at the
-        bound, with this one if it is too large. utc: µs since 1970, None if unknown.
+        """Set a message aside with the next commit. Return how many messages are dropped at the
+        bound, including this one if it is too large. utc: µs since 1970, None if unknown.
         """
         if message.size > most.size:
             return 1
@@ -101,7 +101,7 @@ class Aside:
         return lost
 
     def forget(self, bridge: str, number: int) -> bool:
-        """Delete a message with the open changes. Return False if the bridge does not have it."""
+        """Delete a message with the next commit. Return False if the bridge does not have it."""
         if self._sizes.get(bridge, {}).pop(number, None) is None:
             return False
         changes = self._ledger.changes

@@ -41,7 +41,7 @@ _NAMES = 8
 _ALIAS_BYTES = 256
 """Overhead of an alias in addition to its name, in bytes."""
 _NAMELESS = 8
-"""Divisor of `limits.memory_bytes`: part for incomplete packets before an accepted CONNECT."""
+"""As `_NAMES`, for the incomplete packets of clients without an accepted CONNECT."""
 
 
 class _Held:
@@ -154,7 +154,7 @@ class Connection:
         self.kept = 0
         """Bytes in `stream` at the last call of `keep`."""
         self.interrupted = False
-        """Whether `stream` may contain complete packets, because the turn ended too early."""
+        """Whether `stream` may contain complete packets, for which the turn had no time."""
         self.seen = broker.now
         """Time of the last bytes from the client, in seconds on the broker's time axis."""
         self.unread = False
@@ -173,7 +173,7 @@ class Connection:
         self.alias_bytes = 0
         """Bytes of the names in `aliases`."""
         self.sequence = peer.device.next_sequence if peer.device else 0
-        """A device's last sequence on this connection; before the first one, the expected one."""
+        """A device's last sequence on this connection; at first, the one that it announced."""
 
         # bytes out
         self.out: list[Piece] = []
@@ -421,8 +421,8 @@ class Connection:
 
     def refuse_and_close(self, lack: Lack, topic: str, text: str) -> None:
         """Refuse a publication and end the connection, because the client treats every reason code
-        as success, its MQTT version has none, or the packet cannot be read. The connection ends
-        after the acknowledgements of earlier publications have been sent.
+        as success, its MQTT version has no reason codes, or the packet cannot be read. The
+        connection ends after the acknowledgements of earlier publications have been sent.
         """
         broker, pause = self.broker, self.pause
         if pause is None:

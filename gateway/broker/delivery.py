@@ -16,9 +16,9 @@ PAGE_ROWS = 256
 PAGE_BYTES = 1_000_000
 """Bounds of one read of a queue from the store: PAGE_ROWS rows, and PAGE_BYTES bytes."""
 MOST_PENDING = 4 * PAGE_ROWS
-"""Largest number of messages, of `PAGE_BYTES` at most, that a connected session keeps in memory in
-addition to the messages in flight. The rest of its queue stays in the store. The value leaves room
-for a thousand devices that publish at once.
+"""Largest number of messages that a connected session keeps in memory in addition to the messages
+in flight; their total size is at most about `PAGE_BYTES`. The rest of its queue stays in the store.
+The value leaves room for a thousand devices that publish at once.
 """
 PAGE_LOW = 64
 _SWEEP = 256
@@ -209,7 +209,7 @@ class NeededRows:
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
         """Return the keys of queue rows and the ids of messages to delete with the sealed changes.
-        One commit deletes a queue row and writes the `flow` row without its messages. So a start
+        The same commit writes the `flow` rows without the messages of these queue rows. So a start
         can distinguish a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []

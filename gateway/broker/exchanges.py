@@ -10,8 +10,8 @@ such report, so the connection is closed and nothing is acknowledged.
 A temporary refusal (`lack.py`) ends the connection of a client that may take any PUBACK or PUBREC
 for success, and a pause follows (README.md, "Publications that are refused").
 
-More messages in flight than the broker's Receive Maximum get 0x93 [MQTT-3.3.4-7]. Before MQTT 5
-there is no Receive Maximum, so only the number of packet identifiers is a bound.
+A PUBLISH beyond the broker's Receive Maximum ends the connection with 0x93 [MQTT-3.3.4-7]. Before
+MQTT 5 there is no Receive Maximum, so only the number of packet identifiers is a bound.
 """
 
 from __future__ import annotations

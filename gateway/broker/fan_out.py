@@ -447,7 +447,7 @@ def deliver(
 
 
 def _retain(core: Core, run: PublishRun, client: str) -> int:
-    """Store or delete the retained message after a run. Return the commit's number, 0 for none."""
+    """Store or delete the topic's retained message. Return the commit's number, 0 for none."""
     name = run.topic.name
     if run.size:
         payload, version = run.payload(run.count - 1), next_version(core, name)

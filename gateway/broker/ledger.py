@@ -73,8 +73,8 @@ class Step:
     such an exception, memory may contain state that no commit will ever contain, so nothing may be
     committed or acknowledged any more (`README.md`, "Where an exception ends").
 
-    An exception does not end its step: the count stays, even if the exception is caught. An
-    MqttError does end the step: it means that a client has broken the protocol, and is raised
+    A step that an exception has interrupted stays counted, even if the exception is caught. Only
+    after an MqttError is the step over: a client has broken the protocol, and the error is raised
     before shared state changes.
 
     Use: `with core.step:`. On the path of each message: `core.step.unfinished += 1` before and `-=

@@ -58,8 +58,8 @@ class Neighbours:
         return session, extra
 
     def send_on(self, session: Session, read: bool) -> None:
-        """Forward the queue of a session that has moved. read: whether the queue has been read from
-        the store; otherwise it must be read again.
+        """Forward the queue of a session that has moved. read: whether a page was read from the
+        store; if not, the queue is not in the store yet.
         """
 
     # -- a second disk

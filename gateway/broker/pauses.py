@@ -4,13 +4,13 @@ In: a client that was refused, with the bound; a client whose publication was ac
 time until which publications of a client wait.
 
 Rules: the first pause is FIRST_S long. Each further refusal doubles the pause, up to LONGEST_S. If
-the client reconnects within the pause, up to AWAY_S seconds before the reconnect do not count: paho
-and mqtt.js wait a second before they reconnect. A refusal within a running pause changes nothing.
-If a publication that needs the same bound is accepted, the next pause is FIRST_S long again. A
-pause that ended KEPT_S ago is forgotten.
+the client reconnects within the pause, the time without a connection, up to AWAY_S seconds, does
+not count: paho and mqtt.js wait a second before they reconnect. A refusal within a running pause
+changes nothing. If a publication that needs the same bound is accepted, the next pause is FIRST_S
+long again. A pause that ended KEPT_S ago is forgotten.
 
-All clients without an identifier of one user at one address share a record (`pause.py`). The least
-recently used of MOST records is deleted, and its client begins again with FIRST_S.
+All clients without an identifier of one user at one address share a record (`pause.py`). Beyond
+MOST records, the least recently used one is deleted: its client begins again with FIRST_S.
 """
 
 from __future__ import annotations

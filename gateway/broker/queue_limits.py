@@ -93,8 +93,8 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
     """Return for how many messages of a run, at least one, a single call of `make_room` has the
-    same result as a call for each message. These messages have room, or get room from the oldest
-    messages, or (at QoS 0) are all dropped.
+    same result as a call for each message. Either these messages have room, or dropping the oldest
+    messages makes room for them, or (at QoS 0) all of them are dropped.
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
@@ -173,7 +173,7 @@ def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = 
 
 
 def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, int]:
-    """Return a queue's bounds: messages, bytes. grace: raise them, while its front is read."""
+    """Return a queue's bounds: messages, bytes. grace: the bounds while the store is read."""
     queueing, limits = session.queueing, core.limits
     messages = queueing.messages or limits.queue_messages
     most = queueing.bytes or limits.queue_bytes
@@ -194,7 +194,7 @@ def bound_key(core: Core, session: Session, count: int, size: int) -> str:
 
 
 def _drop_expired(core: Core, session: Session) -> bool:
-    """Drop expired messages at a queue's front. Return True if reading may find more of them."""
+    """Drop expired messages at a queue's front. Return True if the store may have more of them."""
     send_flow = session.send_flow
     while send_flow.pending:
         expires = send_flow.pending[0].run.expires
@@ -264,8 +264,8 @@ def _end(core: Core, session: Session, text: str) -> None:
 
 
 def trim(core: Core, session: Session) -> None:
-    """Shorten a queue whose front was read from the store: drop expired messages, the bytes noted
-    in `to_drop`, and with "drop the oldest" the excess (a tenth more in a long queue).
+    """Shorten a queue whose front was read: drop expired messages and the bytes in `to_drop`. If
+    the oldest are to be dropped, drop the excess, too; in a long queue, a tenth of the bounds more.
     """
     send_flow = session.send_flow
     _drop_expired(core, session)

@@ -6,9 +6,9 @@ disconnected client has no messages in memory. A session of a connected client h
 messages in memory, in addition to the messages in flight.
 
 Rules: an order is carried out after every commit that was sealed before the order, and before every
-later commit. Rows that are not committed yet are not found, and are read again after the next
+later commit. An order does not find rows that are not committed yet; it is repeated after the next
 commit. If a row is missing or damaged, the session ends, and its client sees Session Present 0; the
-queue of a bridge or peer gateway continues without that row. The log has a line.
+queue of a bridge or peer gateway continues without that row. Both are logged.
 
 Messages that an ended session leaves in shared subscriptions stay in the store. Each page is
 deleted with the commit that gives its messages to other subscribers.

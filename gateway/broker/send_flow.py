@@ -267,7 +267,7 @@ class SendFlow:
         self._done(delivery, delivery.open)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
-        """Send `count` messages of a delivery. Return how many messages are in flight then.
+        """Send `count` messages of a delivery. Return how many of them are in flight afterwards.
         Messages that cannot be encoded count as in flight: the connection ends, and they are sent
         again with the rest.
         """
@@ -298,8 +298,8 @@ class SendFlow:
 
     def _usable(self, number: int, count: int) -> int:
         """Return how many of these messages can be sent now: up to the first identifier in use, and
-        within the distance that the disk allows (`_within`). An identifier is in use if its message
-        stayed in flight while 65534 other messages passed it. A full check is seldom necessary.
+        within the distance that the disk allows (`_within`). An identifier is in use if the message
+        65,535 numbers before is still in flight. A full check is seldom necessary.
         """
         self.sent = number  # earlier messages may have been dropped
         if self._awaited > self.ledger.committed:  # `pump` is called after the commit
@@ -312,8 +312,8 @@ class SendFlow:
         return max(0, min(count, self._free - number))
 
     def _within(self, wanted: int) -> int:
-        """Return the number before which messages may be sent, so that a start after a power cut
-        knows all that may have been sent. If `wanted` is beyond it, ask for a commit.
+        """Return the number below which messages may be sent: a start after a power cut counts on
+        this limit. If `wanted` is above it, request a commit, which raises the limit.
         """
         ledger = self.ledger
         commit, stored = self.sealed

@@ -30,7 +30,7 @@ Identity = tuple[str, int, int]
 
 
 class Oldest(NamedTuple):
-    """Arrival of the oldest row: µs since the gateway's start number `boot`; µs UTC if known."""
+    """Arrival of the oldest row: `monotonic` µs after start `boot`; `received`: µs UTC or None."""
 
     boot: int
     monotonic: int
@@ -57,7 +57,7 @@ class Spool:
         self.boot = boot
         """Boot number of the gateway, for the rows."""
         self.full = False
-        """Whether a message was refused since the last row was removed."""
+        """Whether a message was refused since rows were last removed."""
         self.lowest = parts[0][0] if parts else next_row
         """Id of the oldest row when the store was last checked."""
         self.oldest: Oldest | None = None

@@ -38,7 +38,7 @@ class SessionView:
 
 
 IN_DOUBT = "in doubt"
-"""Text for the gateway of a suspect session: a peer gateway may hold a newer session."""
+"""Value of `place` in the view of a suspect session: a peer gateway may hold a newer session."""
 
 
 def moved_view(client: str, member: str) -> dict[str, Any]:

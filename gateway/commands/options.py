@@ -66,8 +66,8 @@ def default_file() -> str:
 
 
 def folder_of(data: Path | None, config: Path | None) -> Path:
-    """Return the data directory that `data` is, or that the configuration file names. Raises
-    UsageError if both are given, or if there is no configuration file.
+    """Return `data`, or the data directory that the configuration file names. Raises UsageError if
+    both are given, or if there is no configuration file.
     """
     if data is not None and config is not None:
         raise UsageError("--data and --config exclude each other", hint="Use one of the two")

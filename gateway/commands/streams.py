@@ -1,4 +1,4 @@
-"""The standard streams of a command, if its caller has closed one, or stops to read early."""
+"""The standard streams of a command, if its caller has closed one, or stops reading early."""
 
 import os
 import sys

@@ -133,7 +133,7 @@ class Pubcomp:
 @dataclass(slots=True)
 class Subscription:
     """A Topic Filter of a SUBSCRIBE with its options. retain_handling: 0 send retained messages, 1
-    only if new, 2 never.
+    only if the subscription is new, 2 never.
     """
 
     topic_filter: str

@@ -114,7 +114,7 @@ class PacketStream:
 
     def pings_ahead(self) -> int:
         """Return the number of complete PINGREQ packets that are not yet parsed, and were not
-        counted before. With it, a client gets its PINGRESP although its other packets must wait.
+        counted before. The caller can answer them although the client's other packets must wait.
         """
         buffer, count = self.fresh, 0
         at = self._at + self._ahead

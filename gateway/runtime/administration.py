@@ -54,7 +54,7 @@ async def end_session(engine: Engine, client: str) -> bool:
 
 async def forget_received(engine: Engine, client: str) -> None:
     """Forget the packet identifiers that a session has received and its client has not released,
-    and wait until the change is on disk. For a client that has started again, and uses these
+    and wait until the change is on disk. Used for a client that has started again, and uses these
     identifiers for other messages.
     """
     engine.begin()

@@ -129,7 +129,9 @@ class ClientLink:
         """Whether input waits that arrived while the user exceeded the quota."""
         self._looked = float("-inf")
         self._lost_reason: str | None = None
-        """Reason why the transport is gone. Set while input of the client still waits."""
+        """Reason why the transport is gone; kept while input of the client still waits. None while
+        the transport exists.
+        """
         self._pausing = False
         """Whether a timer runs until the client's pause is over."""
         self._paused = False

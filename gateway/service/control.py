@@ -397,8 +397,8 @@ class Control:
         }
 
     def _spool(self) -> Row:
-        """Return number and size of the messages in the spool. used: whether new publications are
-        kept for an uplink.
+        """Return number and size of the messages in the spool. Key `used` of the row: whether new
+        publications are kept for an uplink.
         """
         broker = self._engine.broker
         return {

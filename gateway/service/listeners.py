@@ -453,7 +453,7 @@ class Listeners:
             self._lora.append(item)
 
     def close_doors(self) -> list[str]:
-        """Stop to listen on the network. Return the client identifiers of its connected clients."""
+        """Stop listening on the network. Return the client identifiers of all network clients."""
         for item in self._network:
             item.listener.stop()
         return [one.client for one in self._engine.broker.connections if self._is_network(one)]

@@ -16,7 +16,8 @@ its neighbours do not have adjacent ids.
 
 Messages. The number of a row of `message` consists of the broker's number and BITS bits of a CRC
 over the other cells, which costs no page. A queue entry refers to its message by the row number, so
-neither another content nor another message can take its place. One change in a million passes.
+neither another content nor another message can take its place. One change in a million is not
+detected.
 
 Other contents. Each retained message, will and message that is set aside has a CRC-32 in
 `content_check`, written in the same commit. A start leaves out a row whose check differs, and logs

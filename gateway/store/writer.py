@@ -8,7 +8,7 @@ commit.
 
 A commit that meets an internal error or a damaged database is retried in the same way. The owner of
 the writer gets the error by the callback `failed`, and ends the process. Such retries do not count
-as progress, so otherwise the watchdog ends the process.
+as progress, so the watchdog ends the process if the owner does not.
 """
 
 import contextlib

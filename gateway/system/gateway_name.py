@@ -1,8 +1,8 @@
 """The rule for names of gateways: one rule for the configuration, for `onceway ingest trust`, and
 for the centre.
 
-A gateway's name is a folder at the landing place, a part of the names of markers at the landing
-place, and a column of the table. Names that begin with `_` or `.` belong to the landing place
+A gateway's name is the name of a folder at the landing place, a part of the names of markers there,
+and a value in a column of the table. Names that begin with `_` or `.` belong to the landing place
 itself (`_newest`, `.incoming`).
 """
 
@@ -12,7 +12,7 @@ LONGEST = 64
 """Longest name, in characters."""
 
 LONGEST_BYTES = 200
-"""Longest name, in bytes of UTF-8: with epoch and number after it, the name of a marker must fit
+"""Longest name, in bytes of UTF-8. The name of a marker, which also has epoch and number, must fit
 into 255 bytes.
 """
 

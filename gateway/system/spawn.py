@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 _SETSIGDEF, _SETSID = 0x04, 0x80  # <spawn.h> of glibc
 _LARGE = 512
-"""Size in bytes of a buffer for each of these types; posix_spawnattr_t has 336,
-posix_spawn_file_actions_t 80, sigset_t 128.
+"""Size of a buffer, in bytes, that is large enough for a posix_spawnattr_t (336), a
+posix_spawn_file_actions_t (80) or a sigset_t (128).
 """
 _LIBC = ctypes.CDLL(None)
 

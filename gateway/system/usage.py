@@ -16,11 +16,11 @@ from ipaddress import IPv6Address
 from typing import Generic, Protocol, TypeVar
 
 _BURST_S = 1.0
-"""Size of a tolerated burst, in seconds of the rate."""
+"""Size of a tolerated burst: as much as the rate allows in this many seconds."""
 
 _RUN_S = 0.1
-"""Largest number of messages that are published at once in addition to the burst, in seconds of the
-rate.
+"""Largest number of messages that are published at once in addition to the burst: as many as the
+rate allows in this many seconds.
 """
 
 

@@ -169,7 +169,7 @@ class Flow:
 
     def due(self, now: float) -> float | None:
         """Return the seconds until `send` has something to send if no other event occurs. None if
-        only another event can cause that.
+        `send` will have nothing to send before another event.
         """
         times = [self._later[0][0]] if self._later else []
         if self._ready and len(self._sent) < self.window:
