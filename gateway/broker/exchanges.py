@@ -79,7 +79,7 @@ def go_on_after_pause(connection: Connection, session: Session) -> None:
 
 
 def meter(connection: Connection, account: Account, messages: int, size: int) -> None:
-    """Count published messages and bytes against the user's quota. Above it, reading pauses."""
+    """Count messages and bytes against the user's quota. Above the quota, reading pauses."""
     broker = connection.broker
     quota_pause_s = account.publishes(messages, size, broker.now)
     if quota_pause_s > 0:

@@ -143,7 +143,7 @@ def _take_behind(flow: SendFlow, number: int) -> None:
 
 
 def is_whole(row: StoredDelivery) -> bool:
-    """Whether the message of a row can be sent. Its topic is None if the store has no message."""
+    """Whether the message of a row can be sent. The row's topic is None if there is no message."""
     return row[7] is not None
 
 

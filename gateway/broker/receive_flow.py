@@ -37,7 +37,7 @@ from gateway.broker.message_ids import pack_bits, unpack_set
 from gateway.mqtt.wire import pack_u16
 
 _FEW = 128
-"""Largest number of identifiers that are stored as a list, which is shorter than bits."""
+"""Largest number of identifiers stored as a list; for more identifiers, bits are shorter."""
 _PART = 8
 """Divisor: the part of `limits.memory_bytes` that the identifiers of all sessions may take."""
 _IDENTIFIER_BYTES = 80

@@ -268,8 +268,8 @@ class SendFlow:
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
         """Send `count` messages of a delivery. Return how many of them are in flight afterwards.
-        Messages that cannot be encoded count as in flight: the connection ends, and they are sent
-        again with the rest.
+        Messages that cannot be encoded count as in flight: the connection ends, and all messages in
+        flight are sent again later.
         """
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4
@@ -312,7 +312,7 @@ class SendFlow:
         return max(0, min(count, self._free - number))
 
     def _within(self, wanted: int) -> int:
-        """Return the number below which messages may be sent: a start after a power cut counts on
+        """Return the number below which messages may be sent: a start after a power cut relies on
         this limit. If `wanted` is above it, request a commit, which raises the limit.
         """
         ledger = self.ledger

@@ -84,7 +84,7 @@ class Role:
 
     @property
     def gets_copies(self) -> bool:
-        """Whether the session gets a copy for each matching filter, if copies are configured."""
+        """Whether the session gets a copy for each matching filter, if that is configured."""
         return True
 
     @property

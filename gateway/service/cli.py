@@ -206,7 +206,7 @@ def reload(
 
 
 def _device(port: dict[str, Any]) -> str:
-    """Return the device on a port, whether it is a problem, and when it was last heard."""
+    """Return a port's device as words: its name, its problem, and when it was last heard."""
     if port["device"] is None:
         return "open, no device" if port["open"] else "not open"
     heard, state = port.get("heard_s"), port.get("state")  # earlier versions have none

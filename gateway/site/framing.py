@@ -25,9 +25,11 @@ class Kind(IntEnum):
     ALIVE = 2
     FRAME = 3
     REMOVED = 4
-    """The removed members that the sender knows."""
+    """The removed members that the sender knows of."""
     JOIN = 5
-    """Request of an invited gateway, or of a member for a renewed certificate, and the answer."""
+    """Request of an invited gateway, or of a member for a renewed certificate; or the answer to
+    it.
+    """
     BYE = 6
     """Reason why the sender ends the connection."""
     ECHO = 7

@@ -27,8 +27,8 @@ rows remain, it has these. So at most two statements insert up to 143 rows, and 
 different statements.
 """
 _FEW = 4
-"""Largest number of key ranges that are deleted one by one. More rows are deleted faster by a JSON
-list of their keys.
+"""Largest number of key ranges that are deleted one by one. If there are more, one statement with a
+JSON list of all keys is faster.
 """
 
 _OF_A_SESSION = (
@@ -98,8 +98,8 @@ def _put_all(database: sqlite3.Connection, commit: Commit) -> None:
 
 
 def _deleted_keys(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
-    """Return what a commit deletes: for each table, the table with a condition as SQL, and the keys
-    that become the condition's parameter.
+    """Return what a commit deletes, as pairs for `_delete_all`: a table with a condition as SQL,
+    and the keys that become the condition's parameter.
     """
     return (
         (f"subscription WHERE (session, filter) {_PAIRS}", commit.unsubscribed),
@@ -115,8 +115,8 @@ def _deleted_keys(commit: Commit) -> Iterable[tuple[str, Sequence[Any]]]:
 
 
 def _delete_all(database: sqlite3.Connection, deleted: Iterable[tuple[str, Sequence[Any]]]) -> None:
-    """Delete rows. deleted: for each table, the table with a condition as SQL with one parameter,
-    and the keys. The keys become that parameter, as a JSON list.
+    """Delete rows. deleted: pairs of SQL text and keys. The SQL names a table and a condition with
+    one parameter: the keys as a JSON list.
     """
     for which, keys in deleted:
         if keys:

@@ -388,7 +388,7 @@ def message_fits(row: Any, *cells: Any) -> bool:
 
 
 def row_number(message: MessageRow) -> int:
-    """Return the number of a message's row: the broker's number in the message, and the check."""
+    """Return the number of a message's row, which consists of the broker's number and the check."""
     return message[0] << BITS | content_sum(*message[1:])
 
 
@@ -397,7 +397,9 @@ _LISTED = (
     f" ON message.id BETWEEN value << {BITS} AND value << {BITS} | {_MASK}"
 )
 NUMBERED = f"message WHERE id IN (SELECT message.id {_LISTED})"
-"""SQL after DELETE FROM: the rows of `message` whose broker's numbers are in a JSON list."""
+"""SQL after DELETE FROM: the rows of messages to which the broker has given the numbers in a JSON
+list.
+"""
 
 
 def with_checks(

@@ -47,7 +47,8 @@ def salvage(folder: Path) -> Salvaged:
     StoreError.
 
     An interrupted salvage can be run again. Until the new store is complete, the old store stays in
-    place. Then the files are only renamed. Until every file is renamed, `open_store` refuses.
+    place. Then the files are only renamed. Until every file is renamed, `open_store` refuses the
+    store.
     """
     finish(folder)
     path = existing(folder)

@@ -89,7 +89,7 @@ _SYSTEM = {
 }
 
 _OF_MACHINE = (FULL, QUOTA, READ_ONLY, FAILS, NO_MEMORY, NO_FILES)
-"""Faults and lacks of the machine, whose remedy does not depend on the file or the program."""
+"""Faults and shortages of the machine. Their remedy does not depend on the file or the program."""
 
 
 def cause(error: BaseException, *folders: Path) -> Cause:
@@ -108,8 +108,8 @@ def cause(error: BaseException, *folders: Path) -> Cause:
 
 
 def of_machine(error: BaseException | None) -> Cause | None:
-    """Return the cause of an error if it is a lack or a fault of the machine (`_OF_MACHINE`), else
-    None. If the cause of an error is UNKNOWN, the error's `__cause__` is examined.
+    """Return the cause of an error if it is a shortage or a fault of the machine (`_OF_MACHINE`),
+    else None. If the cause of an error is UNKNOWN, the error's `__cause__` is examined.
     """
     known = set[int]()
     while error is not None and id(error) not in known:  # an error can be its own cause
@@ -122,8 +122,8 @@ def of_machine(error: BaseException | None) -> Cause | None:
 
 
 def advised(error: OncewayError) -> OncewayError:
-    """Return the same error. If it has no hint, and a lack or a fault of the machine has caused it,
-    the remedy becomes the hint.
+    """Return the same error. If it has no hint, and a shortage or a fault of the machine has caused
+    it, the remedy becomes the hint.
     """
     if error.hint is None and (found := of_machine(error)):
         error.hint = found.todo

@@ -25,7 +25,7 @@ rate allows in this many seconds.
 
 
 _RESERVE = 5
-"""Divisor: the last fifth of a bound is the reserve, which no origin may use alone."""
+"""Divisor: the last fifth of a bound is the reserve. Each origin may use at most the rest."""
 
 
 _NETWORK = 64
@@ -219,7 +219,9 @@ class Accounts:
             account.apply_quota(quota(name))
 
     def sweep(self, now: float) -> None:
-        """Forget users without sessions, connections, spooled bytes or excess over their rate."""
+        """Forget users who have no sessions, connections or spooled bytes, and do not exceed their
+        rate.
+        """
         for name in [name for name, account in self._all.items() if account.is_idle(now)]:
             del self._all[name]
 

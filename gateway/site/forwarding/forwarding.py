@@ -41,7 +41,7 @@ from gateway.site.forwarding.messages import (
 
 WINDOW_BYTES = 512 * 1024
 MOST_FILTERS = 65_536
-"""Largest number of filters of one member. A member with more filters gets a SiteError."""
+"""Largest number of filters of one member. The link of a member with more filters ends."""
 AGAIN_S = 1.0
 _ROUNDS = (1 << 32) - 1
 

@@ -44,7 +44,8 @@ class Hello(NamedTuple):
 class Packets(NamedTuple):
     """A part of the stream of MQTT control packets. round: number of the receiver's current round
     (see `Hello`). latest: number of the sender's latest message in flight when these bytes were
-    queued; with it, a packet identifier gives the message's full number. data: the bytes.
+    queued. By this number, the receiver finds the full number of a message from its packet
+    identifier. data: the bytes.
     """
 
     round: int

@@ -49,8 +49,8 @@ class OwnCertificate:
         self.job = Job("site_certificate", text, RENEWAL_S)
 
     def read(self) -> Membership:
-        """Read the certificate, and renew it if this gateway can and it is due. Raises OncewayError
-        if there is no certificate.
+        """Read the certificate. Renew it if that is due and this gateway has the site's authority.
+        Raises OncewayError if there is no certificate.
         """
         own = membership(self._folder, self._name)
         self.renews = authority_of(self._folder) is not None

@@ -12,8 +12,8 @@ from gateway.site.links.seldom import QUIET_S
 from gateway.system.logs import printable
 
 _UNLISTED_S = 90.0
-"""Seconds for which an unlisted gateway is shown after its last attempt to join. There is an
-attempt at least once a minute.
+"""Seconds for which a gateway that [site.members] lacks is shown after its last attempt to join.
+There is an attempt at least once a minute.
 """
 
 
@@ -23,7 +23,7 @@ class FarMember:
 
     heard: time of its last frame, on the loop's clock; None: never. since: start of the link, or of
     the time without a link. problem: why there is no link, or the problem at its start, if known.
-    before: the store's generation that the member had before the generation of `last`. begun:
+    before: the store generation that the member had before its present one, "" if unknown. begun:
     whether `last` is the first link since the member started. wake: set when the member is to be
     dialled, or knocked at, at once. knocked: whether `wake` was set because the member has knocked.
     answered_knock: time of the last answered knock. attempt: the current dialling, which a knock

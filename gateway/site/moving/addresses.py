@@ -25,7 +25,8 @@ from gateway.store.move_rows import HALF, MOST_MOVES, MOVING_IDS
 
 OWN_STAGES = 1 << 32
 """Lowest moving id of a session that moves. A lower number stands for the new subscriptions since
-one start of a gateway (`new_subscriptions.py`): an ASK with it is answered only to its sender.
+one start of a gateway (`new_subscriptions.py`): the answer to an ASK with such a number goes only
+to the sender of the ASK.
 """
 AT_ONCE = 32
 """Largest number of notices in one publication."""

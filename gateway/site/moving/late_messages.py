@@ -68,8 +68,8 @@ def _forward(
 
 def receive(core: Core, member: str, run: PublishRun, to: Address, share: str, commit: int) -> None:
     """Handle messages that another gateway has sent for one session. to: the address in the
-    messages. share: filter of the shared subscription for which the messages are, "" for none or an
-    unknown one.
+    messages. share: filter of the shared subscription to which the messages belong, "" for none or
+    an unknown one.
     """
     if to.share and not share:
         _deal_again(core, run, to.share)

@@ -31,8 +31,8 @@ class Behind:
         self._core = core
         self._moves = moves = moves_of(core)
         self._own = randbelow(OWN_STAGES - 1) + 1
-        """Random number of this gateway's present start. By it, a CUT for an earlier start is
-        recognized.
+        """Random number of this gateway's present start. A CUT with another number is for an
+        earlier start.
         """
         self._latest = 0
         """Highest number used so far. Each ASK gets the next number. The new subscriptions of a

@@ -149,8 +149,9 @@ class SessionMove(Role):
         return NEW in self.filters
 
     def had_subscribed(self, session: Session, topic: str) -> bool:
-        """Whether one of `filters` matches the topic. If `filters` are new subscriptions, no other
-        filter of the session may match as well. Takes time for all filters of the session.
+        """Whether one of `filters` matches the topic. If `filters` are new subscriptions, return
+        False if an older filter of the session matches as well. The time for a call grows with the
+        number of the session's filters.
         """
         if self.is_new:
             others = session.subscriptions.keys() - self.filters

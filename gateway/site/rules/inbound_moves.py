@@ -7,8 +7,8 @@ The first parts of all sessions are requested at once. The sender sends CREDIT f
 for each frame that this member reports as processed (Got). A session of several parts arrives part
 by part. Parts wait in memory for the other parts of their session, and then for the disk. If
 complete sessions that wait for the disk reach MEMORY_BYTES, no frames are reported as processed. If
-they and the incomplete sessions reach it together, only the oldest session of several parts
-continues. So the waiting parts take at most MEMORY_BYTES, plus one large session, plus CREDIT
+complete and incomplete sessions together reach MEMORY_BYTES, only the oldest session of several
+parts continues. So the waiting parts take at most MEMORY_BYTES, plus one large session, plus CREDIT
 frames of each member.
 """
 
@@ -60,8 +60,8 @@ class InboundMoves:
         self._progress = dict.fromkeys(contacts, 0.0)
         self._count = dict.fromkeys(contacts, 0)
         self._coming: dict[str, int] = {}
-        """Memory that an incomplete session of several parts takes, with its next part, in bytes,
-        by client.
+        """Memory, in bytes, of each incomplete session of several parts, its next part included, by
+        client.
         """
         self._later: OrderedDict[str, None] = OrderedDict()
         """Clients whose sessions have several parts, and wait for room."""

@@ -35,8 +35,8 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 MOST_TURNS = 64
-"""Number of times that all members are queried again for one search after which this search gives
-way to no other member's search.
+"""If all members were queried again this many times for one search, the search no longer gives way
+to other members' searches.
 """
 PATIENCE_S = 10.0
 """Seconds after the start of a search during which all members are queried again if the session is
@@ -138,7 +138,7 @@ class Lookup:
         return search
 
     def yields(self, client: str, member: str) -> bool:
-        """Return whether this gateway may answer a member's query about this client, and give its
+        """Whether this gateway may answer a member's query about this client, and so give up the
         session. A search here may end or begin again to make way for the member's search.
         """
         if client in self._working:

@@ -104,7 +104,7 @@ class Releasing:
             self._holder.on_disk(done)
 
     def joined(self, member: str) -> None:
-        """Query the member about all PUBRELs that wait. A query over an earlier link may be
+        """Query the member about all PUBRELs that wait. A query over an earlier link may have been
         lost.
         """
         for release in list(self._releases):

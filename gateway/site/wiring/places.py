@@ -125,8 +125,8 @@ class Places(dict[str, Place]):
             self.save(key)
 
     def forget_idle(self) -> None:
-        """Delete places of ended sessions that name no older members. The newest MOST_UNHEARD of
-        those whose clients may not know of the end stay.
+        """Delete the places of ended sessions, unless a place names older members. Of the places
+        whose clients may not know of the end, the newest MOST_UNHEARD stay.
         """
         idle = [k for k, place in self.items() if not place.older and not self._is_needed(k)]
         unheard = [key for key in idle if self[key].unheard]

@@ -108,7 +108,7 @@ class _Worker:
             self._loop.call_later(RETRY_S, self._begin)
 
     async def close(self) -> None:
-        """Start no further piece, and wait for the current one."""
+        """Start no further piece of work, and wait for the current one."""
         self._closed = True
         await asyncio.to_thread(self._executor.shutdown)
 

@@ -39,7 +39,7 @@ class Unheard(dict[str, tuple[Connection, float]]):
         self[key] = connection, connection.broker.now
 
     def look(self, now: float) -> None:
-        """Check all clients, unless the last check of all clients was shortly before."""
+        """Check all clients, unless they were checked too recently (LOOKS_PER_S)."""
         if now >= self._next:
             self._next = now + len(self) / LOOKS_PER_S
             self._look_at_all()
@@ -61,8 +61,8 @@ class Unheard(dict[str, tuple[Connection, float]]):
             del self[key]
 
     def doubt(self, key: str | None = None) -> None:
-        """Note that a session has become suspect again, or all sessions if `key` is None. Packets
-        on the present connection no longer change that.
+        """Note that a session has become suspect again, or all sessions if `key` is None. From now
+        on, packets on the present connection do not change that.
         """
         if key is None:
             self._look_at_all()
