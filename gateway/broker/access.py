@@ -9,7 +9,7 @@ what any section that names its user and client identifier allows, unless anothe
 denies it. If no section allows anything, everything that is not denied is allowed. `%u` and `%c` in
 a filter stand for the user name and the client identifier. Only the broker publishes to `$SYS…`
 (MQTT 5, section 4.7.2), and only the gateway publishes to DEVICES_TOPIC, because the centre trusts
-its content. A message or will with which a mosquitto bridge tells its state is acknowledged and
+its content. A message or will in which a mosquitto bridge reports its state is acknowledged and
 dropped.
 
 A board has no user. Only sections that name boards apply to it (`boards = true`, or the user "");

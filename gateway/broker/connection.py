@@ -41,7 +41,7 @@ _NAMES = 8
 _ALIAS_BYTES = 256
 """Overhead of an alias in addition to its name, in bytes."""
 _NAMELESS = 8
-"""As `_NAMES`, for the incomplete packets of clients without an accepted CONNECT."""
+"""Divisor like `_NAMES`, for incomplete packets of clients without an accepted CONNECT."""
 
 
 class _Held:

@@ -3,8 +3,8 @@ of the 64 sequences below it were accepted (RFC 4303, 3.4.3).
 
 In: identities of publications of boards that have proved their key. Out: whether a publication is a
 duplicate, and rows for the commit that brings the publication to disk. A window outlives sessions,
-restarts and Clean Start. So a board's PUBREL needs no commit: the PUBLISH already committed what
-PUBCOMP confirms.
+restarts and Clean Start. So a board's PUBREL needs no commit: the commit of the PUBLISH has all
+that PUBCOMP confirms.
 
 A window contains only sequences that were accepted, but it may lack some. If a sequence is in the
 window, its publication is acknowledged without being stored again, so a window is written in the

@@ -9,7 +9,7 @@ not count: paho and mqtt.js wait a second before they reconnect. A refusal withi
 changes nothing. If a publication that needs the same bound is accepted, the next pause is FIRST_S
 long again. A pause that ended KEPT_S ago is forgotten.
 
-All clients without an identifier of one user at one address share a record (`pause.py`). Beyond
+The clients of one user at one address that have no identifier share a record (`pause.py`). Beyond
 MOST records, the least recently used one is deleted: its client begins again with FIRST_S.
 """
 

@@ -94,7 +94,7 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
     """Return for how many messages of a run, at least one, a single call of `make_room` has the
     same result as a call for each message. Either these messages have room, or dropping the oldest
-    messages makes room for them, or (at QoS 0) all of them are dropped.
+    messages makes room for them, or (at QoS 0) all these messages are dropped.
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)

@@ -1,6 +1,6 @@
 """Long queues, whose tail is only in the store.
 
-In: calls for a queue that has room for more of its tail, and for a session with a tail that ends.
+In: calls for a queue that has room for more of its tail, and for a session that ends with a tail.
 Out: orders for the caller of the core, which reads the store and returns the rows. A session of a
 disconnected client has no messages in memory. A session of a connected client has about a page of
 messages in memory, in addition to the messages in flight.

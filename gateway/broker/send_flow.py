@@ -9,7 +9,7 @@
   released, PUBCOMP        → done
   PUBREC, released         → PUBREL again
   PUBREC, unknown          → PUBREL with 0x92
-  connection lost          → when the session is resumed, messages in flight are sent again, first
+  connection lost          → when the session is resumed, messages in flight are sent again first,
                              in order, with DUP [MQTT-4.4.0-1]; released messages get PUBREL;
                              there is no other reason to send again
   the gateway dies         → up to `limits.inflight` messages may have been sent that are unsent in
@@ -267,9 +267,9 @@ class SendFlow:
         self._done(delivery, delivery.open)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
-        """Send `count` messages of a delivery. Return how many of them are in flight afterwards.
-        Messages that cannot be encoded count as in flight: the connection ends, and all messages in
-        flight are sent again later.
+        """Send `count` messages of a delivery. Return how many are in flight afterwards. Messages
+        that cannot be encoded count as in flight: the connection ends, and all messages in flight
+        are sent again later.
         """
         run, number, flags = delivery.run, delivery.first + offset, delivery.flags
         qos_2 = flags & 4

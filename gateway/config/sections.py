@@ -964,8 +964,8 @@ class Config(Section):
 
     def owns_identifier(self, user: str, client: str) -> bool:
         """Whether no other user may take a client identifier. Also True for clients without a user
-        name, and if this user is the only one whose access rules contain `%c`: nobody else can read
-        anything by taking the identifier.
+        name, and if this user is the only one whose access rules contain `%c`: then no other user
+        can read anything by taking the identifier.
         """
         named = {
             name

@@ -3,7 +3,7 @@
 In: a packet of `gateway.mqtt.packets` and the protocol version of the receiver. Out: all bytes of
 the packet. Properties are left out for versions before 5. Raises ValueError for a packet that the
 version cannot express, above all a failure on a PUBACK or PUBREC before version 5: without its
-reason code the packet would acknowledge what was refused.
+reason code the packet would acknowledge a refused message.
 """
 
 from collections.abc import Callable

@@ -39,9 +39,9 @@ exit `code` of a command, if they are known.
     readings, client, interval
                            one row {"kept_since": ISO 8601 or null, "kept_s": its age, "cut":
                            whether earlier readings were requested}, then one for each reading
-                           (`gateway/boards/history.py`);
-                           client: empty for all boards; interval: empty for the last of each name;
-                           no row at all for an unknown board
+                           (`gateway/boards/history.py`); client: empty for all boards; interval:
+                           empty for the last reading of each name; no row at all for an unknown
+                           board
     expect, client, interval
                            set the interval in which the board is expected to send, such as 5m;
                            `never`; `learn` to estimate it from the readings; one row as for

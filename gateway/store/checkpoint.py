@@ -9,10 +9,10 @@ commit starts the log again. SQLite's automatic checkpoint would do all of it in
 Bounds, in bytes of the log as SQLite counts them (frames, `wal.py`), not in commits:
 
     WAL_BYTES       that many bytes are not copied yet: a checkpoint begins while commits continue
-    WAL_LIMIT       the log has that many bytes: the writer waits, copies the rest, and cuts the
-                    file to nothing (TRUNCATE). So the file holds WAL_LIMIT and one commit at most
+    WAL_LIMIT       the log has that many bytes: the writer waits, copies the rest, and truncates
+                    the file (TRUNCATE). So the file holds WAL_LIMIT and one commit at most
     WAL_WARN_BYTES  a reader has kept its view of the database for so long that the log could not
-                    be cut: a warning is logged, once until the file is short again. Commits
+                    be truncated: a warning is logged, once until the file is short again. Commits
                     continue
 """
 

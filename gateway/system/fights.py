@@ -25,8 +25,8 @@ the oldest is forgotten.
 @dataclass(slots=True)
 class _Takeovers:
     """Takeovers of one client identifier. count: their number since the time `since`. was: their
-    number in the minute before `since`. addresses: those of the former and of the new client at the
-    last takeover.
+    number in the minute before `since`. addresses: former address and new address at the last
+    takeover.
     """
 
     since: float

@@ -6,8 +6,8 @@ be chosen; a new region is a new entry in `REGIONS`.
 EU868 is ETSI EN 300 220-2 V3.2.1, table B.1; the sub-bands have the table's letters. Countries may
 differ (ERC/REC 70-03, appendix 1 and 3): the radio's owner must check. The standard itself was not
 at hand for the verification. All edges, duty cycles and powers, and the letters K to P, agree with
-The Things Network's list of its pages 21 and 22; K and N also with a quotation of page 22
-(LoRaMac-node, pull request 750). That list calls the last sub-band Q.
+The Things Network's list of the standard's pages 21 and 22; K and N also with a quotation of page
+22 (LoRaMac-node, pull request 750). That list calls the last sub-band Q.
 """
 
 from dataclasses import dataclass

@@ -96,7 +96,7 @@ class OwnCertificate:
 
     def look(self, links: Iterable[Link]) -> None:
         """Renew this gateway's certificate if half of its lifetime is over, and log a problem with
-        it. links: all present links, over which a renewal can be requested.
+        the certificate. links: all present links, over which a renewal can be requested.
         """
         if not renewal.is_due(self.own.certificate):
             self._logged = None

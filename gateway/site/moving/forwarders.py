@@ -9,8 +9,8 @@ in the queues for other gateways. All changes become part of the next commit.
   for the session at its old gateway, later ones are for the session here.
 - ASK is received: this gateway sends CUT to all others. Messages published here until now are for
   the session at its old gateway, later ones are for the session at its new gateway. If the session
-  was here, its forwarder sends its queue to the session's new gateway, page by page, and later
-  messages after it.
+  was here, its forwarder sends its queue to the session's new gateway, page by page, and then later
+  messages.
 - CUT is received: messages forwarded by the sender of CUT are for the session here from now on, and
   no longer for a forwarder of an earlier move.
 - A move from here ends without an ASK: this gateway asks all others by HERE where the session is.
@@ -43,8 +43,8 @@ _FORWARDERS = 4
 
 
 def leave_forwarder(core: Core, order: SessionExport) -> None:
-    """Replace a session that leaves by a forwarder, in the same commit. If there are too many
-    forwarders, there is no replacement, and late messages for the session are lost.
+    """Put a forwarder in the place of a session that leaves, in the same commit. If there are too
+    many forwarders, the session gets none, and late messages for it are lost.
     """
     session_moves, session = moves_of(core), core.by_id[order.session]
     earlier = move_of(session)

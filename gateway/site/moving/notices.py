@@ -73,8 +73,8 @@ def _found(core: Core, member: str, stage: Stage) -> None:
 
 
 def _missed(core: Core, member: str, stage: Stage) -> None:
-    """Handle the notice that a session is not at `member`. If no gateway has the session, the
-    session's forwarder ends.
+    """Handle the notice that a session is not at `member`. The session's forwarder ends if it sends
+    to `member`, or if no gateway has the session.
     """
     for session, _, forwarder in moves_of(core).forwarders_of(stage):
         if forwarder.absent is not None:

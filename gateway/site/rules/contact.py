@@ -14,7 +14,8 @@ After a start no other member has a link yet. Every member is *expected* for STA
 has given a lease. A member that has announced its stop is expected for RESTART_S, because it may be
 restarting. An expected member that has joined is *busy* for START_S, as long as it sends anything.
 A member that has started since its last link is also busy, however long it was away and whatever
-ended that link. `silent_from` returns how long a client waits for an expected or a busy member.
+ended that link. `silent_from` returns the time until which a client waits for an expected or a busy
+member.
 
 A member may take ANSWER_S to answer a query, and longer over a slow line: `answer_s` follows the
 measured round trip of beats, up to MOST_ANSWER_S.
