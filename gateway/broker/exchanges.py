@@ -400,7 +400,7 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
     elif session.durable and len(unknown) < len(identifiers):
         if connection.peer.device is None:
             commit = receive_flow.commit = broker.keep_flow(session)
-        else:  # nothing waits for this commit: sequences tell duplicates
+        else:  # nothing waits for this commit: sequences identify duplicates
             broker.changes.flows[session] = None
     broker.step.unfinished -= 1
     if not unknown:

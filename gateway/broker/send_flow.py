@@ -259,7 +259,7 @@ class SendFlow:
                 delivery.run,
                 delivery.flags,
                 delivery.extra,
-                delivery.skip + delivery.sent,  # the others were dropped from a full queue
+                delivery.skip + delivery.sent,  # a full queue has dropped the earlier ones
                 delivery.count - delivery.sent,
             )
         except Exception as error:

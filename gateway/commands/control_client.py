@@ -95,7 +95,7 @@ def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
         try:
             with short(folder) as path:
                 channel.connect(path)
-            with suppress(BrokenPipeError):  # refused at once: the answer is there already
+            with suppress(BrokenPipeError):  # it has refused already: its answer can be read
                 channel.sendall(json.dumps(request).encode() + b"\n")
         except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
             raise NotRunning from error

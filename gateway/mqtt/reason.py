@@ -81,7 +81,7 @@ CLIENT_AUTH_CODES = _codes(0x18, 0x19)
 SERVER_AUTH_CODES = _codes(0x00, 0x18)
 
 SUBACK_RETURN_CODES = _codes(0x00, 0x01, 0x02, 0x80)
-"""Return codes of SUBACK in 3.1.1."""
+"""The return codes that a SUBACK of 3.1.1 may carry."""
 
 _CONNACK_RETURN_CODES = {
     ReasonCode.SUCCESS: 0,
