@@ -1,5 +1,5 @@
-"""Kinds of faults. A kind is a class: its table in a bench (`[[fault]]`), its places, and how it
-happens and is seen.
+"""Kinds of faults. The class of a kind defines its table in a bench (`[[fault]]`), the places of
+its faults, and how they are caused and observed.
 """
 
 from typing import Annotated, get_args

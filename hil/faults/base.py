@@ -71,10 +71,11 @@ class Kind(BaseModel, ABC):
     """
 
     air: ClassVar[Literal["no", "yes", "only"]] = "no"
-    """For kinds that break boards: whether the fault is for radio boards: not, also, or only."""
+    """For kinds that break boards: whether the fault is for boards on a serial line (`no`), for
+    radio boards, too (`yes`), or only for radio boards (`only`)."""
 
     sensors: ClassVar[frozenset[str]] = frozenset()
-    """For kinds that break a sensor: the kinds of sensors."""
+    """For kinds that break a sensor: the kinds of sensors that can have the fault."""
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
     """Whether the fault is for a run with a single gateway, or for a site of several."""
@@ -146,8 +147,8 @@ class Kind(BaseModel, ABC):
         return self
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
-        """Yield the faults of this table, drawn from the seed. readings: planned
-        number of readings, by device. For a fault of no device, also the messages of each client.
+        """Yield the faults of this table, drawn from the seed. readings: planned number of
+        readings, by device; if the fault breaks no device, also of messages, by client.
         """
         if self.of_device:
             for device, total in readings.items():
@@ -207,20 +208,20 @@ class Kind(BaseModel, ABC):
         """Change the machine before the program on it starts for the first time."""
 
     def aim(self, fault: Fault) -> dict[str, Any] | None:
-        """Return the exact place to strike, in counts of the broken part, which the judge compares
-        with the place that was struck. None if the fault has no such place.
+        """Return the exact place of the fault, in counts of the broken part; None if the fault has
+        no such place. The judge compares it with the place at which the fault happened.
         """
         return None
 
     async def arm(self, fault: Fault, system: SystemUnderTest) -> bool:
         """Order the fault in advance, before any board samples. Return True if the receiver of the
-        order finds the place; `inject` then waits for the fault. Return False if the injector must
-        wait for the place.
+        order causes the fault at its place; `inject` then waits for this. Return False if the
+        injector must wait for the place before it calls `inject`.
         """
         return False
 
     @abstractmethod
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Cause the fault, and return when the broken part works again. Return None if the fault
-        has not happened within its bound.
+        """Cause the fault, and return the evidence when the broken part works again. Return None if
+        the fault has not happened within its bound.
         """

@@ -1,6 +1,6 @@
 """Faults of a board: a power cut at a counted point, a reset, a worn EEPROM, or another board in
-its place. If a board can break itself, the fault is ordered before its first power-on, for one of
-its conversions (hil/boards/strikes.py). The place then does not depend on an observer's timing.
+its place. A board that accepts orders gets its faults before its first power-on, each for one of
+its ADC conversions (hil/boards/strikes.py). The place then does not depend on an observer's timing.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from hil.judge.coverage import (
 )
 from hil.observe.counters import LOOK_EVERY, wait_until
 
-# EEPROM writes between two readings, about: a cut within them may tear a slot
+# about the number of EEPROM writes between two readings; a cut within them may tear a slot
 SLOT_WRITES = 20
 PUBLISH_BYTES = (
     40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
@@ -47,7 +47,7 @@ MET_WITHIN = 60.0  # s until a new board must have met the gateway
 
 
 class Strike(Kind):
-    """A fault of a board that happens at its Kth sample."""
+    """A fault that happens at a board's Kth sample."""
 
     part: ClassVar[str] = "board"
 
@@ -151,9 +151,9 @@ def cut_at(unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> str
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A power cut that happened. struck: the board's report that it has begun the order. event: the
-    board's report of the cut. waiting: number of publications in the journal that were not done at
-    that moment. sample: number of the newest sample at that moment.
+    """A power cut that happened. struck: the board's report that the sample of the order has come.
+    event: the board's report of the cut. waiting: number of publications in the journal that were
+    not complete at the cut. sample: number of the newest sample at the cut.
     """
 
     struck: Event

@@ -14,9 +14,9 @@ from hil.faults import KINDS, Kind
 from hil.faults.base import OF_ONE_GATEWAY, Unit
 
 HAVE_ON = ("board", "line", "client", *OF_ONE_GATEWAY)
-"""Parts of the system of which a bench may name some with the key `on`."""
+"""Parts of the system that may exist several times: a bench selects some with the key `on`."""
 OURS = {"kind", "table", "drawn"}
-"""Keys that a bench fills by itself, or that name the kind."""
+"""Keys that are not listed, because the bench sets them, or because they name the kind."""
 
 
 def list_faults(as_json: JsonOption = False) -> None:
@@ -53,8 +53,8 @@ def _key(kind: type[Kind], name: str) -> dict[str, Any]:
 
 
 def _meaning(kind: type[Kind], name: str) -> str:
-    """Return the meaning of a key from the nearest class with one: a class that only changes the
-    default has no text for the key.
+    """Return the meaning of a key from the nearest base class that states it. A class that only
+    changes the default of the key states none.
     """
     for base in kind.__mro__:
         field = getattr(base, "model_fields", {}).get(name)

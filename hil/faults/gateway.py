@@ -1,4 +1,4 @@
-"""Faults of the gateway's processes, and of their power. In: the run, and what the rig saw in the
+"""Faults of the gateway's processes and of its power. In: the run, and what the rig saw in the
 store and at the landing place. Out: evidence, and a contradiction in the history if a program was
 stopped outside of the fault's window.
 """
@@ -29,7 +29,7 @@ from hil.faults.windows import (
 from hil.observe.counters import wait_until
 from hil.observe.spool import SpoolHop
 
-DOWN_S = 0.5  # from a kill to the restart; systemd waits a second
+DOWN_S = 0.5  # s from a kill to the restart; systemd waits 1 s
 
 
 class ProgramKill(WindowKind):
@@ -289,7 +289,9 @@ async def restart(
 
 
 async def cut_power(system: SystemUnderTest, name: str, disk: LoopDisk | None) -> Evidence:
-    """Kill a program. Its disk then has the content of the block device at that moment."""
+    """Kill a program, and cut the power of its disk, which keeps only what the kernel had written
+    to it.
+    """
     assert disk is not None  # noqa: S101
     child = system.site.running[name]
     child.pause()

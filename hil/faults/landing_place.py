@@ -1,6 +1,6 @@
-"""Damages the landing place: an outage, a batch that lands twice, damaged, or with other payloads,
-and a number that a clone has taken. In: a landing folder and the uplink's path to it. Out: the same
-folder, with the damage that networks, restored backups and cloned cards cause.
+"""Damages the landing place: an outage; a batch that lands again, unchanged, damaged, or with other
+payloads; a batch number that a clone has taken. In: a landing folder and the uplink's path to it.
+Out: the same folder, with the damage that networks, restored backups and cloned cards cause.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Content of the gateway's newest commit, while the gateway is stopped after its sync.
+"""Reads the gateway's newest commit while the gateway is stopped after the commit's sync.
 
 In: the gateway's database. Out: whether a publication is in that commit.
 

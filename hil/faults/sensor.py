@@ -1,6 +1,6 @@
 """Faults of a sensor: a broken wire, a short circuit, a sensor of another kind, two sensors on one
-bus. In: a board with the example for its sensor, whose true values the rig has drawn. Out: whether
-the board reports the fault, sends no value meanwhile, and has values again afterwards.
+bus. In: a board with the example for its sensor; the rig has drawn the sensor's true values. Out:
+whether the board reports the fault, sends no value meanwhile, and has values again afterwards.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ WELL = 0
 
 
 class SensorKind(Kind):
-    """A fault of a board's sensor. states: for each sensor that can have the fault, the state of
-    the simulated sensor (firmware/sim/README.md), or millivolts for an analogue one, and the number
-    that the board must report (firmware/SENSORS.md).
+    """A fault of a board's sensor. states, by kind of sensor: the state of the simulated sensor
+    (firmware/sim/README.md; millivolts for an analogue sensor), and the number of the fault that
+    the board must report (firmware/SENSORS.md).
     """
 
     part: ClassVar[str] = "board"

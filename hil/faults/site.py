@@ -48,7 +48,7 @@ class BoardReplugged(SiteFault):
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)
-        # a kill of a gateway in a window waits for the publications of a board there
+        # a kill of a gateway in a window waits for publications of its boards
         async with system.site.process_lock:
             since = system.look()
             gateway = system.next_gateway(system.gateway_of(fault.target))

@@ -270,9 +270,9 @@ def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
 async def _all_quiet(fault: Fault, system: SystemUnderTest, behind_others: bool = False) -> int:
     """Wait until the target has ended an exchange, no exchange is open, and the gateway takes no
     further step. Return the target's number of publications. (A later step would count in the next
-    exchange. Before its first exchange a target has none open, because it is still starting.)
-    behind_others: return after an exchange of another target, or after the second exchange of this
-    target. If two boards have one interval, the same board may always be next.
+    exchange. A target without an open exchange may still be starting, so it must have ended one.)
+    behind_others: wait for an exchange of another target instead, or for two of this target. If two
+    boards have one interval, the same board may always be next.
     """
     machine = system.site.machine("gateway")
     before, of_all = _journalled(system, fault), _journalled(system)

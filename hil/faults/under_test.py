@@ -106,7 +106,7 @@ class SiteUnderTest(Protocol):
 
 
 class DeviceUnderTest(Protocol):
-    """A board at the end of its wire."""
+    """A board, and the wire between it and the gateway."""
 
     name: str
     counted: bool
@@ -126,7 +126,7 @@ class DeviceUnderTest(Protocol):
     def ledger(self) -> Ledger: ...
     @property
     def waiting(self) -> int:
-        """Return the number of publications in the journal that are not done."""
+        """Return the number of publications in the journal that are not complete."""
         ...
 
     @property
@@ -185,7 +185,7 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def line_struck(self, fault: str) -> list[dict[str, Any]]:
-        """Wait until each order has run. Return the wire's reports about them."""
+        """Wait until each order was carried out. Return the wire's reports about the orders."""
         ...
 
 

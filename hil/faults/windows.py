@@ -1,7 +1,7 @@
-"""Windows: stretches between two steps of a program, in which it is killed. In: a window's name and
-the machine under the program (preload.c). Out: a program that is stopped in it. A kill at a counted
-commit always hits the same moment, just after the commit. A kill in a window hits the stretch in
-which a line of code decides whether a promise holds.
+"""Windows: the times between two steps of a program in which the rig kills it. In: a window's name
+and the machine under the program (preload.c). Out: a program that is stopped in this window. A kill
+at a counted commit always hits the same moment, just after the commit. A kill in a window hits the
+time in which a line of code decides whether a promise holds.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from hil.observe.counters import wait_until
 REACHED_WITHIN = 180.0
 """Seconds until the program must reach the window, while boards and clients continue."""
 LOOK_EVERY = 0.002  # s
-MOST_PASSED = 2  # writes to a line: those after the first answer count, too
-MOST_COMMITS = 20  # commits without a publication in a row
-PASSED_WITHIN = 10.0  # s after which the next window counts
+MOST_PASSED = 2  # writes to a line that may pass first, so that later answers are hit, too
+MOST_COMMITS = 20  # commits in a row without a publication
+PASSED_WITHIN = 10.0  # s after which no further write may pass first
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """A window. code: its number in preload.c. text: for people, and in the coverage table.
-    seconds: how long the program is stopped in it. If only one thread is stopped, the other threads
-    may do wrong work in that time: sent bytes arrive, and the other end acts on them.
+    seconds: time from the stop to the kill. If only one thread is stopped, the others may make
+    mistakes in this time: bytes that they send arrive, and the other end acts on them.
     """
 
     code: int
@@ -52,8 +52,8 @@ OF_GATEWAYS_DISK = OF_GATEWAY | {
     "received": Window(BEFORE_SYNC, coverage.RECEIVED, 1.0),
     "committed": Window(AFTER_SYNC, coverage.COMMITTED),
 }
-"""Windows of a power cut, which keeps synced data. A killed process loses a commit until SQLite has
-made it visible, after the sync."""
+"""Windows of a power cut, which keeps synced data. (A kill is different: until SQLite has made a
+commit visible, after the sync, the killed process loses the commit.)"""
 OF_RELEASES = {
     "recorded": Window(BEFORE_RELEASE, coverage.RECORDED),
     "released": Window(AFTER_RELEASE, coverage.RELEASED, 0.2),
@@ -95,11 +95,11 @@ class WindowKind(Kind):
         child: ProgramUnderTest,
         is_there: Callable[[int], bool] = lambda window: True,
     ) -> str | None:
-        """Let the program run until the fault's window, and stop it in the window. Returns the
-        window; None if the program did not reach it. The caller must disarm the machine after the
-        fault. is_there: whether a publication is in the state that the window names
-        (`SystemUnderTest.is_at`). If not, as at a commit without a publication, the program goes on
-        to the next such step.
+        """Let the program run until the fault's window, and stop it in the window. Return the
+        window's text; None if the program did not reach it. The caller must disarm the machine
+        after the fault. is_there: whether a publication is in the state that the window names
+        (`SystemUnderTest.is_at`). If not, as at a commit without a publication, the program
+        continues to its next such step.
         """
         window = self.windows[fault.detail["window"]]
         for _ in range(MOST_COMMITS):

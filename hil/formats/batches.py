@@ -1,6 +1,6 @@
-"""Batches at the landing place, read and written from their format (gateway/uplink/README.md). In:
-a Parquet file, its manifest and the gateway's key. Out: the same rows as a batch of another epoch
-or number, signed; whether a manifest is signed by that key.
+"""Batches at the landing place, read and written as gateway/uplink/README.md describes them. In: a
+Parquet file, its manifest and the gateway's key. Out: the same rows as a batch of another epoch or
+number, signed; whether a manifest is signed by that key.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ def relabelled(
     plain: bool = False,
 ) -> tuple[bytes, bytes]:
     """Return data and manifest of a batch with the same rows and other bytes, under this epoch and
-    number. key: PEM, of an Ed25519 key. reworded: whether to change each payload. plain: whether
-    pages are uncompressed.
+    number. key: PEM, of an Ed25519 key. reworded: whether to change each payload. plain: whether to
+    leave pages uncompressed.
     """
     labels = dict(pq.read_metadata(pa.BufferReader(data)).metadata or {})
     labels |= {b"onceway.epoch": epoch.encode(), b"onceway.number": str(number).encode()}
@@ -45,9 +45,8 @@ def relabelled(
 
 
 def compact(table: pa.Table, labels: dict[bytes, bytes], *, plain: bool = False) -> bytes:
-    """Return rows as a Parquet file, as small as it can be made without much work. labels:
-    key-value metadata. plain: whether pages are uncompressed; a damaged compressed page does not
-    decode.
+    """Return rows as a small Parquet file. labels: key-value metadata. plain: whether to leave
+    pages uncompressed. (A damaged compressed page could not be read.)
     """
     sink = pa.BufferOutputStream()
     integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]

@@ -1,6 +1,6 @@
 """Reader of one Network Connection, over a line or over the air. In: packets of both ends, in the
-order of sending. Out: events for publications, refusals, the gateway's answer about the session,
-unexpected answers, and bytes that are not MQTT.
+order of sending. Out: events for publications, refusals, the gateway's CONNACK, unexpected answers,
+and bytes that are not MQTT.
 """
 
 from collections.abc import Callable

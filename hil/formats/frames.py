@@ -1,8 +1,8 @@
-"""Frames of the reliable link, read and written from the format (gateway/links/FORMAT.md). In:
+"""Frames of the reliable link, read and written as gateway/links/FORMAT.md describes them. In:
 bytes of a line, cut anywhere. Out: bodies (`Cutter`), and the content of a body: DATA, ACK, TIME or
-a message of the handshake. A reader of a body looks at its type (`kind_of`), checks that it belongs
-to a session (`belongs`), and reads it (`read_session`, `read_handshake`). The handshake has two
-versions: without and with keys.
+a message of the handshake. To read a body, look at its type (`kind_of`), check that it belongs to a
+session (`belongs`), then call `read_session` or `read_handshake`. The handshake has two versions:
+without and with keys.
 """
 
 import struct
@@ -16,10 +16,9 @@ from hil.formats.keys import CODE_SIZE, session_seed
 MODULO = 8
 """Modulus of sequences and acknowledgements."""
 SEED_INPUTS = ("boot", "attempt", "board", "gateway")
-"""Inputs of a session's seed in addition to the board's key. `boot` and `attempt` are numbers of
-the board. `board` and `gateway` are nonces. Without keys, `gateway` has both counters of the
-gateway.
-"""
+"""Inputs of a session's seed in addition to the board's key. `boot` and `attempt` are counters of
+the board. `board` and `gateway` are nonces. Without keys, `board` is 0, and `gateway` is made of
+two counters of the gateway."""
 MTU = 240
 """Longest payload of a DATA frame, in bytes."""
 
@@ -85,7 +84,7 @@ def stuff(body: bytes) -> bytes:
 
 
 def unstuff(stuffed: bytes) -> bytes:
-    """Return the body of a COBS form. Raises FrameError."""
+    """Return the body of a COBS form. Raises FrameError if the bytes are not COBS."""
     groups = []
     at = 0
     while at < len(stuffed):
@@ -138,7 +137,7 @@ def kind_of(body: bytes) -> Kind:
 
 
 def belongs(body: bytes, seal: Seal) -> bool:
-    """Return whether a body ends with the check of this session."""
+    """Return whether a body ends with the right check for this session."""
     return len(body) > seal.size and seal.of(body[: -seal.size]) == body[-seal.size :]
 
 
@@ -209,7 +208,7 @@ class Welcome:
 
     def seal(self, hello: Hello | None, key: bytes) -> Seal | None:
         """Return the seal of the session that this WELCOME begins. hello: the HELLO that this
-        WELCOME answers. Return None if `hello` is needed, for a handshake with keys, and is None.
+        WELCOME answers. Return None if the handshake has keys and `hello` is None.
         """
         if not self.nonce:
             numbers = self.boot, self.attempt, self.gateway_boot, self.handshake
@@ -219,7 +218,7 @@ class Welcome:
         return Seal(session_seed(key, self.nonce, _payload(hello)[1]), keyed=True)
 
     def inputs(self, hello: Hello | None) -> dict[str, int]:
-        """Return the inputs of the seed apart from the key (SEED_INPUTS)."""
+        """Return the inputs of the seed except the key (SEED_INPUTS)."""
         gateway = int.from_bytes(self.nonce) or self.gateway_boot << 16 | self.handshake
         board = int.from_bytes(hello.nonce) if hello else 0
         counters = {"boot": self.boot, "attempt": self.attempt}
@@ -234,7 +233,7 @@ class Who:
 
 
 def read_session(body: bytes, seal: Seal) -> Data | Ack | Time:
-    """Return the content of a session's body, whose CRC was checked. Raises FrameError."""
+    """Return the content of a session's body, which `belongs` has checked. Raises FrameError."""
     sequence, acknowledgement, payload = body[0] >> 3 & 7, body[0] & 7, body[1 : -seal.size]
     if len(payload) > MTU:
         raise FrameError("DATA that is too long")
@@ -252,7 +251,7 @@ def read_session(body: bytes, seal: Seal) -> Data | Ack | Time:
 
 
 def read_handshake(body: bytes) -> Hello | Welcome | Who:
-    """Return the content of a handshake's body, whose CRC was checked. Raises FrameError."""
+    """Return the content of a handshake's body, which `belongs` has checked. Raises FrameError."""
     number, payload = body[0] & 0x3F, body[1 : -handshake_seal(body).size]
     if not payload or payload[0] not in HANDSHAKE:
         raise FrameError("a handshake of another version")

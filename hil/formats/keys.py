@@ -1,6 +1,6 @@
-"""Values that depend on a device's key, from the format (gateway/links/FORMAT.md, Keys), and the
-key's place on a board (firmware/JOURNAL.md, identity page). In: a key, and bytes of HELLO and
-WELCOME; or a flash image. Out: codes and seeds; or the key in the image.
+"""Values that depend on a device's key (gateway/links/FORMAT.md, Keys), and the place of the key on
+a board (firmware/JOURNAL.md, identity page). In: a key, and bytes of HELLO and WELCOME; or a flash
+image. Out: codes and seeds; or the key in the image.
 """
 
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""Packets of MQTT 5, read and written from the standard (MQTT Version 5.0, chapters 2 and 3). In:
+"""Packets of MQTT 5, read and written as MQTT Version 5.0, chapters 2 and 3, describes them. In:
 bytes of a Network Connection, cut anywhere. Out: packets (`Cutter`, `read`). `write` returns the
-bytes of a packet. Packets that the rig judges or sends have a class each; all others are `Other`,
-unread.
+bytes of a packet. Packets that the rig judges or sends have a class each. All others are `Other`,
+with an unread body.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""Frames of the turn link on the air, read from the format (gateway/links/lora/FORMAT.md). In: a
+"""Frames of the turn link on the air, read as gateway/links/lora/FORMAT.md describes them. In: a
 frame as it was sent, and keys. Out: the head, the content of a HELLO or WELCOME, whether the frame
 was made with a key, and the MQTT packets in a TURN or an ANSWER. Each function takes one frame and
 has no state.
@@ -143,7 +143,7 @@ def session_key(key: bytes, welcome: bytes, hello: bytes) -> bytes:
 
 def opened(frame: bytes, session: bytes, counter: int) -> bytes | None:
     """Return the content of a TURN or ANSWER. session: the session's key. None for a wrong tag."""
-    # the direction in the nonce has the number of the type
+    # the nonce begins with the direction, which has the number of the frame's type
     nonce = bytes((head(frame).type,)) + bytes(10) + counter.to_bytes(2)
     try:
         return AESCCM(session, tag_length=TAG).decrypt(nonce, frame[HEAD:], frame[:HEAD])

@@ -1,7 +1,9 @@
-"""Checks the ether of a run. In: a history. Out: a sentence for each time that a radio broke the
-law of the air, and for each board that a foreign radio made greet again. There is also a doubt if
-the air should have lost frames, carried foreign frames or had a long session, and did not. The
-ether measures each radio's airtime by itself (hil/air/law.py).
+"""Judges the simulated radio channel of a run.
+
+In: a history. Out: a sentence for each transmission that broke the radio law, and for each board
+that a foreign radio made begin a new session. If the bench plans lost frames, foreign frames, a
+long session or used-up airtime, and the run did not have this, `doubts` returns the reasons for
+*unknown*. The ether measures each radio's airtime itself (hil/air/law.py).
 """
 
 from collections import Counter
@@ -13,11 +15,12 @@ from hil.observe.history import Event, taking
 
 MODEM = "gateway"
 FOREIGN = "foreign"
-"""Name of foreign radios in the ether."""
+"""Name of radios, in a history, that do not belong to the run."""
 STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
-"""Names of the kinds of faults after which the gateway starts again."""
+"""Kinds of faults after which the gateway starts again, by the beginnings of their names."""
 BUDGET, AN_ANSWER = 360.0, 0.2
-"""Seconds of airtime: the legal limit per hour in sub-band P, and almost two answers at SF7."""
+"""Airtime in seconds. BUDGET: the legal limit in one hour of sub-band P. AN_ANSWER: tolerance, the
+airtime of almost two answers at SF7."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -75,7 +78,7 @@ def _longest(events: Iterable[Event]) -> int:
 
 
 def _air(events: Iterable[Event]) -> dict[str, Any]:
-    """Return the bench's table `air`; empty without one."""
+    """Return the bench's table `air`, or {} if the bench has none."""
     for event in events:
         with taking(event):
             if (event.hop, event.event) == ("rig", "run"):
@@ -84,8 +87,9 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
 
 
 def _displaced_boards(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each board that lost a session to a foreign radio. (A board that has
-    met the gateway sends another HELLO in the same start only if the gateway has started again.)
+    """Return a sentence for each board that a foreign radio made leave a session. A board in a
+    session sends HELLO without a start of its own only if the gateway has started again. More such
+    HELLOs than starts of the gateway are therefore a mistake.
     """
     boots: dict[str, int] = {}
     met: set[str] = set()

@@ -1,8 +1,9 @@
-"""Checks batches in quarantine, and payloads in `_conflicts`. In: the content of a history. Out:
-batches and payloads that are present but must not be, or that are missing. Only a fault damages a
-batch, which is then a copy with another epoch. A payload conflicts with the payload in the table
-only if its values differ. A board may publish the same values again in another form: that is a
-duplicate, and no conflict.
+"""Checks the list of batches in quarantine, and the payloads in the table `_conflicts`.
+
+In: the content of a history. Out: a sentence for each entry that must not be there, and for each
+missing one. Only a fault of the rig damages a batch: it lands a damaged copy under another epoch. A
+payload conflicts with the payload in the table only if its values differ. A board may publish the
+same values again in another form; that is a duplicate.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ DAMAGED = "batch damaged at rest"
 
 
 def wrong(seen: Seen) -> list[str]:
-    """Return a sentence for each mistake."""
     return [*_quarantined(seen), *_conflicting(seen)]
 
 
@@ -49,7 +49,9 @@ def _conflicting(seen: Seen) -> Iterator[str]:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
-    """Yield key, landed row and row in the table for each landed payload that the table lacks."""
+    """Yield the key, the landed row and a row in the table for each landed payload that the table
+    lacks, if the table has another landed payload of this key.
+    """
     for key, way in seen.ways.items():
         kept = {row.payload: row for row in way["table"]}
         landed = {row.payload: row for row in way["batch"]}

@@ -1,8 +1,8 @@
-"""Judge a calm run: one whose bench gives the gateway no cause to refuse, disconnect or be late.
-Each refusal, ended connection, repeated PUBLISH or late row in such a run is a finding. All other
-checks would pass a program that repairs its own mistakes.
+"""Judges a calm run: one whose bench gives the gateway no cause to refuse, disconnect or be late.
+In such a run, each refusal, ended connection, repeated PUBLISH and late row is a mistake. The other
+checks would not notice a gateway that makes such mistakes and repairs them.
 
-In: a history. Out: a sentence for each finding. `is_calm` lists the causes.
+In: a history. Out: a sentence for each mistake.
 """
 
 from collections import Counter, defaultdict
@@ -12,15 +12,16 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 CONNECTIONS = 2
-"""Largest number of connections of a board between two starts: on a busy machine it may greet
-again before the answer comes.
-"""
+"""Largest number of connections of a board for each of its starts. On a busy machine, a board may
+send HELLO again before the answer to its first HELLO arrives."""
 LANDS_WITHIN = 20.0
-"""Seconds in addition to `batch_age_s` until a row must have landed, on a busy machine."""
+"""Tolerance in seconds for a busy machine: a row must land within `batch_age_s` plus this time."""
 
 
 def is_calm(run: dict[str, Any]) -> bool:
-    """Return whether a run's bench gives no cause for a finding. run: data of the event `run`."""
+    """Return whether the bench of a run gives the gateway no cause to refuse, disconnect or be
+    late. run: data of the event `run`.
+    """
     bench, faults = run["bench"], run["plan"].get("faults", ())
     air = bench.get("air") or {}
     busy = bench.get("gateway") or bench.get("bridge") or bench.get("commands") or "hops" in run
@@ -31,7 +32,7 @@ def is_calm(run: dict[str, Any]) -> bool:
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """Return the findings; none for a run that is not calm, or that was interrupted."""
+    """Return the mistakes. Return none if the run was interrupted or is not calm."""
     run = next((one.data for one in events if (one.hop, one.event) == ("rig", "run")), None)
     over = any((one.hop, one.event) == ("rig", "end") for one in events)
     planned = any(one.event == "planned" for one in events)
@@ -41,9 +42,9 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def _repeated(events: Sequence[Event]) -> Iterable[str]:
-    """Yield a sentence for each act of the gateway without a cause. A board that starts again does
-    not know which of its readings were under way, and repeats them all: so only repetitions before
-    the board's second start count.
+    """Yield a sentence for each board and kind of mistake. A board that starts again does not know
+    which of its readings were in flight, and sends all of them again. Repeated PUBLISH packets
+    therefore count only before the board's second start.
     """
     found: Counter[str] = Counter()
     connections: Counter[str] = Counter()
@@ -72,7 +73,6 @@ def _repeated(events: Sequence[Event]) -> Iterable[str]:
 
 
 def _starts(events: Iterable[Event]) -> dict[str, list[int]]:
-    """Return the times of each board's starts, perhaps out of order."""
     starts: dict[str, list[int]] = defaultdict(list)
     for event in events:
         if (event.hop, event.event) == ("board", "start"):

@@ -1,9 +1,9 @@
-"""The checker: from a history to the verdict.
+"""Judges a run by its history.
 
 In: a history. Out: an outcome for each publication, and the verdict of the run. The truth is the
 publications in the boards' ledgers and the clients' journals (hop `board`). The claim is the table
-(hop `table`; `batch` for a bench that ends at the landing place). The hops between them only show
-where a publication went wrong first.
+(hop `table`; `batch` for a bench that ends at the landing place). The other hops only show where a
+publication went wrong first.
 
 hil/VERDICT.md says when a run *fails*, is *unknown*, or *holds*.
 """
@@ -54,16 +54,18 @@ class Result:
     """Publications in order of their key."""
     produced: int
     rows: int
-    """Number of readings sampled, and of rows at the claim's hop. Statuses are left out of both."""
+    """produced: number of readings and messages. rows: number of rows at the hop of the claim.
+    Neither counts the status messages of boards."""
     claim: str
     statuses: int
-    """Number of status messages of the boards, which are counted separately."""
+    """Number of status messages of the boards."""
     commands: int
     """Number of commands sent to the boards."""
     faults: Counter[str]
-    """Faults that happened, by kind."""
+    """Number of faults that happened, by kind."""
     last_words: dict[str, list[str]]
-    """Last log lines of each program that ended by itself, and of the rig's failures."""
+    """Last log lines, by the name of a program that ended by itself, or by the reason for which the
+    rig broke off the run."""
 
     @property
     def offenders(self) -> list[Publication]:
@@ -74,7 +76,9 @@ class Result:
 
     @property
     def start(self) -> int:
-        """Return the time of the first sample, in monotonic nanoseconds, or 0."""
+        """Return the time of the first publication of a board or client, in monotonic nanoseconds,
+        or 0 if there is none.
+        """
         return min(
             (seen.t for publication in self.publications for seen in publication.way["board"]),
             default=0,
@@ -84,8 +88,8 @@ class Result:
         return sum(publication.outcome is outcome for publication in self.publications)
 
     def summary(self) -> str:
-        """Return for example `400 produced · 400 in the table · 0 lost · 0 doubled · 0 altered`;
-        other counts only if above 0.
+        """Return the counts in words, for example `400 produced · 400 in the table · 0 lost · 0
+        doubled · 0 altered`. The other outcomes are named only if their count is above 0.
         """
         parts = [
             f"{self.produced} produced",
@@ -107,7 +111,9 @@ class Result:
 
 
 def check(events: Iterable[Event]) -> Result:
-    """Judge a history. The events may have any order. Raises OncewayError for an invalid one."""
+    """Judge a history. The events may have any order. Raises OncewayError if an event breaks the
+    schema of hil/HISTORY.md.
+    """
     events = list(events)
     seen = Seen()
     for event in events:
@@ -190,8 +196,9 @@ def check(events: Iterable[Event]) -> Result:
 
 
 def _keeps_all(seen: Seen) -> bool:
-    """Return whether each row of a store must have reached the last hop. It need not if copies
-    exist: another gateway may land the rows of a gateway that is gone.
+    """Return whether each row of a store must be at the last hop. Rows may be missing there if the
+    run was interrupted, if a store was lost or restored, or if a batch is in quarantine. With
+    `copies = 2`, another gateway may land the rows instead.
     """
     return (
         seen.ended
@@ -236,8 +243,8 @@ def _judge(
 
 
 def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
-    """Return the outcome of a publication that did not reach the last hop, and a hop: the one that
-    still has the publication, else the first that it missed.
+    """Return the outcome of a publication that is not at the last hop, and a hop: the one that
+    still has to deliver the publication, or else the first one that the publication did not reach.
     """
     way = seen.ways[key]
     last = max(index for index, hop in enumerate(hops) if way[hop])
@@ -248,8 +255,9 @@ def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
 
 
 def _disordered(hop: str, seen: Seen) -> set[Key]:
-    """Return the publications whose first row at a hop came after the row of a later publication of
-    the same board. Publications that the board had set aside do not count.
+    """Return the publications whose first row at a hop has a higher position in the store than a
+    later publication of the same board. Publications that the gateway refused for good do not
+    count: the board set them aside, and may send them late.
     """
     arrivals: dict[tuple[str, str, int], list[tuple[int, Key]]] = defaultdict(list)
     for key, way in seen.ways.items():

@@ -1,4 +1,4 @@
-"""Checks the times that boards give readings, and that the gateway gives rows.
+"""Checks the times that boards give to readings, and those that the gateway gives to rows.
 
 In: a history: the relation of the machine's two clocks, the boards' starts, the packets on their
 lines, and the shifts of the gateway's clock. Out: the mistake in a time, in words, or None.
@@ -7,9 +7,9 @@ A board gets the time from the gateway's WELCOME, in whole seconds, and counts w
 own clock from then on. A reading before the first WELCOME after a start gets its time when it is
 sent, or no time if the board has started again by then.
 
-A fault allows wrong times within limits. A shift of the clock counts only around the fault, and by
-exactly its size. A late line counts only around its fault, and for the time that it held a byte.
-Time that a simulated board lost on a busy machine counts only as measured by its simulator.
+Faults excuse wrong times within limits. Near a shift of the gateway's clock, a time may be wrong by
+exactly the shift. Near a fault that delays a line, a time may be early by the delay of a byte. On a
+busy machine, a board's times may be wrong by as much as its simulator has measured.
 """
 
 from bisect import bisect_left, bisect_right
@@ -25,19 +25,16 @@ from hil.observe.history import Event, taking
 S = 1_000_000_000  # ns
 BOARD_HZ = 16_000_000
 EARLY_NS = 4 * S
-"""Largest error of a time that is too early: a started second of the gateway's clock, a started
-second of the board's clock, and two seconds for the way of a WELCOME on a busy machine.
-"""
+"""Largest error of a time that is too early: 1 s because the gateway drops the fraction of its
+second, 1 s because the board does, and 2 s for the way of a WELCOME on a busy machine."""
 LATE_NS = 2 * S
-"""Largest error of a time that is too late: a started second of the board's clock at the WELCOME,
-and a second for the simulator, which may be a quarter of a second behind.
-"""
+"""Largest error of a time that is too late: 1 s because a second of the board's clock may be almost
+over when the WELCOME sets it, and 1 s because the simulator may be behind real time."""
 RECEIVED_NS = S // 2
 """Tolerance of `received`, which the gateway reads from this machine's clock."""
 SETTLES_NS = 3 * S
-"""Time for which the gateway may use the old clock after a jump, on a busy machine: it reads the
-wall clock once a second.
-"""
+"""Time after a jump of the clock for which the gateway may still use the old time. The gateway
+reads the wall clock once a second; a busy machine delays this."""
 BELIEVED_NS = 86_400 * S
 """Largest jump that a running gateway believes (gateway/docs/card.md). After a larger jump, the
 gateway's time continues as before.
@@ -51,18 +48,19 @@ LINE_BYTES_S = 11_520
 DRIFT = 200
 """Seconds in which a board's clock may gain or lose one second: a resonator's 0.5 %."""
 ROUNDED = 2
-"""Factor by which a board's rounded statement of a time's error may exceed the real error."""
+"""Factor by which the error that a board states for its time may exceed the real error, because the
+stated error is rounded."""
 SOME = 20
-"""Among this number of times, at least one has no extra delay of a clock or a WELCOME."""
+"""Smallest number of times for `always_off`: among these, at least one has no extra delay of a
+clock or a WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
-"""Largest errors, too early and too late, that all times of a board may share: the started seconds
-of both clocks. Not every WELCOME is late.
-"""
+"""Largest errors, too early and too late, that all times of a board may share: both clocks drop the
+fraction of a second. A late WELCOME cannot explain more, because not every WELCOME is late."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Time span of a fault. by: shift of the clock, or how long the line held a byte, in ns."""
+    """Time span of a fault. by: shift of the clock, or how long the line held a byte; all in ns."""
 
     since: int
     until: int
@@ -81,21 +79,21 @@ class _Line:
     published: list[int] = field(default_factory=list)
     late: list[_Span] = field(default_factory=list)
     behind: list[tuple[int, int]] = field(default_factory=list)
-    """Times, each with the ns by which board time was behind the machine's clock."""
+    """Pairs of a time and the ns by which board time was behind the machine's clock then."""
 
     def sort(self) -> None:
         for times in (self.starts, self.welcomes, self.published, self.behind):
             times.sort()
 
     def life(self, t: int) -> tuple[int, int]:
-        """Return the time of the last start up to `t`, and of the next start."""
+        """Return the time of the last start up to `t`, or 0; and of the next start, or 2^63."""
         index = bisect_right(self.starts, t)
         begin = self.starts[index - 1] if index else 0
         return begin, self.starts[index] if index < len(self.starts) else 1 << 63
 
     def met(self, life: tuple[int, int]) -> int | None:
-        """Return the time of a board's first publication between two starts, or None. A PUBLISH
-        without an earlier WELCOME was still on its way when the board started again.
+        """Return the time of the board's first PUBLISH between the two starts `life`, or None. A
+        PUBLISH before the first WELCOME does not count: the board had sent it before its start.
         """
         welcomed = bisect_left(self.welcomes, life[0])
         if welcomed == len(self.welcomes):
@@ -105,7 +103,7 @@ class _Line:
         return self.published[index] if within else None
 
     def lost(self, life: tuple[int, int]) -> int:
-        """Return the largest time that the board has lost between two starts, in ns."""
+        """Return by how many ns the board's clock fell behind between the two starts `life`."""
         behind = [by for t, by in self.behind if life[0] <= t <= life[1]]
         return max(behind) - min(behind) if behind else 0
 
@@ -174,8 +172,9 @@ class Clocks:
 
     def time_fault(self, device: str, time: float | None, sampled: int, arrived: int) -> str | None:
         """Return the mistake in the time that a payload gives its sample, or None. time: UTC
-        seconds. sampled: real time of the sample. arrived: when the payload was first seen at a hop
-        after the board. Both are monotonic nanoseconds.
+        seconds; None if the payload has no time. sampled: real time of the sample. arrived: when
+        the payload was first seen at a hop after the board. `sampled` and `arrived` are in
+        monotonic nanoseconds.
         """
         line = self._lines[device]
         life = line.life(sampled)
@@ -190,7 +189,7 @@ class Clocks:
             return "it has a time, but no gateway had given the board a time"
         for welcome in welcomes:
             delay = sum(span.by for span in line.late if span.near(welcome, welcome, S))
-            # the board's loss since the WELCOME; or, for an earlier sample, until the WELCOME
+            # a time that the board lost makes a sample after the WELCOME early, one before it late
             early, late = (lost, 0) if welcome <= sampled else (0, lost)
             for shift in self._shifts(welcome, welcome):
                 low = min(self._offsets) + sampled + shift - EARLY_NS - early - delay
@@ -200,9 +199,9 @@ class Clocks:
         return f"its time is {_utc(ns)}, but it was sampled at {_utc(self._offsets[0] + sampled)}"
 
     def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
-        """Return the mistake in the error that a reading states for its time, or None. Mistakes:
-        the error is missing, too large, or smaller than the possible error of the board's clock
-        since it got the time.
+        """Return the mistake in the error that a reading states for its time, or None. The error
+        must be there, and not too large. It must cover the possible error of the board's clock
+        since the WELCOME that set the clock. sampled, arrived: as for `time_fault`.
         """
         if record.time is None:
             return None if record.error is None else "it states an error without a time"
@@ -213,7 +212,7 @@ class Clocks:
         welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
         earlier = [t for t in welcomes if t <= sampled] or welcomes[:1]
         if not earlier:
-            return None  # without a time: `time_fault` judges it
+            return None  # `time_fault` reports it
         nearest, farthest = (end(abs(sampled - t) for t in earlier) for end in (min, max))
         lost = line.lost(life)
         least = (nearest - lost) // DRIFT
@@ -226,10 +225,10 @@ class Clocks:
         return None
 
     def always_off(self, samples: Iterable[tuple[str, float, int]]) -> list[str]:
-        """Return a sentence for each board whose times are all wrong in the same direction; single
-        times may be wrong by some seconds. samples: board, its time in UTC seconds, and the real
-        time in monotonic nanoseconds. [] after a jump of the gateway's clock, which allows larger
-        errors.
+        """Return a sentence for each board whose times are all too early or all too late; single
+        times may be wrong by some seconds. Return [] if the gateway's clock has jumped, because
+        larger errors are allowed then. samples: board, its time in UTC seconds, and the real time
+        in monotonic nanoseconds.
         """
         if not self._offsets or self._jumps:
             return []
@@ -261,8 +260,9 @@ class Clocks:
         return None
 
     def received(self, us: int | None, sampled: int, seen: int) -> str | None:
-        """Return the mistake in the gateway's time of receipt of a row, or None. us: that time, in
-        µs UTC. sampled: earliest possible time. seen: when the rig saw the row.
+        """Return the mistake in the gateway's time of receipt of a row, or None. us: this time in
+        µs UTC; None if the row has none. sampled: earliest possible time. seen: when the rig saw
+        the row. `sampled` and `seen` are in monotonic nanoseconds.
         """
         if not self._offsets:
             return "the time of the machine is unknown"
@@ -279,9 +279,9 @@ class Clocks:
     def batch_mistake(
         self, landed: int | None, ingested: int | None, sampled: int, seen: int
     ) -> str | None:
-        """Return the mistake in the times at which a row's batch landed and was ingested, in µs
-        UTC, or None. `landed` must be before `ingested`, and both between the row's sample and the
-        moment when the rig saw the row. No fault changes these clocks.
+        """Return the mistake in the times at which a row's batch landed and was ingested (µs UTC),
+        or None if they are right. `landed` must be before `ingested`, and both must lie between the
+        row's sample and the moment when the rig saw the row. No fault changes these clocks.
         """
         if not self._offsets:
             return "the time of the machine is unknown"
@@ -297,7 +297,7 @@ class Clocks:
 
     def _shifts(self, low: int, high: int) -> set[int]:
         """Return the possible shifts of the gateway's clock between two times, in ns. From
-        SETTLES_NS after a jump until its end, only the jump's shift is possible.
+        SETTLES_NS after a jump until the end of the jump, only the jump's shift is possible.
         """
         for jump in self._jumps:
             if jump.since + SETTLES_NS <= low and high <= jump.until:
@@ -306,13 +306,13 @@ class Clocks:
 
 
 def starts_without_time_of_day(bench: Mapping[str, Any]) -> bool:
-    """Whether a bench's gateway starts without knowing the time of day (`clock-unknown`)."""
+    """Return whether the gateway starts without knowing the time of day (fault `clock-unknown`)."""
     return any(fault["kind"] == "clock-unknown" for fault in bench.get("fault", ()))
 
 
 def _always(off: list[tuple[int, int]]) -> str | None:
-    """Return the direction in which all times are wrong, and by how much, or None. off: the
-    smallest and largest possible lateness of each time, in ns.
+    """Return the direction in which all times are wrong, and by how much; None if they are not.
+    off: the smallest and largest possible lateness of each time, in ns.
     """
     if len(off) < SOME:
         return None
@@ -323,7 +323,7 @@ def _always(off: list[tuple[int, int]]) -> str | None:
 
 
 def _shown(shift: int) -> int:
-    """Return by how many ns a jump of the clock moves the gateway's time: 0 if it is too large."""
+    """Return by how many ns a jump of the clock moves the gateway's time: 0 if not believed."""
     return shift if abs(shift) <= BELIEVED_NS else 0
 
 

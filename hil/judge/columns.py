@@ -1,6 +1,6 @@
-"""Checks the columns of a row apart from its payload. In: a row as seen at a hop, its publication,
-and the clocks of the run. Out: the mistake in it, in words, or None. A column that the system does
-not have (the glue) is not judged; the check of the hops makes sure that Onceway has them.
+"""Checks the columns of a row, except its payload. In: a row as seen at a hop, its publication, and
+the clocks of the run. Out: the mistake in the row, in words, or None. Columns that only Onceway has
+are not judged for another system.
 """
 
 from collections import Counter, defaultdict
@@ -11,16 +11,15 @@ from hil.judge.publication import Key, Sighting
 
 FAR = 1 << 63
 WRITTEN_US = 1000
-"""Tolerance in µs: some file systems and readers round a file's time."""
+"""Largest difference of `landed` and the manifest's file time, in µs: file systems round it."""
 FULL_BYTES = 100_000
-"""Bytes of payload beyond which a batch may be full by its size."""
+"""Bytes of payload from which on a batch may be full with fewer rows than `batch_count`."""
 APART_US = 100_000
 """Tolerance in µs of `received` against `monotonic`: the gateway reads them one after the other."""
 HASTY_S = 0.25
 """Tolerance of the age of a batch, in seconds."""
 STAYS = "batch"
-"""Hop of which the rig sees every row; a row of the spool may be deleted before the rig reads it.
-"""
+"""Hop at which the rig sees every row. Rows of the spool may be deleted before the rig looks."""
 
 
 def wrong(
@@ -33,13 +32,13 @@ def wrong(
     nameless: bool = False,
 ) -> str | None:
     """Return the mistake in a row, or None. found: the row. board: the publication as its publisher
-    made it. gateways: names of the gateways; empty if the system has no names. nameless: whether
-    the row's client gives no identity.
+    made it. gateways: names of the gateways; empty for a system whose gateways have no names.
+    nameless: whether the row's client gives no identity.
     """
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:
         return f"its topic is {columns.get('topic')!r}, but was {published['topic']!r}"
-    # later hops leave out the gateway's own name for the device
+    # from the batch on, only rows of clients without an identity name their client
     client = key.device if nameless or STAYS not in columns else None
     if columns.get("client", client) != client:
         return f"its client is {columns['client']!r}, but must be {client!r}"
@@ -58,14 +57,14 @@ def wrong(
 
 
 def _sampled(board: Sighting) -> int:
-    """Return the earliest possible time of the publication."""
+    """Return the earliest possible time of the publication, in monotonic nanoseconds."""
     return board.t if board.sampled is None else board.sampled
 
 
 def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> list[str]:
-    """Return a sentence for each start of a gateway whose rows are not on one time axis. Each row
-    must have arrived between its sample and the moment when it was seen, and `monotonic` must count
-    from the start. `received` follows the same axis if the machine's clock was `steady`.
+    """Return a sentence for each start of a gateway whose rows have contradicting times. Counted
+    from one beginning, `monotonic` must give each row a time between its sample and the moment when
+    the rig saw it. If the machine's clock was `steady`, `received` must advance like `monotonic`.
     """
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     begun: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -93,8 +92,8 @@ def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> 
 
 def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) -> list[str]:
     """Return a sentence for each start of a gateway that is out of order. A later row must belong
-    to the same start or to a later one. A start must come after the run began and after the receipt
-    of the rows of earlier starts.
+    to the same start or to a later one. A start must come after the run began, and after the
+    samples of the rows of earlier starts. begun: beginning of the run, in monotonic nanoseconds.
     """
     rows: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
     for way in ways:
@@ -163,15 +162,15 @@ def oversized(ways: Iterable[Mapping[str, list[Sighting]]], most: int) -> list[s
 def hasty(
     ways: Iterable[Mapping[str, list[Sighting]]], most: int, age_s: float, clocks: Clocks
 ) -> list[str]:
-    """Return a sentence for each batch that was cut too early. A batch with fewer than `most` rows
-    must have a row that has waited for `age_s` seconds.
+    """Return a sentence for each batch that was cut too early: a batch with fewer than `most` rows
+    in which no row has waited for `age_s` seconds.
     """
     batches: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for way in ways:
         for found in way["batch"]:
             if "written" in found.columns:
                 size = len(found.payload or b"")
-                # a row of no publisher of the run may have any age
+                # the age of a row that no publisher of the run has sent is unknown
                 first = _sampled(way["board"][0]) if way["board"] else -FAR
                 row = first, found.columns["written"] * 1000, size
                 batches[found.origin, found.columns["batch"]].append(row)

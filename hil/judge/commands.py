@@ -4,8 +4,8 @@ In: the content of a history. Out: mistakes in how the boards obeyed, and boards
 that they obey.
 
 Each command sets another interval. A board has obeyed when its EEPROM has the interval and its
-samples follow it: the Nth sample after the first one comes N intervals later, within the time that
-a sample may wait for a write to the EEPROM.
+samples follow it: the Nth sample after the first one comes N intervals later, at most `WAITS_MS`
+early or late.
 """
 
 from bisect import bisect_right
@@ -24,8 +24,8 @@ _MS = HZ // 1000
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """The samples of a board between two commands or starts. samples: board time, and number of
-    conversions so far.
+    """The samples of a board between two commands or starts. interval: in ms. samples: pairs of
+    board time and number of conversions so far.
     """
 
     interval: int
@@ -45,8 +45,8 @@ class _Stretch:
 
 
 def disobeyed(seen: Seen) -> list[str]:
-    """Return a sentence for each board that has not obeyed each command once and in order. Missing
-    commands count only in a complete run.
+    """Return a sentence for each board that has not obeyed each command once and in order. A
+    missing command is a mistake only if the run is complete.
     """
     whole = seen.ended and not seen.deaths and not seen.broken
     found_faults = []
@@ -75,8 +75,8 @@ def unshown(seen: Seen) -> Iterator[str]:
 
 def _stretches(device: str, seen: Seen) -> Iterator[_Stretch]:
     """Yield the stretches of a board. Each begins at an obeyed command, or at a start after one,
-    and ends at the next command or start. The last samples before a command may already follow it,
-    because the EEPROM shows it a little later.
+    and ends at the next command or start. Samples just before a command are left out: they may
+    already have its interval, because the rig sees a command in the EEPROM a little later.
     """
     obeyed, starts = sorted(seen.obeyed[device]), sorted(seen.starts[device])
     cycles = [cycle for cycle, _ in obeyed]

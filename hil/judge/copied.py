@@ -1,12 +1,12 @@
-"""Finds rows that a gateway has landed for another gateway, from copies of that gateway's spool
-(`copies = 2` in `[site]`).
+"""Finds rows that a gateway has landed from its copies of another gateway's spool (`copies = 2` in
+`[site]`).
 
-The other gateway may return and land them, too; the ingest adds each row once. After a gateway has
-moved copies into its own spool, another gateway keeps copies of these rows in turn, perhaps the
-gateway that received them first.
+The other gateway may return and land the same rows; the ingest adds each row to the table once. A
+gateway that has moved copies into its own spool has them copied in turn, perhaps to the gateway
+that received the rows first.
 
-In: the sightings of each publication, by hop. Out: places (origin and position in a store) of such
-copies: the copy has the same time of receipt as the other gateway's row, to the microsecond.
+In: the sightings of each publication, by hop. Out: origin and position in a store of each copy. A
+copy has the same payload and time of receipt (to the microsecond) as the original.
 """
 
 from collections import defaultdict
@@ -33,8 +33,8 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
 def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
     """Yield the places (origin and position) of the copies among equal rows. The first row is the
     original. A later row at the same gateway is a copy only if it entered the spool after another
-    gateway had it. A row that a restored store lands again therefore stays an original if it was
-    one. rows: in the order in which they were seen, each with whether it was seen in a spool.
+    gateway had it. A row that a restored store lands again is therefore no copy if it was none
+    before. rows: in order of time, each with whether it was seen in a spool.
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}

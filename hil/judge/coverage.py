@@ -1,7 +1,7 @@
 """Checks that faults happened at their planned places, and counts the hits of each window. In: a
-history. Out: reasons for which the verdict is *unknown*, and counts for the report. A window is a
-stretch between two steps of the broken part, in which one promise depends on one line of code. A
-run without a fault in a window has not tested its promise.
+history. Out: reasons for which the verdict is *unknown*, and counts for the report. A window is the
+time between two steps of the program or board that the fault breaks. Only a fault in this window
+can break the claim of the window, so a run without such a fault has not tested the claim.
 """
 
 from collections import defaultdict
@@ -91,12 +91,11 @@ SWEEPS = (
     "power cut at an EEPROM write of the exchange",
     "power cut at a byte of the exchange",
 )
-"""Kinds that go through all of their windows; each window must have been hit."""
+"""Kinds of faults that a bench repeats in all of their windows. Each window must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""Names of the counts of a place that may be higher than planned if the fault had to wait for
-another fault.
-"""
+"""Names of counts that may be higher than planned when the fault happens, if the fault had to wait
+for another fault."""
 
 
 def doubts(events: Sequence[Event]) -> list[str]:
@@ -147,7 +146,8 @@ def guarded(
     hit: Mapping[str, Mapping[str, int]], asked: Mapping[str, Collection[str]] | None = None
 ) -> list[tuple[str, str, int, str]]:
     """Return rows for a table: kind, window, number of hits, and the claim that the window guards.
-    A window that was never hit has a row, too, unless the plan did not ask for it (`asked`).
+    asked: the windows that the plan names, by kind. A window without a hit has a row if the plan
+    names it, or if the plan names no window of its kind.
     """
     return [
         (kind, window, windows.get(window, 0), GUARDS.get(kind, {}).get(window, ""))
@@ -202,7 +202,7 @@ def _struck_there(
 def _waited(
     fault: str, name: str, aim: Any, hit: Any, hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Return whether another fault was in progress at each value of a count from `aim` to `hit`."""
+    """Return whether another fault was in progress at every count from `aim` to `hit`."""
     if name.rpartition(" ")[2] not in COUNTED_FROM or hit < aim:
         return False
     free = aim
@@ -215,7 +215,7 @@ def _waited(
 def _others(
     fault: str, name: str, hits: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the count `name` at beginning and end of each other fault of the same target."""
+    """Yield the count `name` at the start and the end of each other fault of the same target."""
     for other, happened in hits.items():
         if other != fault and other.partition("/")[0] == fault.partition("/")[0]:
             begin = (happened.get("hit") or {}).get(name)

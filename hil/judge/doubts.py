@@ -10,7 +10,7 @@ from hil.judge.seen import Seen
 from hil.observe.history import READINGS
 
 BREAKS_OFF = "the history breaks off"
-"""Doubt about a run that was interrupted."""
+"""Reason for the verdict *unknown* if a run was interrupted."""
 
 
 def causes(seen: Seen) -> Iterator[str]:
@@ -26,8 +26,8 @@ def causes(seen: Seen) -> Iterator[str]:
 
 
 def without_delivery(seen: Seen) -> Iterator[str]:
-    """Yield a sentence for each publisher of which nothing was delivered: the likely cause of open
-    publications.
+    """Yield a sentence for each publisher without a publication at any hop after the board. This is
+    the likely reason why publications are still under way.
     """
     delivering = {
         key.device for key, way in seen.ways.items() if any(way[h] for h in seen.hops[1:])
@@ -55,7 +55,7 @@ def found(seen: Seen) -> list[str]:
 
 
 def _missing_rig_reports(seen: Seen) -> Iterator[str]:
-    """Yield a sentence for each missing report of the rig about itself. The run must have ended."""
+    """Yield a sentence for each report that the rig must make and that the history lacks."""
     if not seen.armed:
         yield (
             "the history does not say that all faults and observers were armed before the first"
@@ -77,7 +77,7 @@ def _missing_rig_reports(seen: Seen) -> Iterator[str]:
 
 
 def _gaps(seen: Seen) -> Iterator[str]:
-    """Yield a sentence for each device that produced too little, and each hop without events."""
+    """Yield a sentence for each device that produced too little, and for each empty hop."""
     produced = Counter(
         key.device
         for key, way in seen.ways.items()
@@ -101,10 +101,10 @@ def _gaps(seen: Seen) -> Iterator[str]:
 
 
 def never_sent_again(seen: Seen, hit: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Return a reason if kills happened between a commit and its acknowledgement, but no board has
-    sent a stored publication again: then no kill hit its target, whatever its window was called.
-    hit: number of hits by kind and window. Not checked if clients publish: their PUBLISH crosses no
-    wire of the rig.
+    """Return a reason if kills seem to have happened between a commit and its acknowledgement, but
+    no board has sent a stored publication again: then the kills have missed this window. Return
+    none if clients publish: the rig does not read their PUBLISH packets. hit: number of hits by
+    kind and window.
     """
     struck = any(windows.get(COMMITTED) for windows in hit.values())
     if not struck or seen.clients or not seen.ours or _sent_again(seen):

@@ -1,5 +1,5 @@
-"""Checks that all events of a history are known, because others cannot be judged. In: a history.
-Out: for each kind of event that is in no table of hil/HISTORY.md, a reason for the verdict
+"""Checks that the judge knows all kinds of events in a history; it would ignore others. In: a
+history. Out: for each kind of event that is in no table of hil/HISTORY.md, a reason for the verdict
 *unknown*.
 """
 

@@ -1,7 +1,7 @@
 """The boards' publications as seen on the wires. In: events of the wires, and publications of
-boards. Out, for each publication: the payloads with which it left its board; the time at which the
-board showed that the gateway has it (its PUBREL, which follows PUBREC); and how often a new session
-may have made the gateway accept it again.
+boards. Out, for each publication: the payloads that the board sent; the time of the board's PUBREL,
+which shows that the gateway has acknowledged the publication; and the number of new sessions in
+which the gateway may have accepted the publication again.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from hil.judge.senml import Record, decode, says
 from hil.observe.history import Event
 
 OnLine = tuple[str, int]
-"""A line, and a packet identifier on it."""
+"""Name of a line, and a packet identifier on this line."""
 
 
 class Message(Protocol):
@@ -43,7 +43,7 @@ class Lines:
                 self._fresh[data["line"]].append(event.t)
 
     def tell(self) -> None:
-        """Relate publications to packets. Call this once, after all events were added."""
+        """Fill in each publication from its packets. Call this after all events were added."""
         for event, message in self.publications:
             self._tell(event, message)
 

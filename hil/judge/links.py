@@ -2,12 +2,12 @@
 
 In: a history. Out: mistakes in the sessions.
 
-The rig computes a session's seed from the handshake by itself, so it finds mistakes on which both
-ends agree: frames with a seed that does not follow from the handshake, and a seed used for two
-sessions, which would make a frame from before a restart count as new. It sees which frames arrive
-whole, so it finds acknowledgements of damaged frames. It finds lost MQTT sessions of boards, which
-no bench lets expire, a forged HELLO that ends a board's session, and a PUBLISH that a board sends
-after its PUBREL.
+The rig computes a session's seed from the handshake itself, so it finds mistakes that both ends
+make alike: frames with a seed that does not follow from the handshake, and one seed for two
+sessions. (With such a seed, a frame from before a restart would count as new.) The rig sees which
+frames arrive whole, so it finds acknowledgements of damaged frames. Other mistakes are a lost MQTT
+session of a board, as no bench lets one expire; a forged HELLO that ends a session; and a PUBLISH
+after the PUBREL of the same publication.
 """
 
 from collections import Counter, defaultdict
@@ -24,12 +24,11 @@ RESTORED = "gateway's store restored from a backup"
 UNKNOWN_IDENTIFIER = 0x92
 """Reason code of a PUBCOMP: the gateway does not know the identifier (MQTT 5, section 3.7.2.1)."""
 WORN = "EEPROM worn"
-"""Name of the kind of fault after which a board may lose a mark: its EEPROM does not keep it."""
+"""Name of the kind of fault after which a board may forget that it has released a publication."""
 TORN = 2
-"""Number of frames per session and direction that may be torn: one when the sender lost its power
-or was killed, and one more if that happens again before its HELLO. In 5,900 sessions of boards that
-were cut many times, none had more than one.
-"""
+"""Largest number of frames per session and direction that may be incomplete: one if the sender lost
+its power or was killed, and one more if this happens again before its HELLO. In 5,900 sessions of
+boards that lost their power many times, none had more than one."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -80,9 +79,9 @@ def _displaced_board(event: Event) -> list[str]:
 
 
 def _forgotten(events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each board whose session the gateway has forgotten, although the board
-    continues it. Exceptions: after a restored store, and at a gateway that did not hear another
-    one.
+    """Return a sentence for each board that wanted to continue its session, but whose gateway had
+    forgotten it. A gateway may forget a session when its store is restored from a backup, or when
+    it cannot reach another gateway of its site.
     """
     silences = Silences(events)
     known: dict[tuple[str, int], int] = {}
@@ -106,10 +105,10 @@ def _forgotten(events: Sequence[Event]) -> list[str]:
 
 
 def _published_again(events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each board that has sent a PUBLISH after its PUBREL. A board marks a
-    publication as released before it sends PUBREL (firmware/JOURNAL.md), so it repeats PUBREL even
-    after a power cut. Exceptions: the gateway has lost the session or the identifier, and a worn
-    EEPROM.
+    """Return a sentence for each board that has sent PUBLISH after PUBREL for the same publication.
+    A board records a release before it sends PUBREL (firmware/JOURNAL.md), so even after a power
+    cut it repeats PUBREL. A board may send PUBLISH if the gateway has lost the session or the
+    identifier, or if the board's EEPROM is worn.
     """
     released: dict[str, set[int]] = defaultdict(set)
     again: Counter[str] = Counter()
@@ -138,7 +137,7 @@ def _published_again(events: Sequence[Event]) -> list[str]:
 
 
 def is_restore(event: Event) -> bool:
-    """Whether a backup has replaced the gateway's store."""
+    """Return whether the event says that a backup has replaced the gateway's store."""
     return event.event == "happened" and event.data["kind"] == RESTORED
 
 

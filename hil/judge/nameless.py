@@ -1,8 +1,8 @@
 """Rows of clients that give no identity. The gateway numbers them itself: at the landing place and
 in the table their device is `@GATEWAY`, their incarnation the epoch, and their sequence counts such
 rows. Only the column `client` names the publisher. In: rows at each hop. Out: each row is assigned
-to the publication with its topic and payload, which no two messages of a bench share. A row of no
-such message keeps its own identity.
+to the publication with its topic and payload, which no two messages of a bench share. If there is
+no such publication, the row keeps its own identity.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
-"""Checks that faults whose place the rig finds by watching a count happened at their places: at the
-Kth publication committed, landed or sampled. In: a history: the rows of the system under test, and
-the time of each fault. Out: reasons for which the verdict is *unknown*. This module counts the rows
-itself; the injector's own count does not matter.
+"""Checks faults that were planned at a count, such as the Kth publication committed, landed or
+sampled, and for which the rig had to watch this count. In: a history: the rows of the system under
+test, and the time of each fault. Out: a reason for the verdict *unknown* for each fault that missed
+its count. This module counts the rows itself; the injector's own count does not matter.
 """
 
 from bisect import bisect_right
@@ -13,15 +13,13 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 LATE = 20
-"""Number of publications by which a place may be missed: they arrive between two reads of the rig
-if, after an outage, a gateway gets all that the boards have kept for it.
-"""
+"""Number of publications by which a fault may be too late: they may arrive between two reads of the
+rig when boards, after an outage, send all that they have kept."""
 LATE_SHARE = 10
-"""The tolerance is at least the number of the run's publications, divided by this."""
+"""The tolerance is at least the number of the run's publications, divided by this number."""
 LATE_S = 2.0
-"""Seconds after the place: the tolerance also includes all publications of this time, because
-clients that had to wait can store hundreds between two reads.
-"""
+"""All publications of these seconds after the planned count are tolerated, too: clients that had to
+wait can send hundreds between two reads of the rig."""
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = (
     "board swapped",
@@ -33,7 +31,7 @@ HANDS = (
 
 @dataclass(frozen=True, slots=True)
 class _FaultTime:
-    """A fault. since, until: its beginning and its end, in ns."""
+    """A fault. since, until: its beginning and its end, in monotonic nanoseconds."""
 
     since: int
     until: int
@@ -42,7 +40,7 @@ class _FaultTime:
 
 
 def misplaced(events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each fault that was to happen at a count and missed it."""
+    """Return a sentence for each fault that was planned at a count and missed it."""
     planned: dict[str, tuple[str, str, int]] = {}
     struck: dict[str, _FaultTime] = {}
     counts = _Counts()
@@ -87,7 +85,7 @@ def _waited(
 
 
 class _Counts:
-    """Counts at hops. Add all events, then ask for the count at a time."""
+    """Counts of publications at the hops. Add all events, sort them, then ask for counts."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[int, int]]] = defaultdict(list)

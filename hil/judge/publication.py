@@ -44,10 +44,10 @@ class Key:
 @dataclass(frozen=True, slots=True)
 class Sighting:
     """A publication seen at a hop. records: its content, None if it cannot be decoded. payload: its
-    bytes, None if only the records are known, as for a simulated board. status: whether it is about
-    the board itself, and no reading. qos: its QoS. sampled: time of the sample, if the rig knows
-    it; the time in the content must match it. origin, position: `GATEWAY/EPOCH` of the store, and
-    the order of arrival in it; the hop `board` has neither.
+    bytes, None if only the records are known, as for a simulated board. status: whether it is a
+    status of the board, and no reading. sampled: time of the sample, if the rig knows it; the time
+    in the content must match it. origin: `GATEWAY/EPOCH` of the store; "" at the hop `board`.
+    position: order of arrival in this store; 0 at the hop `board`.
     """
 
     t: int

@@ -13,8 +13,7 @@ from hil.judge.senml import Record
 
 GOOD = "good"
 FAULT = ".fault"
-"""End of the name of a record in which a board numbers the fault of a sensor
-(`firmware/SENSORS.md`)."""
+"""Ending of the name of a record whose value is a sensor's fault (`firmware/SENSORS.md`)."""
 QUALITIES = (
     "good/absent/shorted/garbled/out of range/unsteady/other sensor/several sensors/not measured"
 )

@@ -1,6 +1,6 @@
-"""Checks the remains of a run: a run must leave no temporary data, and no other data that grow with
-the run's length. In: a history. Out: a sentence for each forbidden remainder. Runs that gave up,
-and cards of dead gateways, are not judged.
+"""Checks what a run leaves behind: no temporary files, and no rows or files beyond the needed ones.
+Also checks that no program uses more and more files, threads, memory or CPU. In: a history. Out: a
+sentence for each mistake. Interrupted runs, and gateways that are gone for good, are not judged.
 """
 
 import re
@@ -11,9 +11,9 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 EMPTY = ("spool", "retained", "will", "aside")
-"""Tables that must be empty. (Only runs with [bridge] have retained messages; none has a will.)"""
+"""Tables that must be empty. In a run with [bridge], `retained` may have rows."""
 ALONE = ("queue", "message", "given", "given_part", "journey", "place")
-"""Tables that must be empty at a single gateway. In a site, other gateways' data may wait there."""
+"""Tables that must be empty at a single gateway. In a site, they may hold other gateways' data."""
 ACCOUNTED = {
     "batch_content": ("batch",),
     "flow": ("session",),
@@ -25,29 +25,29 @@ ACCOUNTED = {
 FEW = {"meta": 40, "spool_check": 2}
 """Largest number of rows of tables that do not grow."""
 GROWING = ("batch", "session", "subscription", "mark")
-"""Tables that grow with batches and publishers."""
+"""Tables without a limit, because they grow with batches and publishers."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")
 MOST_FILES = 40
 """Largest number of files in a gateway's folder, of any kind."""
 MOST_ALIKE = 2
 """Largest number of files of a kind at the centre, except GROWING_FILES."""
 CENTRE_CUT = "power cut of the centre"
-"""Name of a kind of fault. Each such fault may leave one checkpoint that the ingest sets aside."""
+"""Name of a kind of fault. For each such fault, the ingest may set one checkpoint aside."""
 SET_ASIDE = "checkpoint.aside-"
 GROWING_FILES = {"/_delta_log/": 1_000_000, "/offsets/": 110, "/commits/": 110}
-"""Folders with higher limits: a table's log has a file for each commit, and Spark keeps 100."""
+"""Limits of folders with more files: one for each commit of a table, and 100 kept by Spark."""
 LEAST_USED = 0.5
 """Smallest share of `spool.max_bytes` that a gateway must have used before it may refuse."""
 QUOTA_EXCEEDED = 0x97
 MOST_BYTES = 8_000_000
-"""Largest size in bytes of a file of a gateway, also of the store's log, except STORE."""
+"""Largest size in bytes of a gateway's file, except STORE. It holds for the store's log, too."""
 STORE = ("gateway.db",)
 BRIDGE = "onceway-bridge:there"
-"""Client of the session of the gateway's bridge."""
+"""Client identifier of the gateway's bridge."""
 COMMANDER = "commander"
 """Client with which the rig sends commands."""
 SPARE = 8
-"""Number of files, and of threads, that a program may open late in its life, plus one per peer."""
+"""Number of files, or of threads, that a program may open late in its life, plus one per peer."""
 OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of memory"}
 LEAK = 8_000_000
 """Largest growth of a program's memory, in bytes. It grows by less than 0.2 MB in benches."""
@@ -119,7 +119,7 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
 
 
 def _not_empty(event: Event, tables: set[str]) -> Iterator[str]:
-    """Yield a sentence for each of these tables that is not empty."""
+    """Yield a sentence for each table in `tables` that is not empty."""
     for table in sorted(tables):
         if rows := event.data["tables"].get(table):
             yield f"{event.hop} has {rows} row(s) left in its table {table}"
@@ -136,7 +136,7 @@ def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
 
 
 def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
-    """Yield a sentence if the spool was larger than it may be, or refused before it was full."""
+    """Yield a sentence if the spool was too large, or refused rows with less than LEAST_USED."""
     most = run["bench"].get("config", {}).get("spool", {}).get("max_bytes")
     if most and (largest := event.data["largest"]) > most:
         yield f"{event.hop} had {largest} bytes in its spool, and may have only {most}"
@@ -160,8 +160,8 @@ def _at_landing(data: dict[str, Any]) -> Iterator[str]:
 def _busy(
     events: Sequence[Event], used: dict[tuple[str, int], list[tuple[float, float]]]
 ) -> Iterator[str]:
-    """Yield a sentence for each program that computes without work. used: pairs of time and
-    processor time in s, by program and process.
+    """Yield a sentence for each program that used more CPU than its publications need. used: pairs
+    of time and processor time in s, by program and process.
     """
     publications = [(one.hop, one.t / 1e9) for one in events if one.event == "publication"]
     for (program, _), looks in used.items():
@@ -174,9 +174,9 @@ def _busy(
 
 
 def _opened(events: Sequence[Event], peers: int) -> list[str]:
-    """Return a sentence for each program that uses the CPU without a pause, or that opens or keeps
-    more and more: for each process, the largest number in the first half of its life is compared
-    with the smallest in the last quarter.
+    """Return a sentence for each program that uses too much CPU, or whose open files, threads or
+    memory grow. For each process, the largest number in the first half of its life is compared with
+    the smallest in the last quarter. peers: number of boards and clients of the run.
     """
     counted: dict[tuple[str, int, str], list[int]] = defaultdict(list)
     used: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)

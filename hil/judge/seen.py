@@ -35,7 +35,7 @@ class Seen:
     """Lists of devices in batches, with their identity."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
-    """Publications that a gateway had not landed when it was gone for good, with that time."""
+    """Publications not landed when their gateway was gone for good, each with this time."""
     acknowledged: dict[Key, int] = field(default_factory=dict)
     """Time of the last acknowledgement of each publication of a client."""
     released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -43,29 +43,29 @@ class Seen:
     departed: set[Key] = field(default_factory=set)
     again: Counter[Key] = field(default_factory=Counter)
     resent: dict[Key, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Times at which a client has sent a PUBLISH once more in the same flow."""
+    """Times at which a client has sent a PUBLISH again, with DUP, in the same QoS exchange."""
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Number of times that the gateway did not know a PUBREL (0x92), or refused a PUBLISH (0x80 and
-    above in a PUBREC), by line and packet identifier.
-    """
+    """Number of times that the gateway answered PUBREL with 0x92, or PUBREC had a reason code of
+    0x80 or above, by line and packet identifier."""
     aside: set[tuple[str, int]] = field(default_factory=set)
     """PUBLISH packets that were refused for good, by line and packet identifier."""
     published: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     """Times of a board's PUBLISH packets, by line and packet identifier."""
     fresh: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Times at which the gateway has begun a session without open exchanges, by line."""
+    """Times at which the gateway has begun a new session (Session Present 0), by line."""
     resumed: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Times at which the gateway has continued a session, by line."""
+    """Times at which the gateway has continued a session (Session Present 1), by line."""
     silences: Silences = field(default_factory=Silences)
     clients: set[str] = field(default_factory=set)
     places: dict[tuple[str, int], set[Key]] = field(default_factory=lambda: defaultdict(set))
-    """Publications seen at each place of a gateway's store: origin and position."""
+    """Publications seen at each place of a gateway's store. A place is origin and position."""
     copies: set[tuple[str, int]] = field(default_factory=set)
     """Places with a copy of another gateway's row (`copied.py`)."""
     replicated: bool = False
     """Whether acknowledged publications are on the disks of two gateways."""
     expected_copies: int = 0
-    """Number of rows that dead gateways had not landed: other gateways must have copies."""
+    """Number of rows that dead gateways had not landed, and of which other gateways must have
+    copies."""
     stores: set[str] = field(default_factory=set)
     """Origins of rows seen in a gateway's store."""
     decoded: dict[Key, readings.Seen] = field(default_factory=lambda: defaultdict(readings.Seen))
@@ -77,11 +77,12 @@ class Seen:
     batch_count: int = columns.FAR
     """Largest number of rows of a batch."""
     batch_age_s: float = 0.0
-    """Age of its oldest row, in seconds, at which a small batch is cut."""
+    """Age of its oldest row, in seconds, at which a batch that is not full is cut."""
     nameless: Nameless = field(default_factory=Nameless)
     """Rows of clients without an identity."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
-    """Payloads sent by a client, or by a real board, which may repeat one in another form."""
+    """Payloads sent by a client or a real board. A board may send a publication again in another
+    form."""
     quarantined: list[tuple[str, int]] = field(default_factory=list)
     """Origin (`GATEWAY/EPOCH`) and number of each batch in quarantine."""
     conflicts: list[tuple[Key, bytes | None, str, Any]] = field(default_factory=list)
@@ -90,9 +91,10 @@ class Seen:
     reworded: set[str] = field(default_factory=set)
     """Origins whose batches are copies with other payloads, made by a fault."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)
-    """Payloads of the copies in `reworded`."""
+    """Key and payload of each row whose origin is in `reworded`."""
     unexpected_answers: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Answers to packets not sent on that connection, by end and kind of packet."""
+    """Number of answers to packets that were not sent on that connection. Key: the end that
+    answered, and the kind of the answer."""
     unread: list[str] = field(default_factory=list)
     complete: set[str] = field(default_factory=set)
     planned: dict[str, str] = field(default_factory=dict)
@@ -101,9 +103,9 @@ class Seen:
     fired: set[str] = field(default_factory=set)
     contradictions: list[str] = field(default_factory=list)
     commands: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Time and interval of commands, by device."""
+    """Time and interval (ms) of commands, by device."""
     obeyed: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
-    """Board time and interval of obeyed commands, by device."""
+    """Board time and interval (ms) of obeyed commands, by device."""
     samples: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """Board time of each reading, and conversions since the previous reading or start; by device.
     """
@@ -127,7 +129,7 @@ class Seen:
     began: int = -columns.FAR
     """Start of the run, in monotonic nanoseconds."""
     ours: bool = True
-    """Whether the system is Onceway, and not the glue."""
+    """Whether the system under test is Onceway, and not the common setup of `onceway hil glue`."""
     armed: bool = False
     welcomed: Counter[str] = field(default_factory=Counter)
     reported: Counter[str] = field(default_factory=Counter)
@@ -140,10 +142,9 @@ class Seen:
     """Lines that have reported their final counts."""
     restores: int = 0
     """Number of times that a backup replaced the store: its rows, and publications that boards have
-    not released, land once more.
-    """
+    not released, may land once more each time."""
     forgotten: list[tuple[int, Key]] = field(default_factory=list)
-    """Messages of a client that the gateway has lost, and when the client learned of it."""
+    """Times at which a client learned that the gateway has forgotten a message's exchange."""
     ended: bool = False
 
     def take(self, event: Event) -> None:
@@ -366,14 +367,14 @@ class Seen:
         )
 
     def received(self) -> Iterator[dict[str, list[Sighting]]]:
-        """Yield each publication's sightings by hop, without copies of another gateway's rows."""
+        """Yield each publication's sightings by hop; in the spool, without other gateways' rows."""
         for way in self.ways.values():
             own = [row for row in way["spool"] if (row.origin, row.position) not in self.copies]
             yield {**way, "spool": own}
 
     def hasty(self) -> list[str]:
         """Return a sentence for each batch that was cut too early. A batch with a list of devices,
-        or with a row that no publisher of the run has sent, may have older rows.
+        or with a row of no publisher of the run, is not judged: that row may be old enough.
         """
         lists_in = {
             (row.origin, row.columns.get("batch"))
@@ -399,8 +400,8 @@ class Seen:
                         yield key.device, record.time, way["board"][0].sampled
 
     def lost_after_acknowledgement(self, key: Key) -> bool:
-        """Whether a publication was lost with a gateway after its publisher had the
-        acknowledgement. (Without an acknowledgement, it is published again.)
+        """Return whether a publication was lost with a gateway after its publisher had the
+        acknowledgement. (Without an acknowledgement, the publisher publishes again.)
         """
         if key not in self.died:
             return False
@@ -410,24 +411,23 @@ class Seen:
         return any(t < self.died[key] for t in released)
 
     def set_aside(self, key: Key) -> bool:
-        """Whether the gateway refused a publication for good, so that it may arrive late."""
+        """Return whether the gateway refused a publication for good."""
         return (key.device, key.sequence & 0xFFFF) in self.aside
 
     def holds(self, hop: str, key: Key) -> bool:
-        """Whether a hop still holds a publication, or the claim was not read to its end, so that a
-        missing row proves nothing.
+        """Return whether a missing row proves nothing: the hop still has to deliver the
+        publication, or the claim was not read to its end.
         """
         return self.claim not in self.complete or (hop, key) in self.waiting
 
     def allowed(self, key: Key, qos: int) -> int:
-        """Return how often a publication may be in the claim. A publication that arrives at the
-        landing place twice is in the table once. At QoS 1 each PUBLISH of a client may be a row at
-        the landing place.
+        """Return how many rows a publication may have in the claim. The table may have one. The
+        landing place may have more, for example one for each PUBLISH of a client at QoS 1.
         """
         return 1 if self.claim == "table" else self._may_land(key, qos)
 
     def too_often(self, key: Key, qos: int) -> bool:
-        """Whether a publication is in the claim too often, or passed an earlier hop too often."""
+        """Return whether a publication is in the claim too often, or has landed too often."""
         rows = self.ways[key][self.claim]
         places = {(row.origin, row.position) for row in rows}
         copies = places & self.copies if self.claim == "batch" else ()
@@ -436,10 +436,10 @@ class Seen:
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Return whether a publication landed twice from one place of a store; or landed from a
-        place that the store did not show, and more often than the gateway had cause to store it.
-        The ingest takes a publication once, even if it was in the store twice. A copy made by a
-        fault is recognised by its epoch, which no store of the run has.
+        """Return whether a publication landed twice from one place of a store; or too often, and
+        from a place at which the rig saw no row in the store. A publication may be in the store
+        twice, because the ingest takes it once. Copies made by a fault do not count: no store of
+        the run has their epoch.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]
@@ -452,7 +452,7 @@ class Seen:
         again = self.again[key] + sum(
             qos == 1 or self.silences.excuse(key.device, t) for t in self.resent[key]
         )
-        if key.device not in self.clients:  # as often as the gateway has asked for it
+        if key.device not in self.clients:  # a board may repeat only what the gateway asked for
             on_line = key.device, key.sequence & 0xFFFF
             sent = self.published.get(on_line, [])
             fresh, resumed = self.fresh[key.device], self.resumed[key.device]
@@ -468,7 +468,7 @@ class Seen:
         return 1 + again + self.restores
 
     def altered(self, key: Key, hop: str) -> str:
-        """Return the mistakes in a publication at a hop, in words, or ""."""
+        """Return the first mistake in a publication's rows at a hop, in words, or ""."""
         way = self.ways[key]
         before = HOPS[1 : HOPS.index(hop)]
         for found in way[hop]:
@@ -487,7 +487,7 @@ class Seen:
 
     def _shares_place(self, key: Key, found: Sighting) -> str | None:
         others = {one for one in self.places[found.origin, found.position] if one.device} - {key}
-        if not others:  # judge a row without identity by itself
+        if not others:  # rows without identity are judged by nameless.py
             return None
         return f"{min(others)} has its place, too: {found.origin} position {found.position}"
 
@@ -525,8 +525,8 @@ _TAKERS: dict[str, tuple[Callable[[Seen, Event], None], ...]] = {
 
 
 def _key(data: dict[str, Any]) -> Key:
-    """Return the identity of a row. A row without identity gets its place in the store as key; no
-    board or client publishes with such a key.
+    """Return the identity of a row. A row without identity gets its position as sequence, with an
+    empty device name, which no publisher has.
     """
     if data["device"] is None:
         return Key("", 0, int(data["position"] if "position" in data else data["index"]))

@@ -1,6 +1,6 @@
-"""The content of the sensor's payloads, and the content that is expected. The formats are those of
-firmware/examples/sensor. In: SenML-CBOR (RFC 8428), or the 8 bytes of source that a board has
-journalled. Out: records with all base fields resolved.
+"""Decodes payloads, and computes the content that they must have. The formats are those of
+firmware/examples/sensor. In: SenML-CBOR (RFC 8428), or the 8 bytes of a board's journal from which
+the board makes a payload (its *source*). Out: records with all base fields resolved.
 """
 
 import json
@@ -31,7 +31,7 @@ from hil.formats.senml import (
 
 FULL_SCALE = 5.0  # V, reference of the Uno's ADC
 ADC_STEPS = 1024
-CLOCK_UNKNOWN = 0x8000_0000  # top bit of a journalled time: seconds since the board's start
+CLOCK_UNKNOWN = 0x8000_0000  # bit of a journalled time that counts seconds since the board's start
 ERA = 0x6000_0000  # journalled times below this are from 2038 on
 TIME_ERROR = "tu"  # by how many seconds the time may be wrong
 STATUS = 0xFF  # kind of a source; others are ADC channels
@@ -138,13 +138,13 @@ def is_status(source: bytes) -> bool:
 
 
 def start(source: bytes) -> tuple[int, int]:
-    """Return number and cause of a start, from the source of its status."""
+    """Return number and cause of a start, from the source of its status message."""
     return int.from_bytes(source[4:6]), source[7]
 
 
 def expected(device: str, source: bytes) -> tuple[Record, ...]:
     """Return the expected records of a journalled source, without LINK_COUNTS. source: time:u32
-    value:u16 kind:u8 detail:u8.
+    value:u16 kind:u8 detail:u8, in big-endian order.
     """
     seconds, value, kind, detail = (
         int.from_bytes(source[:4]),
@@ -173,8 +173,8 @@ def of_link(record: Record) -> bool:
 
 
 def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
-    """Whether a payload has the journalled content. The board may have computed a time that it did
-    not know before.
+    """Return whether a payload has the journalled content. A time that the journal lacks may be
+    there: the board computes it once it knows the time.
     """
     if found is None:
         return False
@@ -193,8 +193,8 @@ def _untimed(record: Record) -> Record:
 
 
 def _fits(of_link: Sequence[Record], own: Sequence[Record]) -> bool:
-    """Whether the records with the state of the link are in a status, each once, with its device
-    and time. Their counts are unknown.
+    """Return whether the records about the link are right: they are in a status, each at most once,
+    with its device and time, and their values are not negative.
     """
     if not of_link:
         return True

@@ -5,24 +5,25 @@ In: a history. Out: messages that a subscriber received and must not, or must re
 For each message of a client or a board (hop `board`) and each subscriber whose filter matches its
 topic:
 
-- it *must* come if its publisher has the acknowledgement, it was published after the subscription
-  was granted, both QoS are above 0, and the session outlives connections;
+- it *must* come if it was acknowledged and was published after the subscription was granted. This
+  holds only if the QoS of message and subscription are above 0, and the session outlives its
+  connections;
 - it *may* come otherwise: at QoS 0, or while it is not acknowledged;
-- it *must not* come at a QoS other than the lower one [MQTT-3.8.4-8], or with another payload.
-  It must not come on a topic that the filter does not match, or after a later message of the same
+- it *must not* come at a QoS other than the lower one [MQTT-3.8.4-8], or with another payload. It
+  must not come on a topic that the filter does not match, or after a later message of the same
   publisher [MQTT-4.6.0-6]. It must not come if it was acknowledged before the first SUBSCRIBE. It
-  must come only once: at QoS 2 in a session, at QoS 1 on a connection, at QoS 0 at all;
+  must come only once: at QoS 2 in a session, at QoS 1 and 0 on a connection;
 - it *must* come with DUP when it is sent again, and without when it cannot have been sent before
   [MQTT-3.3.1-1, -2]. It must come without RETAIN: no client here publishes with it [MQTT-3.3.1-12];
 - messages that a session holds at QoS 2 are sent or released once more when it continues, before
   those published since [MQTT-4.4.0-1];
 - no more may be in flight than the subscriber's Receive Maximum [MQTT-3.3.4-9].
 
-A client that publishes again in another flow (`again`), or at QoS 1 sends once more (`resent`), may
-cause a message each time. A board's message has no identity in it: it is known by its payload, as
-the wire saw it leave the board. A board that sends PUBREL has had PUBREC.
+If a client publishes again in another flow (`again`), or sends PUBLISH again at QoS 1 (`resent`),
+one more copy may come each time. A board's message has no identity in it: the model knows it by its
+payload on the wire. A board's PUBREL shows that the board has the PUBREC.
 
-At the end, the run has waited for the messages that sessions hold. A subscriber without any message
+Before its end, the run waits for the messages that sessions hold. A subscriber without any message
 at a QoS has proved nothing about this QoS.
 """
 
@@ -78,7 +79,7 @@ class _Subscriber:
 
 
 def wrong(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each kind of mistake of a subscriber."""
+    """Return a sentence for each subscriber and kind of mistake."""
     messages, subscribers = _sort_events(events)
     reasons: list[str] = []
     groups: dict[tuple[str, str], list[_Model]] = defaultdict(list)
@@ -93,7 +94,7 @@ def wrong(events: Iterable[Event]) -> list[str]:
 
 
 def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
-    """Yield a sentence for each kind of mistake: the first one, and the number of others."""
+    """Yield a sentence for each kind of mistake: its first message, and the number of others."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for mistake, subject in faults:
         found[mistake][subject] = None
@@ -162,7 +163,7 @@ def _sort_events(events: Iterable[Event]) -> tuple[dict[Key, _Message], list[_Su
     published: dict[tuple[str, int, int], _Message] = {}  # by device, incarnation, sequence
     lines = Lines()
     subscribers: dict[str, _Subscriber] = {}
-    # the history is read up to the run's end first, because it has the subscriptions
+    # the rig's events come first, because its event `run` names the subscriptions
     for event in sorted(events, key=lambda event: (event.hop != "rig", event.t)):
         with taking(event):
             data = event.data
@@ -226,7 +227,7 @@ Fault = tuple[str, str]
 @dataclass(slots=True)
 class _Model:
     """A subscriber's session, by its events. asked: time of the SUBSCRIBE in this session. granted:
-    whether the SUBACK arrived. since: when its first subscription was granted.
+    whether its SUBACK arrived. since: time of the subscriber's first SUBACK.
     """
 
     subscriber: _Subscriber
@@ -371,17 +372,17 @@ class _Model:
             yield f"got more messages at once than its Receive Maximum of {most}", named
 
     def _was_sent(self, key: Key, message: _Message) -> bool:
-        """Whether the gateway must know that it sent a message at QoS 1 on an earlier connection.
-        It may send a message and be killed before the commit, and then accept it from its publisher
-        as new.
+        """Return whether the gateway must know that it has sent a QoS 1 message on an earlier
+        connection. A gateway that was killed before the commit does not know it, and accepts the
+        message as new when its publisher sends it again.
         """
         if message.acknowledged is None or message.repeats or self.subscriber.beyond_bridge:
             return False
         return message.acknowledged < self.sent_until.get(key, 0)
 
     def _key(self, topic: str, sequence: int | None, payload: str) -> Key:
-        """Return the key of a message without an identity: the first of its topic with the same
-        payload that has not arrived yet.
+        """Return the key of a received message. Without a sequence, it is the key of the first
+        message of the topic with this payload that has not arrived yet.
         """
         if sequence is not None:
             return topic, CLIENTS, int(sequence)
@@ -393,7 +394,7 @@ class _Model:
         return next((key for key in found if not self.times[key]), (found or [(topic, 0, 0)])[0])
 
     def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
-        """Yield a mistake if a message is out of order; a refused message may come later."""
+        """Yield a mistake if a message is out of order and was published only once."""
         topic, incarnation, sequence = key
         if self.subscriber.share is not None:
             return  # another subscriber's message may come late
@@ -404,9 +405,9 @@ class _Model:
             self.newest[lane] = max(sequence, self.newest.get(lane, 0))
 
     def unreleased(self) -> Iterator[Fault]:
-        """Yield a mistake for each QoS 2 message of an earlier connection without a release. Call
-        this at the end of a connection that brought newer messages, or of a run whose last
-        connection brought all missing messages.
+        """Yield a mistake for each QoS 2 message of an earlier connection without a PUBREL on this
+        one. Call this at the end of a connection that brought newer messages, or of a run whose
+        last connection brought all missing messages.
         """
         for identifier in sorted(self.owed):
             yield "got no PUBREL for a message of an earlier connection", str(identifier)
@@ -439,8 +440,8 @@ def _judged(model: _Model) -> Iterator[Fault]:
 
 def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     """Yield a mistake for each message that no subscriber of a shared subscription received, or
-    that several received. (At QoS 1 a second one may get a message if a connection ends before its
-    PUBACK [MQTT-4.8.2-5, -6].) If a subscriber's session ends, its messages end with it.
+    that several received. At QoS 1 a second one may get a message if a connection ends before its
+    PUBACK [MQTT-4.8.2-5, -6]. A message may be missing if the session that held it has ended.
     """
     in_session = Counter(key for model in members for key in model.ever)
     for key, times in sorted(in_session.items()):

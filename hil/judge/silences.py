@@ -1,14 +1,14 @@
-"""Times when a gateway of a site did not hear another gateway, so that its answers about sessions
-were suspect.
+"""Finds the times when a gateway of a site could not reach another one, so that its answers to
+clients about their sessions were suspect.
 
 In: a history. Out: whether a session may have begun without the messages in flight.
 
-A gateway to which a client connects asks the others. If a gateway is silent, the asking gateway
-begins a new session, or drops the packet identifiers of its own session: new messages must not
-count as known (gateway/site/README.md). The client's next gateway may do the same: the client
-then has two sessions. A board that lost its power before the answer to its HELLO does not even know
-of the first session. A session without identifiers continues, so messages on their way to another
-gateway arrive twice. With one gateway, no session is suspect.
+A gateway to which a client connects asks the other gateways for the client's session. If a gateway
+is silent, the asking gateway begins a new session, or drops the packet identifiers of its own
+session: new messages must not count as known (gateway/site/README.md). The client's next gateway
+may do the same, and then the client has two sessions. A board that lost its power before the answer
+to its HELLO does not even know of the first session. Without packet identifiers, messages on their
+way to another gateway arrive twice. With one gateway, no session is suspect.
 """
 
 from bisect import bisect_right
@@ -34,7 +34,7 @@ SILENCING = (
 )
 """Kinds of faults, by their names in a history, during which a gateway may be silent."""
 SETTLES = 3_000_000_000
-"""Time in ns after a fault in SILENCING until gateways have their answers, on a busy machine."""
+"""Time in ns after the end of a fault in SILENCING for which a gateway may still be silent."""
 FAR = 1 << 63
 LAST = 2
 """Number of connections of a client that count: the present one, and the previous one."""
@@ -75,7 +75,7 @@ class Silences:
         return any(begin <= one <= end for one in moments for begin, end in self._spans)
 
     def since(self, client: str, t: int) -> bool:
-        """Whether a gateway was silent at any time since the last connection of this board."""
+        """Return whether a gateway was silent between this board's last connection and `t`."""
         last = max(self._last(client, t), default=0)
         return any(begin <= t and last <= end for begin, end in self._spans)
 
@@ -87,5 +87,5 @@ class Silences:
 
 
 def _excuses(data: dict[str, Any]) -> bool:
-    """Whether a fault may have made sessions suspect: a planned restart must not."""
+    """Return whether a fault may have made sessions suspect. A planned restart must not."""
     return bool(data.get("doubts", 1) and data.get("excuses", True))

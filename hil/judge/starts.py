@@ -1,7 +1,6 @@
 """Compares the starts of simulated boards, as their simulators saw them, with the starts that the
-boards report. In: a history. Out: HELLOs on a line with another start or incarnation than in the
-board's ledger at that time. The statuses, one for each start, are judged elsewhere
-(hil/devices/samples.py, and like readings at each hop).
+boards report. In: a history. Out: a sentence for each HELLO whose boot number or incarnation is not
+the one in the board's ledger at that time. hil/devices/samples.py judges the status messages.
 """
 
 from bisect import bisect_right
@@ -14,15 +13,15 @@ from hil.observe.history import Event, taking
 
 S = 1_000_000_000
 READ_NS = S
-"""Time from a board's greeting until the wire has read it, on a busy machine."""
+"""Longest time in ns from a board's HELLO until the rig has read it, on a busy machine."""
 
 
 @dataclass(slots=True)
 class _Board:
     """Starts of a board. Times are in ns of the monotonic clock. starts: times from its simulator.
-    reported: time and boot number (BOOT_MASK) of its statuses. greetings: time, boot number and
-    incarnation of its HELLOs. incarnations: those with which the board has published, or which it
-    was given.
+    reported: time and boot number (its low bits, BOOT_MASK) of each status. greetings: time, boot
+    number and incarnation of its HELLOs. incarnations: those with which the board has published, or
+    which it was given.
     """
 
     starts: list[int] = field(default_factory=list)

@@ -1,10 +1,10 @@
-"""Checks the sessions of boards with a radio, as read at the ether.
+"""Checks the sessions of boards with a radio, as the ether sees their frames.
 
 In: a history. Out: mistakes in the sessions.
 
 The rig computes the key of a session from the handshake by itself (hil/air/tap.py), so it sees
-mistakes on which both ends agree: a frame with a key that does not follow from the handshake, or a
-nonce used twice. It sees all frames of each board, so it finds an answer to a forged frame. If
+mistakes that both ends make alike: a frame with a key that does not follow from the handshake, or a
+nonce used twice. The rig sees all frames of each board, so it finds an answer to a forged frame. If
 several gateways hear a HELLO, only one may answer it.
 """
 

@@ -1,4 +1,4 @@
-"""Charts of a report: readings on their way, faults over time, delays, CPU and memory. In:
+"""Charts of a report: publications at each hop and faults over time, delays, CPU and memory. In:
 findings. Out: SVG elements.
 """
 

@@ -21,7 +21,7 @@ GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "g
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     """Yield the rows of the comparison. A key of the benches has a row only if its values differ.
-    The change is in percent; "" unless both values are numbers and the first is not 0.
+    The change is in percent, or "" if it is 0 or cannot be computed.
     """
     for name in PLAIN:
         yield _row(name, one.get(name), other.get(name))

@@ -49,7 +49,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def merge_junit(files: Iterable[Path]) -> str:
-    """Return one file with the suites of all existing files."""
+    """Return the text of one JUnit file with the test suites of all `files` that exist."""
     root = ElementTree.Element("testsuites", name="onceway hil")
     for path in files:
         if path.exists():

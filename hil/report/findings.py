@@ -24,7 +24,7 @@ HALVES = 8  # samples of a process that its growth needs
 
 @dataclass(slots=True)
 class PlannedFault:
-    """A planned fault. t: when it happened, None if it did not."""
+    """A planned fault. t: when it happened, in seconds; None if it did not happen."""
 
     id: str
     kind: str
@@ -48,10 +48,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A recorded link on one direction of a line. begin, seconds, of: its start, the seconds used,
-    and its length, in the recording's time. frames, lost: number of frames in the run. run_s, up_s:
-    seconds of the run, and those in which the link was up. longest_outage: length to which longer
-    outages were shortened. shortened: number of these outages in the recording.
+    """A recorded link that was replayed on one direction of a line. begin: start of the part that
+    was used. seconds: length of this part. of: length of the recording. These three are in seconds
+    of the recording. frames, lost: number of frames in the run. run_s, up_s: seconds of the run,
+    and those in which the link was up. longest_outage: length to which longer outages were
+    shortened. shortened: number of these outages in the recording.
     """
 
     trace: str
@@ -102,15 +103,16 @@ class Findings:
     """Time of arrival in the gateway's store, and bytes of payload, by device or client."""
 
     gateways: dict[str, dict[str, int]] = field(default_factory=dict)
-    """For each of several gateways: publications in its store, landed, and lost with its card."""
+    """For each gateway of a site, numbers of publications: in its store, landed, lost with its
+    card."""
 
     def percentile(self, share: int) -> float | None:
         """Return a percentile of the delays, in seconds; None without delays."""
         return _percentile(self.delays, share)
 
     def slowest(self, share: int) -> float | None:
-        """Return the percentile of the device with the longest delays, in seconds; None without
-        delays. (An average over all devices would hide this device.)
+        """Return a percentile of the delays of the slowest device, in seconds; None without delays.
+        (A percentile over all devices would hide this device.)
         """
         return max(
             (one for of in self.delays_of.values() if (one := _percentile(of, share))),
@@ -129,8 +131,8 @@ class Findings:
         return max((one.memory for one in self.usage[name]), default=0)
 
     def growth(self, name: str) -> float | None:
-        """Return by how many bytes the median size of a service was larger in the last quarter of
-        its longest life than in the second quarter. None for a short life. A leak continues to
+        """Return by how many bytes the median memory of a service was larger in the last quarter of
+        its longest life than in the second quarter; None for a short life. A leak continues to
         grow, a cache that fills does not.
         """
         samples: defaultdict[int, list[Usage]] = defaultdict(list)
@@ -157,8 +159,8 @@ class Findings:
 
     @property
     def _of_boards(self) -> list[tuple[float, int]]:
-        """Return the publications that arrived in the store over lines, in order of time. If no
-        line is known, return all.
+        """Return time and payload bytes of each publication that reached the store over a line, in
+        order of time. If no line is known, return all publications.
         """
         return sorted(
             one
@@ -287,7 +289,7 @@ def _offender(one: Publication) -> dict[str, Any]:
 
 
 def find(history: Path) -> Findings:
-    """Return the findings of a file. Raises OncewayError for a file other than a history."""
+    """Return the findings of a file. Raises OncewayError if the file is not a valid history."""
     events = list(read(history))
     if not events and not history.stat().st_size:
         raise OncewayError("the file is empty", str(history), NO_HISTORY)
@@ -349,7 +351,7 @@ def _take(found: Findings, event: Event, t: float) -> None:
 
 
 def _gateways(events: list[Event], bench: dict[str, Any]) -> dict[str, dict[str, int]]:
-    """Return the counts of each gateway; nothing for a single one."""
+    """Return the counts of each gateway of a site; {} for a single gateway."""
     stored: dict[str, set[int]] = defaultdict(set)
     landed: dict[str, set[int]] = defaultdict(set)
     died: dict[str, int] = {}
@@ -357,7 +359,7 @@ def _gateways(events: list[Event], bench: dict[str, Any]) -> dict[str, dict[str,
         data = event.data
         if event.event == "publication" and event.hop in ("spool", "batch"):
             gateway = str(data["origin"]).partition("/")[0]
-            # a row may leave the store between two looks
+            # a row may leave the store between two looks of the rig
             stored[gateway].add(data["position"])
             if event.hop == "batch":
                 landed[gateway].add(data["position"])

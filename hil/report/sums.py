@@ -106,7 +106,7 @@ def side_by_side(results: Mapping[str, Result]) -> Sums:
 
 
 def show(console: Console, found: Sums) -> None:
-    """Show the table in a terminal, uncut even in a narrow one."""
+    """Print the table in its full width, even if the terminal is narrower."""
     console.width = max(console.width, TABLE_WIDTH)
     drawn = Table("", *next(iter(found.values())))
     for name, row in found.items():
@@ -115,7 +115,6 @@ def show(console: Console, found: Sums) -> None:
 
 
 def markdown(found: Sums) -> str:
-    """Return the table as Markdown."""
     lines = [["", *found[ALL]], ["---", *["---:"] * len(found[ALL])]]
     lines += [[name, *map(str, row.values())] for name, row in found.items()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

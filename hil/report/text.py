@@ -1,5 +1,5 @@
-"""Findings as text for a terminal: offenders and where they were seen, reasons, repeated packets,
-verdict; the summary comes last.
+"""Findings as text for a terminal: publications with mistakes, reasons, repeated packets, and last
+the verdict and the summary.
 """
 
 from rich.console import Console
@@ -85,8 +85,8 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def _promise_held(result: Result) -> str:
-    """Return the part of the sentence that is true of each publication that the claim has, although
-    other publications may be missing, and some may be in the claim twice.
+    """Return the sentence's words about the publications that the claim has. They say if some
+    publications did not have to arrive, and if some are in the claim more than once.
     """
     due = " that had to arrive" if result.count(Outcome.OK) < len(result.publications) else ""
     often = "at least" if _twice(result) else "exactly"

@@ -1,7 +1,7 @@
-"""Read a recorded link: JSON Lines or CSV, plain or gzip, with a counter and a time per frame that
-arrived, RSSI and SNR if known. In: a file whose lines are frames that arrived, or have a column
-`delivered`. Out: a `Trace`. If the counter goes back, the frame is a copy or was overtaken, the
-counter has exceeded its 16 bits, or the sender has restarted; the time shows which (`_Reader`).
+"""Reads a recorded link from JSON Lines or CSV, plain or gzip. Each line has a counter, a time, and
+RSSI and SNR if known. In: a file whose lines are frames that arrived, or have a column `delivered`.
+Out: a `Trace`. If the counter goes back, the frame is a copy or was overtaken, the counter has
+exceeded its 16 bits, or the sender has restarted; the time shows which (`_Reader`).
 """
 
 import csv
@@ -92,7 +92,9 @@ def load(name: str) -> Trace:
 
 
 def _delivered(rows: Iterable[tuple[int, Mapping[str, Any]]], path: Path) -> list[_Row]:
-    """Return the frames that arrived, line by line; all frames without a column `delivered`."""
+    """Return the frames that arrived, in the order of the lines. If no line has a column
+    `delivered`, all arrived.
+    """
     read = [(_row(row, path, number), _arrived(row, path, number)) for number, row in rows]
     if read and not any(arrived for _, arrived in read):
         raise OncewayError("no frame of this recording was delivered", str(path))

@@ -1,12 +1,13 @@
 """Replays a recorded link: a frame is lost if the recording lost it.
 
-In: a trace, a pace, a seed, and the time of each frame. Out: whether it arrives; at the end, the
-part of the recording used. Frame by frame, each frame has the fate of the next recorded frame. At a
-pace, it has the fate of the frame recorded at that moment, and in an outage none arrives.
+In: a trace, a pace or none, a seed, and the time of each frame. Out: whether the frame arrives; at
+the end, the part of the recording used. Without a pace, each frame has the fate of the next
+recorded frame. With a pace, it has the fate of the frame recorded at that moment, and in an outage
+no frame arrives.
 
 Recordings have outages of hours and days, which no run can wait for: outages longer than
-`longest_outage` are shortened to it. The seed draws the start of a recording: over its frames, or
-at a pace over its time, so that a long outage is drawn as often as its share of the time demands.
+`longest_outage` are shortened to it. The seed draws the start of a recording from its frames. With
+a pace, it draws a moment, so that a long outage is drawn as often as its share of the time demands.
 The start is always a frame that arrived, at most MOST_BEFORE frames before the next loss, because
 most recordings have long stretches without a loss. The recording starts over at its end.
 """
@@ -25,7 +26,9 @@ MOST_BEFORE = 100  # frames from the beginning to a loss
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """Whether a recorded frame arrived. recorded: its time in s. t: the same, outages shortened."""
+    """Whether a recorded frame arrived. recorded: its time in s. t: its time if outages are
+    shortened.
+    """
 
     recorded: float
     t: float
@@ -34,7 +37,7 @@ class _Fate:
 
 class Replay:
     """One direction of one link. pace: seconds of the recording per second; None: one recorded
-    frame per frame. longest_outage: in frames, or, with a pace, in seconds of the run. Raises
+    frame for each frame. longest_outage: in frames, or, with a pace, in seconds of the run. Raises
     ValueError for a trace without a frame that arrived.
     """
 
@@ -69,7 +72,7 @@ class Replay:
         return fates
 
     def _by_time(self, longest: float) -> list[_Fate]:
-        """Return the fates. Outages are shortened to `longest` seconds. No frame arrives in one."""
+        """Return the fates. Outages are shortened to `longest` seconds; no frame arrives then."""
         frames = self._trace.frames
         silent = {outage.t for outage in self._trace.outages()}
         newest = start = frames[0].t
@@ -92,9 +95,9 @@ class Replay:
         return fates
 
     def _drawn(self, rng: random.Random) -> int:
-        """Return the index of the frame to begin with. Frame by frame: any frame that arrived. At a
-        pace: the first frame after a drawn moment that arrived. The choice does not depend on long
-        silences of the sender.
+        """Return the index of the frame to begin with. Without a pace, draw a frame that arrived;
+        with a pace, draw a moment, and take the next frame that arrived. If the next loss is more
+        than MOST_BEFORE frames away, begin later.
         """
         count = len(self._fates)
         if self._pace is None:

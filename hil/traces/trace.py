@@ -79,8 +79,8 @@ class Trace:
         return Counter(frame.lost for frame in self.frames if frame.lost)
 
     def outages(self) -> list[Outage]:
-        """Return silences of more than OUTAGE_INTERVALS usual intervals, in order. If the sender's
-        count does not grow in an outage, the sender was silent, not the link.
+        """Return silences of more than OUTAGE_INTERVALS usual intervals, in order. Silences in
+        which no frame was lost are left out: the sender was silent, not the link.
         """
         longest = OUTAGE_INTERVALS * self.interval
         pairs = pairwise(self.frames)
