@@ -114,7 +114,7 @@ class DeviceUnderTest(Protocol):
     harmed: Counter[str]
     """Number of harms that the device's wire has caused, by kind."""
     opened: int
-    """Number of times that the gateway has opened its port."""
+    """Number of times that the gateway has opened the device's port."""
     refused: list[tuple[int, int]]
     """Packet identifier and reason code of each publication that the gateway has refused."""
 
@@ -212,9 +212,7 @@ class SensorUnderTest(Protocol):
         """
         ...
 
-    def values_between(self, after: int, before: int) -> list[int]:
-        """Return the sequences of values between two publications."""
-        ...
+    def values_between(self, after: int, before: int) -> list[int]: ...
 
     def contradict(self, text: str) -> None:
         """Record behaviour that no correct firmware shows."""
@@ -246,7 +244,7 @@ class Publisher(Protocol):
     @property
     def accepted(self) -> set[int]:
         """Return the packet identifiers of the publications that the gateway has accepted, as far
-        as the publisher has shown it.
+        as the publisher has shown this, for example by a PUBREL.
         """
         ...
 
@@ -280,9 +278,7 @@ class ClientUnderTest(Protocol):
         """
         ...
 
-    def move(self) -> None:
-        """Move the client to the next gateway now."""
-        ...
+    def move(self) -> None: ...
 
 
 class Commander(Protocol):

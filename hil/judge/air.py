@@ -1,8 +1,8 @@
 """Judges the simulated radio channel of a run.
 
 In: a history. Out: a sentence for each transmission that broke the radio law, and for each board
-that a foreign radio made begin a new session. If the bench plans lost frames, foreign frames, a
-long session or used-up airtime, and the run did not have this, `doubts` returns the reasons for
+that began a new session because of a foreign radio. If the bench plans lost frames, foreign frames,
+a long session or used-up airtime, and the run did not have this, `doubts` returns the reasons for
 *unknown*. The ether measures each radio's airtime itself (hil/air/law.py).
 """
 
@@ -15,7 +15,7 @@ from hil.observe.history import Event, taking
 
 MODEM = "gateway"
 FOREIGN = "foreign"
-"""Name of radios, in a history, that do not belong to the run."""
+"""Name that a history gives to radios that do not belong to the run."""
 STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
 """Kinds of faults after which the gateway starts again, by the beginnings of their names."""
 BUDGET, AN_ANSWER = 360.0, 0.2
@@ -87,7 +87,7 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
 
 
 def _displaced_boards(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each board that a foreign radio made leave a session. A board in a
+    """Return a sentence for each board that left a session because of a foreign radio. A board in a
     session sends HELLO without a start of its own only if the gateway has started again. More such
     HELLOs than starts of the gateway are therefore a mistake.
     """

@@ -35,7 +35,7 @@ def _quarantined(seen: Seen) -> Iterator[str]:
 def _conflicting(seen: Seen) -> Iterator[str]:
     found, beside = {of[:2] for of in seen.conflicts}, list(_beside(seen))
     due = seen.second | {(key, one.payload) for key, one, kept in beside if not _alike(one, kept)}
-    # the ingest has the limit by which two times of a reading may differ
+    # the ingest decides by how much two times of a reading may differ
     may = {(key, one.payload) for key, one, kept in beside if _times_differ(one, kept)}
     for key, _ in sorted(found - due - may):
         yield f"{key} is in `_conflicts`, but only one payload has landed under it"

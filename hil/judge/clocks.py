@@ -1,15 +1,15 @@
 """Checks the times that boards give to readings, and those that the gateway gives to rows.
 
-In: a history: the relation of the machine's two clocks, the boards' starts, the packets on their
-lines, and the shifts of the gateway's clock. Out: the mistake in a time, in words, or None.
+In, from a history: the relation of the machine's two clocks, the boards' starts, the packets on
+their lines, and the shifts of the gateway's clock. Out: the mistake in a time, in words, or None.
 
 A board gets the time from the gateway's WELCOME, in whole seconds, and counts whole seconds by its
 own clock from then on. A reading before the first WELCOME after a start gets its time when it is
 sent, or no time if the board has started again by then.
 
 Faults excuse wrong times within limits. Near a shift of the gateway's clock, a time may be wrong by
-exactly the shift. Near a fault that delays a line, a time may be early by the delay of a byte. On a
-busy machine, a board's times may be wrong by as much as its simulator has measured.
+exactly the shift. Near a fault that delays a line, a time may be early by as much as the delay. On
+a busy machine, a board's times may be wrong by as much as its simulator has measured.
 """
 
 from bisect import bisect_left, bisect_right
@@ -26,7 +26,7 @@ S = 1_000_000_000  # ns
 BOARD_HZ = 16_000_000
 EARLY_NS = 4 * S
 """Largest error of a time that is too early: 1 s because the gateway drops the fraction of its
-second, 1 s because the board does, and 2 s for the way of a WELCOME on a busy machine."""
+second, 1 s because the board does, and 2 s until a WELCOME arrives on a busy machine."""
 LATE_NS = 2 * S
 """Largest error of a time that is too late: 1 s because a second of the board's clock may be almost
 over when the WELCOME sets it, and 1 s because the simulator may be behind real time."""
@@ -37,13 +37,11 @@ SETTLES_NS = 3 * S
 reads the wall clock once a second; a busy machine delays this."""
 BELIEVED_NS = 86_400 * S
 """Largest jump that a running gateway believes (gateway/docs/card.md). After a larger jump, the
-gateway's time continues as before.
-"""
+gateway's time continues as before."""
 JOURNALLED_NS = S // 4
 """Tolerance of `_unknown`: a payload may lack the time if `sampled` is at most this long after the
-board's first PUBLISH since its start. `sampled` of a status may be too late: it counts board time
-from the start, when the simulator may have been a quarter of a second behind real time.
-"""
+board's first PUBLISH since its start. The `sampled` of a status message may be too late: it counts
+from the start, when the simulator may have been a quarter of a second behind real time."""
 LINE_BYTES_S = 11_520
 DRIFT = 200
 """Seconds in which a board's clock may gain or lose one second: a resonator's 0.5 %."""
@@ -51,8 +49,8 @@ ROUNDED = 2
 """Factor by which the error that a board states for its time may exceed the real error, because the
 stated error is rounded."""
 SOME = 20
-"""Smallest number of times for `always_off`: among these, at least one has no extra delay of a
-clock or a WELCOME."""
+"""Smallest number of times that `always_off` judges: among these, at least one has no extra delay
+of a clock or a WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """Largest errors, too early and too late, that all times of a board may share: both clocks drop the
 fraction of a second. A late WELCOME cannot explain more, because not every WELCOME is late."""
@@ -153,7 +151,7 @@ class Clocks:
             self._holds[action] = max(int(held_s * S), self._holds.get(action, 0))
 
     def sort(self) -> None:
-        """Prepare for queries. Call this once, after `take` has had all events."""
+        """Prepare for queries. Call this once, after all calls of `take`."""
         for event in self._struck:
             delay = self._holds.get(event.data["action"], 0)
             span = _Span(event.t - delay, event.t + delay, delay)
@@ -227,8 +225,8 @@ class Clocks:
     def always_off(self, samples: Iterable[tuple[str, float, int]]) -> list[str]:
         """Return a sentence for each board whose times are all too early or all too late; single
         times may be wrong by some seconds. Return [] if the gateway's clock has jumped, because
-        larger errors are allowed then. samples: board, its time in UTC seconds, and the real time
-        in monotonic nanoseconds.
+        larger errors are allowed then. samples: board, time that the board gave in UTC seconds, and
+        real time in monotonic nanoseconds.
         """
         if not self._offsets or self._jumps:
             return []
@@ -323,13 +321,13 @@ def _always(off: list[tuple[int, int]]) -> str | None:
 
 
 def _shown(shift: int) -> int:
-    """Return by how many ns a jump of the clock moves the gateway's time: 0 if not believed."""
+    """Return by how many ns a clock jump moves the gateway's time: 0 if the gateway ignores it."""
     return shift if abs(shift) <= BELIEVED_NS else 0
 
 
 def unseen_jumps(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each believable jump of the clock after which no row shows a jump of
-    the gateway's own time.
+    """Return a sentence for each jump of the clock, of at most BELIEVED_NS, that no row's time of
+    receipt shows.
     """
     offset: int | None = None
     jumps: dict[str, _Span] = {}

@@ -11,7 +11,7 @@ from hil.judge.publication import Key, Sighting
 
 FAR = 1 << 63
 WRITTEN_US = 1000
-"""Largest difference of `landed` and the manifest's file time, in µs: file systems round it."""
+"""Largest difference in µs of `landed` and the manifest's file time. File systems round times."""
 FULL_BYTES = 100_000
 """Bytes of payload from which on a batch may be full with fewer rows than `batch_count`."""
 APART_US = 100_000
@@ -62,9 +62,9 @@ def _sampled(board: Sighting) -> int:
 
 
 def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> list[str]:
-    """Return a sentence for each start of a gateway whose rows have contradicting times. Counted
-    from one beginning, `monotonic` must give each row a time between its sample and the moment when
-    the rig saw it. If the machine's clock was `steady`, `received` must advance like `monotonic`.
+    """Return a sentence for each start of a gateway whose rows contradict each other in time. The
+    `monotonic` of all rows must count from one moment, so that each row arrived after its sample
+    and before the rig saw it. If the clock was `steady`, `received` must advance like `monotonic`.
     """
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     begun: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -136,7 +136,7 @@ def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[s
 
 
 def _lacks(seen: set[int], due: int) -> Iterator[str]:
-    """Yield missing numbers, one by one or as a range."""
+    """Yield the missing numbers from `due` to the largest in `seen`, as `3` or `3 to 5`."""
     for number in sorted(seen):
         if number > due:
             yield str(due) if number == due + 1 else f"{due} to {number - 1}"

@@ -5,8 +5,8 @@ The other gateway may return and land the same rows; the ingest adds each row to
 gateway that has moved copies into its own spool has them copied in turn, perhaps to the gateway
 that received the rows first.
 
-In: the sightings of each publication, by hop. Out: origin and position in a store of each copy. A
-copy has the same payload and time of receipt (to the microsecond) as the original.
+In: the sightings of each publication, by hop. Out: the place of each copy: origin and position in a
+store. A copy has the same payload and time of receipt (to the microsecond) as the original.
 """
 
 from collections import defaultdict

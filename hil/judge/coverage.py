@@ -224,6 +224,5 @@ def _others(
 
 
 def _words(place: Mapping[str, Any] | None) -> str:
-    """Return a place in words, for example `sample 17, writes 3, torn True`."""
     text = ", ".join(f"{name} {value}" for name, value in (place or {}).items())
     return text or "at an unknown place"

@@ -77,7 +77,7 @@ def _missing_rig_reports(seen: Seen) -> Iterator[str]:
 
 
 def _gaps(seen: Seen) -> Iterator[str]:
-    """Yield a sentence for each device that produced too little, and for each empty hop."""
+    """Yield a sentence for each device that produced too little, and for each hop without rows."""
     produced = Counter(
         key.device
         for key, way in seen.ways.items()

@@ -43,7 +43,7 @@ EVENTS = {
     "second ingest": PROGRAM,
     "landing": _words("happened remains reworded"),
 }
-"""Known events of each hop. (A hop with the name of a board or client may have `happened`.)"""
+"""Known events of each hop. (A hop named like a board or client has only the event `happened`.)"""
 
 
 def strange(events: Sequence[Event]) -> Iterator[str]:

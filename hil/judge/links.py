@@ -32,7 +32,6 @@ boards that lost their power many times, none had more than one."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each mistake."""
     reasons = []
     begun: dict[tuple[int, ...], str] = {}
     strange: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -137,7 +136,6 @@ def _published_again(events: Sequence[Event]) -> list[str]:
 
 
 def is_restore(event: Event) -> bool:
-    """Return whether the event says that a backup has replaced the gateway's store."""
     return event.event == "happened" and event.data["kind"] == RESTORED
 
 

@@ -26,9 +26,9 @@ def wrong(
     claim: str | None,
 ) -> list[str]:
     """Return a sentence for each mistake. listed: sightings of each list by hop; a list is known by
-    its origin and position in a store. copied: origins of copies that a fault has changed. devices:
-    names of the boards. claim: hop that each list of a store must have reached; None if lists may
-    be missing.
+    its origin and position in a store. copied: origins with copies that a fault has changed.
+    devices: names of the boards. claim: hop that each list of a store must have reached; None if
+    lists may be missing.
     """
     mistakes = []
     for (origin, position), found in sorted(listed.items()):

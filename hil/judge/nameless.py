@@ -53,7 +53,7 @@ class Nameless:
         """Yield a sentence for each mistake in the identities that a gateway has given: its name,
         the epoch, and numbers from 1 in the order of the store.
         """
-        if not self.clients:  # copies of batches, which faults make, keep their rows' identities
+        if not self.clients:  # rows in a fault's copy of a batch keep the old epoch
             return
         numbers: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
         for hop, data, row in self._rows + self._others:

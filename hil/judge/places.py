@@ -18,8 +18,8 @@ rig when boards, after an outage, send all that they have kept."""
 LATE_SHARE = 10
 """The tolerance is at least the number of the run's publications, divided by this number."""
 LATE_S = 2.0
-"""All publications of these seconds after the planned count are tolerated, too: clients that had to
-wait can send hundreds between two reads of the rig."""
+"""A fault may also be late by all publications of this many seconds after the planned count:
+clients that had to wait can send hundreds between two reads of the rig."""
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = (
     "board swapped",
@@ -104,7 +104,7 @@ class _Counts:
             case "spool", "publication":
                 self._rows["spooled"].append(_row(event))
             case "batch", "publication":
-                # the row was committed, though perhaps deleted before the next look
+                # the row was in the spool, though perhaps deleted before the rig looked
                 self._rows["spooled"].append(_row(event))
                 self._rows["landed"].append(_row(event))
             case "board", "publication" if "sampled" in data and data["kind"] == "reading":
@@ -112,7 +112,6 @@ class _Counts:
                 self._seen[f"sampled {data['device']}"].append((data["sampled"], 0))
 
     def sort(self) -> None:
-        """Sort the events, after all were added."""
         for seen in self._seen.values():
             seen.sort()
             seen[:] = [(t, count) for count, (t, _) in enumerate(seen, 1)]

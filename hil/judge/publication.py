@@ -16,8 +16,7 @@ class Outcome(StrEnum):
     OUT_OF_ORDER = "out of order"
     LEFT = "left behind"
     """The publication is only in the EEPROM of a replaced board, where it can be read: it is not
-    lost, but it is not in the claim.
-    """
+    lost, but it is not in the claim."""
     UNDELIVERED = "not delivered"
     """A publication at QoS 0 did not reach the gateway's store. QoS 0 allows that."""
     DIED = "died with its card"
@@ -65,8 +64,8 @@ class Sighting:
 @dataclass(frozen=True, slots=True)
 class Publication:
     """A publication. hop: the first hop at which it went wrong, or, if its outcome is unknown, the
-    hop that has it; None if ok. way: sightings at each hop. why: the alteration, in words;
-    otherwise empty.
+    hop that has it; None if ok. way: sightings at each hop. why: the mistake in words, if more is
+    known than the outcome; otherwise empty.
     """
 
     key: Key

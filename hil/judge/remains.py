@@ -40,7 +40,8 @@ LEAST_USED = 0.5
 """Smallest share of `spool.max_bytes` that a gateway must have used before it may refuse."""
 QUOTA_EXCEEDED = 0x97
 MOST_BYTES = 8_000_000
-"""Largest size in bytes of a gateway's file, except STORE. It holds for the store's log, too."""
+"""Largest size in bytes of a gateway's file, also of the store's log, but not of the files in
+STORE."""
 STORE = ("gateway.db",)
 BRIDGE = "onceway-bridge:there"
 """Client identifier of the gateway's bridge."""
@@ -50,17 +51,15 @@ SPARE = 8
 """Number of files, or of threads, that a program may open late in its life, plus one per peer."""
 OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of memory"}
 LEAK = 8_000_000
-"""Largest growth of a program's memory, in bytes. It grows by less than 0.2 MB in benches."""
+"""Largest growth of a program's memory, in bytes. In benches, the growth is below 0.2 MB."""
 BUSY = {"gateway": 0.4, "uplink": 0.15}
 """Largest share of a core that a program may use in the second half of its life, in addition to
-PUBLICATION_S per publication.
-"""
+PUBLICATION_S per publication."""
 PUBLICATION_S = 0.008
 """Processor time per publication, in s. An uplink needed 2.3 ms at 80 publications a second."""
 LEAST_LOOKS = 16
 """Smallest number of samples of a program for a comparison of the first half of its life with the
-last quarter.
-"""
+last quarter."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
@@ -95,7 +94,6 @@ def _peers(bench: dict[str, Any], plan: dict[str, Any]) -> set[str]:
 
 
 def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each forbidden remainder at one gateway."""
     data, alone = event.data, not run["bench"].get("gateway")
     bridged = {"retained"} if run["bench"].get("bridge") else set()
     yield from _not_empty(event, {*EMPTY, *(ALONE if alone else ())} - bridged)
@@ -119,7 +117,6 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
 
 
 def _not_empty(event: Event, tables: set[str]) -> Iterator[str]:
-    """Yield a sentence for each table in `tables` that is not empty."""
     for table in sorted(tables):
         if rows := event.data["tables"].get(table):
             yield f"{event.hop} has {rows} row(s) left in its table {table}"
@@ -136,7 +133,7 @@ def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
 
 
 def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
-    """Yield a sentence if the spool was too large, or refused rows with less than LEAST_USED."""
+    """Yield a sentence if the spool was too large, or refused rows before it was half full."""
     most = run["bench"].get("config", {}).get("spool", {}).get("max_bytes")
     if most and (largest := event.data["largest"]) > most:
         yield f"{event.hop} had {largest} bytes in its spool, and may have only {most}"

@@ -77,7 +77,7 @@ class Seen:
     batch_count: int = columns.FAR
     """Largest number of rows of a batch."""
     batch_age_s: float = 0.0
-    """Age of its oldest row, in seconds, at which a batch that is not full is cut."""
+    """Age in seconds of a batch's oldest row at which the batch is cut, even if it is not full."""
     nameless: Nameless = field(default_factory=Nameless)
     """Rows of clients without an identity."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
@@ -367,7 +367,9 @@ class Seen:
         )
 
     def received(self) -> Iterator[dict[str, list[Sighting]]]:
-        """Yield each publication's sightings by hop; in the spool, without other gateways' rows."""
+        """Yield each publication's sightings by hop. At the hop `spool`, copies of another
+        gateway's rows are left out.
+        """
         for way in self.ways.values():
             own = [row for row in way["spool"] if (row.origin, row.position) not in self.copies]
             yield {**way, "spool": own}

@@ -243,16 +243,14 @@ class _Model:
     """Identifiers of QoS 2 messages that arrived and were not released in this session."""
     owed: set[int] = field(default_factory=set)
     """Identifiers of QoS 2 messages that were unreleased when this connection began, and without a
-    packet on it so far.
-    """
+    packet on it so far."""
     resumed: bool = False
     """Whether this session continues from another connection."""
     connected: int = 0
     """Time at which this connection began."""
     has_newer_qos_2: bool = False
     """Whether a newer QoS 2 message has arrived on this connection: messages that were in flight
-    before come first [MQTT-4.4.0-1, MQTT-4.6.0-6].
-    """
+    before come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
     ever: set[Key] = field(default_factory=set)
     received_at: dict[Key, int] = field(default_factory=dict)
     """Time at which each message arrived last."""

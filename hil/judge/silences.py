@@ -20,8 +20,7 @@ from hil.observe.history import Event, taking
 
 FOR_EVER = "gateway dies for good"
 """Name of the fault after which the other gateways ask the dead gateway until the end, because it
-stays in their configuration.
-"""
+stays in their configuration."""
 SILENCING = (
     "gateways cut off from each other",
     "gateways restarted in turn",

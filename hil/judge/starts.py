@@ -46,7 +46,6 @@ class _Board:
 
 
 def wrong(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each board and kind of mistake."""
     boards: dict[str, _Board] = defaultdict(_Board)
     for event in events:
         with taking(event):

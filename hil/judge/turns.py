@@ -24,7 +24,6 @@ WRONG = {
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each board and kind of mistake."""
     found: Counter[tuple[str, str, str]] = Counter()
     nonces: dict[tuple[str, int], tuple[object, ...]] = {}
     answered: dict[tuple[str, int], str] = {}

@@ -382,7 +382,6 @@ def _delays(result: Result) -> dict[str, list[float]]:
 
 
 def _percentile(delays: list[float], share: int) -> float | None:
-    """Return a percentile of sorted delays; None without delays."""
     return delays[max(0, -(-len(delays) * share // 100) - 1)] if delays else None
 
 

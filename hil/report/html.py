@@ -1,4 +1,4 @@
-"""Findings as one HTML page without scripts, fonts and pictures, for phones too."""
+"""Findings as one HTML page without scripts, fonts and pictures, which phones can show, too."""
 
 from collections.abc import Iterable, Sequence
 from html import escape

@@ -90,7 +90,6 @@ def coverage_markdown(hit: Mapping[str, Mapping[str, int]]) -> str:
 
 
 def side_by_side(results: Mapping[str, Result]) -> Sums:
-    """Return a row for each result, by name."""
     return {
         name: {
             "verdict": result.verdict,
