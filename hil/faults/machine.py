@@ -20,9 +20,8 @@ from hil.observe.counters import comes, wait_until
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
 SIZES = ((1.5, 4.0), (4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
-"""Ranges of clock jumps, in seconds. A program may be right in one range and wrong in another. No
-time of receipt shows a jump below the first range.
-"""
+"""Ranges of clock jumps, in seconds. A program may be right in one range and wrong in another. A
+smaller jump than these would show in no time of receipt."""
 CENTURY = 100 * 365 * 24  # hours
 MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 
@@ -36,7 +35,7 @@ class MachineFault(Kind):
     looked: ClassVar[bool] = True
     switch: ClassVar[str]
     met: ClassVar[str]
-    """Name of the machine's counter: how often the program has met the fault."""
+    """Name of the machine's counter of how often the program has met the fault."""
     seconds: Seconds = Field(default=3.0, gt=0, le=60)
     """Duration, counted from the fault's place in the plan."""
 

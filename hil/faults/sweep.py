@@ -84,7 +84,9 @@ class Sweep(Kind):
 
     @abstractmethod
     async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Cut at the next exchange that begins while no other is open. Raises TimeoutError."""
+        """Cause the cut in the next exchange that begins while no other is open. Raises
+        TimeoutError.
+        """
 
     @abstractmethod
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
@@ -92,9 +94,8 @@ class Sweep(Kind):
 
 
 async def _quiet(device: DeviceUnderTest) -> None:
-    """Wait until the next exchange has ended and no other is open. (Before that, a board may have
-    no open exchange because it is still starting, and its start would count as steps.) Raises
-    TimeoutError.
+    """Wait until the next exchange has ended and no other is open. (A board that is still starting
+    has no open exchange either, but its start would count as steps.) Raises TimeoutError.
     """
     device.look()
     before = device.journalled

@@ -184,7 +184,7 @@ class Hello:
 
     @property
     def covered(self) -> bytes:
-        """Return the bytes that the handshake's code covers, after the control byte."""
+        """Return the bytes that the handshake's code protects, without the control byte."""
         return _payload(self)[1][: -len(self.code) or None]
 
 

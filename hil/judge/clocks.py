@@ -1,6 +1,6 @@
 """Checks the times that boards give to readings, and those that the gateway gives to rows.
 
-In, from a history: the relation of the machine's two clocks, the boards' starts, the packets on
+In: a history, with the relation of the machine's two clocks, the boards' starts, the packets on
 their lines, and the shifts of the gateway's clock. Out: the mistake in a time, in words, or None.
 
 A board gets the time from the gateway's WELCOME, in whole seconds, and counts whole seconds by its

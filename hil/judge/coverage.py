@@ -94,8 +94,8 @@ SWEEPS = (
 """Kinds of faults that a bench repeats in all of their windows. Each window must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""Names of counts that may be higher than planned when the fault happens, if the fault had to wait
-for another fault."""
+"""Names of counts. If a fault had to wait for another fault, it may happen at a higher count than
+planned."""
 
 
 def doubts(events: Sequence[Event]) -> list[str]:

@@ -5,9 +5,9 @@ In: a history. Out: mistakes in the sessions.
 The rig computes a session's seed from the handshake itself, so it finds mistakes that both ends
 make alike: frames with a seed that does not follow from the handshake, and one seed for two
 sessions. (With such a seed, a frame from before a restart would count as new.) The rig sees which
-frames arrive whole, so it finds acknowledgements of damaged frames. Other mistakes are a lost MQTT
-session of a board, as no bench lets one expire; a forged HELLO that ends a session; and a PUBLISH
-after the PUBREL of the same publication.
+frames arrive whole, so it finds acknowledgements of damaged frames. This module also finds lost
+MQTT sessions of boards; no bench lets them expire. It finds forged HELLOs that end a session, and
+PUBLISH packets after the PUBREL of the same publication.
 """
 
 from collections import Counter, defaultdict

@@ -37,7 +37,7 @@ TIME_ERROR = "tu"  # by how many seconds the time may be wrong
 STATUS = 0xFF  # kind of a source; others are ADC channels
 BOOT = "boot"  # the first record of a status
 BOOT_MASK = 0x3FFF
-"""Bits of a start's number in a status; the journal has no room for more."""
+"""Bits of a start's number that a status message has; the journal has no room for more."""
 # records of a status with the state of link and board when it is sent, not when it was journalled
 LINK_COUNTS = ("bad", "again", "worn", "life", "aside", "denied")
 
@@ -162,7 +162,9 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
 
 
 def error_of(kind: int) -> int | None:
-    """Return the error in seconds that a reading states for its time, or None."""
+    """Return the error in seconds that a reading states for its time; None if it states none. kind:
+    the byte `kind` of the reading's source.
+    """
     code = kind >> 3
     return (2 + (code - 1) % 2) << (code - 1) // 2 if code else None
 

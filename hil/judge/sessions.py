@@ -40,7 +40,7 @@ HOP = "subscriber"
 PUBACK_WITHIN = 1_000_000_000
 """Nanoseconds until a gateway must have the PUBACK of a message that a subscriber has received."""
 SOME = 10
-"""Number of messages of which at least one arrives, even if each may get lost."""
+"""Number of messages of which at least one is expected to arrive, even if each may get lost."""
 Key = tuple[str, int, int]
 """Topic, incarnation and sequence; each publisher has its own topics."""
 CLIENTS = 1
