@@ -40,7 +40,7 @@ class MachineFault(Kind):
     """Duration, counted from the fault's place in the plan."""
 
     def value(self, fault: Fault) -> int:
-        """Return the value to which the switch is set."""
+        """Return the value to which `switch` is set during the fault."""
         return 1
 
     def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:

@@ -43,7 +43,9 @@ class ProgramUnderTest(Protocol):
     async def kill(self) -> None: ...
     async def stop(self) -> int: ...
     async def finish(self, script: str, within: float) -> int | None:
-        """Ask the program that runs `script` to end. Return its exit code; None after a kill."""
+        """Ask the program that runs `script` to end. Return its exit code. If it has not ended
+        `within` seconds later, kill it and return None.
+        """
         ...
 
 

@@ -56,7 +56,7 @@ class _Message:
     t: int
     qos: int
     payloads: set[str]
-    """Payloads; several for a board's message that was sent in several forms."""
+    """Payloads of the message: a board may send a message in several forms."""
     acknowledged: int | None = None
     repeats: int = 0
     again: bool = False
@@ -125,10 +125,10 @@ def doubts(events: Iterable[Event]) -> list[str]:
 
 def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
     """Return each QoS at which the subscriber received nothing although at least `SOME` messages
-    were published while it was subscribed. Messages published after the newest one that it received
-    on a connection, at any QoS, do not count for this connection: they may still have been queued,
-    and the gateway drops queued QoS 0 messages when the connection ends. If nothing was received on
-    a connection, all messages up to its end count.
+    were published while it was subscribed. For each connection, messages count up to the newest one
+    that was received on it, at any QoS. Later ones may still have been queued, and the gateway
+    drops queued QoS 0 messages when the connection ends. If a connection received none, all
+    messages up to its end count.
     """
     since: int | None = None
     newest: int | None = None  # newest on this connection, by time of publishing

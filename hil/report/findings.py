@@ -96,7 +96,7 @@ class Findings:
     arrivals: dict[str, list[float]] = field(default_factory=dict)
     """Times of all sightings at each hop, in order."""
     delays: list[float] = field(default_factory=list)
-    """Seconds from sample to claim of each publication that is ok, in order of length."""
+    """Seconds from sample to claim of each publication that is ok, in ascending order."""
     delays_of: dict[str, list[float]] = field(default_factory=dict)
     """The values of `delays`, by device or client."""
     stored: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))
