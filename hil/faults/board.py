@@ -35,13 +35,11 @@ from hil.observe.counters import LOOK_EVERY, wait_until
 
 # about the number of EEPROM writes between two readings; a cut within them may tear a slot
 SLOT_WRITES = 20
-PUBLISH_BYTES = (
-    40  # a PUBLISH frame is longer: a cut after fewer bytes sent falls into the exchange
-)
+PUBLISH_BYTES = 40  # fewer bytes than a PUBLISH frame has: a cut after them falls into the exchange
 STEPS_OF_TURN = {"sends": AT_SENDING, "sent": AT_SENT, "listens": AT_LISTENING, "heard": AT_HEARD}
 """Steps of a turn: the simulated board's word for each, and the text for people."""
-CUT_WITHIN = 300.0  # s; a board with a full journal writes only after a delivery
-RESTART_WITHIN = 30.0  # s; the watchdog, or a boot loader, alone takes two
+CUT_WITHIN = 300.0  # s; if its journal is full, a board writes only after a delivery
+RESTART_WITHIN = 30.0  # s; the watchdog or a boot loader alone takes 2 s
 WORN_WITHIN = 60.0  # s until the journal must reach a worn slot
 MET_WITHIN = 60.0  # s until a new board must have met the gateway
 
@@ -240,7 +238,7 @@ async def started(device: DeviceUnderTest, fault: str, cause: str) -> Evidence |
 
 
 async def starts(device: DeviceUnderTest, struck: Event, cause: str) -> Evidence | None:
-    """Wait until a struck board starts with this cause. Return None if it does not in time."""
+    """Wait until a struck board starts with this cause. Return None if this takes too long."""
     fault = str(struck.details["id"])
     with suppress(TimeoutError):
         async with asyncio.timeout(RESTART_WITHIN):

@@ -174,7 +174,7 @@ class GatewayPowerCut(WindowKind):
             victims = [site.running[name] for name in ("gateway", "uplink")]
             machine = site.machine("gateway")
             since = system.look()
-            # a program that never syncs, and so never reaches the window, still loses its power
+            # even a program that never reaches the window, because it never syncs, loses its power
             window = await self.halt(fault, machine, victims[0], system.is_at)
             for child in victims:
                 child.check()  # a program that ended by itself is not killed here

@@ -15,7 +15,7 @@ from hil.faults.under_test import SystemUnderTest
 from hil.observe.counters import wait_until
 from hil.wire.noise import kinds
 
-# a strike happens within this many bytes after its publication: in an exchange, or between two
+# a fault happens within this many bytes after its publication: in an exchange, or between two
 # exchanges
 AFTER_BYTES = 200
 OPENED_WITHIN = 60.0  # s until the gateway must have opened a port that is back

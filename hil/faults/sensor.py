@@ -13,7 +13,7 @@ from hil.faults.base import Kind, Seconds
 from hil.faults.fault import Evidence, Fault
 from hil.faults.under_test import SystemUnderTest
 
-TOLD_WITHIN = 60.0  # s; a board of the rig measures every 4 s, four times at 2 s for a fault
+TOLD_WITHIN = 60.0  # s; a board of the rig measures every 4 s, in a fault four times, 2 s apart
 WELL = 0
 
 

@@ -21,7 +21,7 @@ from hil.observe.membership import members_in_contact, suspect_answers, wait_for
 THERE_WITHIN = 60.0  # s until the next gateway must have the board or client
 HEARD_WITHIN = 120.0
 """Longest wait, in seconds, for a radio board: it must first notice that no gateway hears it."""
-DOWN_S = 1.0  # from a death to the cable at another gateway
+DOWN_S = 1.0  # s from a gateway's death until the cable is at another gateway
 CLIENT = "client-"
 """First letters of a client's name."""
 SESSION = {True: "its session is there", False: "its session is not there"}

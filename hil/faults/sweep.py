@@ -24,9 +24,9 @@ from hil.faults.under_test import DeviceUnderTest, SystemUnderTest
 from hil.judge.coverage import AT_LINE, AT_SYNC, AT_WRITE
 from hil.observe.counters import LOOK_EVERY, wait_until
 
-QUIET_WITHIN = 60.0  # s until an exchange must have ended with no other open
+QUIET_WITHIN = 60.0  # s until an exchange must have ended while no other is open
 MET_WITHIN = 180.0  # s until a step of the gateway must come
-MEASURED = 5  # exchanges, the shortest of which counts: on a slow machine two may overlap
+MEASURED = 5  # exchanges; the shortest counts, because two may overlap on a slow machine
 MANY = 10**9  # steps, never reached
 TOLD_S = 0.05  # time for a client to report its message
 STILL_S = 0.08  # time without a step of an idle gateway
@@ -57,7 +57,9 @@ class Sweep(Kind):
                 )
 
     def place(self, point: int) -> tuple[int, bool]:
-        """Return the number of the step at a point, and whether the cut is in its middle."""
+        """Return the number of the step at a point, and whether the cut is in the middle of the
+        step.
+        """
         return point, False
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -193,7 +195,7 @@ class GatewayKillAtEachStep(Kind):
                 self.part,
                 self.text,
                 "spooled",
-                point,  # the faults come in this order, without a wait
+                point,  # the faults happen in the order of their points, without a wait
                 {"steps": point},
             )
 

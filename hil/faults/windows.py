@@ -22,7 +22,7 @@ REACHED_WITHIN = 180.0
 LOOK_EVERY = 0.002  # s
 MOST_PASSED = 2  # writes to a line that may pass first, so that later answers are hit, too
 MOST_COMMITS = 20  # commits in a row without a publication
-PASSED_WITHIN = 10.0  # s after which no further write may pass first
+PASSED_WITHIN = 10.0  # s after which the fault lets no further writes pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Cutter:
 
     def feed(self, data: bytes) -> list[bytes]:
         *pieces, rest = (self._rest + data).split(b"\0")
-        self._rest = rest[: _LONGEST + 2]  # a longer frame is broken in any case
+        self._rest = rest[: _LONGEST + 2]  # a longer frame is invalid anyway
         bodies = []
         for piece in filter(None, pieces):
             try:

@@ -94,7 +94,7 @@ SWEEPS = (
 """Kinds of faults that a bench repeats in all of their windows. Each window must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""Names of counts. If a fault had to wait for another fault, it may happen at a higher count than
+"""Names of counts. A fault that had to wait for another fault may happen at a higher count than
 planned."""
 
 

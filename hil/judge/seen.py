@@ -390,8 +390,8 @@ class Seen:
         return columns.hasty(ways, self.batch_count, self.batch_age_s, self.clocks)
 
     def times(self) -> Iterator[tuple[str, float, int]]:
-        """Yield, for each publication with a known sample time and a time in the claim, its device,
-        the time in the claim, and the sample's time.
+        """Yield the device, the time in the claim (UTC seconds), and the sample's real time
+        (monotonic ns) of each publication for which both times are known.
         """
         for key, way in self.ways.items():
             if not way["board"] or way["board"][0].sampled is None:

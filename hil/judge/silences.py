@@ -79,7 +79,7 @@ class Silences:
         return any(begin <= t and last <= end for begin, end in self._spans)
 
     def _last(self, client: str, t: int) -> list[int]:
-        """Return the start times of a client's last `LAST` connections up to `t`, or of fewer."""
+        """Return the start times of a client's last connections up to `t`, at most `LAST`."""
         times = self._connections.get(client, [])
         at = bisect_right(times, t)
         return times[max(0, at - LAST) : at]

@@ -11,7 +11,7 @@ from hil.svg import Chart
 
 COLOURS = dict(zip(HOPS, "abcd", strict=True))
 BINS = 30
-MOST_POINTS = 400  # of a line; more would only make the page large
+MOST_POINTS = 400  # points of a line; more would only make the page large
 
 
 def charts(found: Findings) -> Iterator[str]:

@@ -19,7 +19,7 @@ from hil.observe.history import COMMAND, HOPS, NO_HISTORY, Event, read, taking
 PERCENTILES = (50, 90, 99, 100)
 AT_LEAST = ("readings_per_s", "goodput")
 """Limits that are lower bounds; all others are upper bounds."""
-HALVES = 8  # samples of a process that its growth needs
+HALVES = 8  # smallest number of samples of a process from which its growth is computed
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ COLUMNS = (
     *("readings", "lost", "doubled", "altered", "other"),
 )
 ALL = "all"
-TABLE_WIDTH = 160  # characters, below which names and figures would be cut off
+TABLE_WIDTH = 160  # characters; names and figures would be cut off in fewer
 
 Sums = dict[str, dict[str, Any]]
 """Sums by row and column. The last row, ALL, has the totals."""

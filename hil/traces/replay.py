@@ -21,7 +21,7 @@ from typing import Any
 from hil.traces import LONGEST_OUTAGE
 from hil.traces.trace import Trace
 
-MOST_BEFORE = 100  # frames from the beginning to a loss
+MOST_BEFORE = 100  # frames from the beginning to the next loss
 
 
 @dataclass(frozen=True, slots=True)
