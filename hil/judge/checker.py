@@ -60,7 +60,6 @@ class Result:
     statuses: int
     """Number of status messages of the boards."""
     commands: int
-    """Number of commands sent to the boards."""
     faults: Counter[str]
     """Number of faults that happened, by kind."""
     last_words: dict[str, list[str]]

@@ -79,7 +79,6 @@ class Seen:
     batch_age_s: float = 0.0
     """Age in seconds of a batch's oldest row at which the batch is cut, even if it is not full."""
     nameless: Nameless = field(default_factory=Nameless)
-    """Rows of clients without an identity."""
     sent: dict[Key, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     """Payloads sent by a client or a real board. A board may send a publication again in another
     form."""
@@ -118,7 +117,7 @@ class Seen:
     claim: str = "table"
     hops: tuple[str, ...] = HOPS
     reads: bool = False
-    """Whether the table of readings is judged."""
+    """Whether the table of readings is judged, too."""
     devices: list[str] = field(default_factory=list)
     real: set[str] = field(default_factory=set)
     """Boards whose ledger cannot be read."""
