@@ -42,9 +42,9 @@ _SUFFIXES = ("", "-wal", "-shm")
 
 
 class Kept(NamedTuple):
-    """The content of the file. agreements: digest by topic. number: number of the last mark
-    (`agreement.py`). doubted: topics in doubt, and whether the last message went to the other
-    broker.
+    """The content of the file. agreements: by topic, the digest of the retained message that both
+    brokers had last. number: number of the last mark (`agreement.py`). doubted: by topic in doubt,
+    whether the last forwarded message went to the other broker, not to ours.
     """
 
     agreements: dict[str, bytes]
@@ -53,9 +53,9 @@ class Kept(NamedTuple):
 
 
 class AgreedFile:
-    """The file of one bridge, from its creation until `close`. volatile: returns whether this
-    gateway has the retained message of a topic in memory only. If the gateway was killed, the
-    agreements about such topics are dropped at the next start.
+    """The file of one bridge. volatile: returns whether this gateway has the retained message of a
+    topic in memory only. At the first start after a kill, the agreements about such topics are
+    dropped, because the messages may be lost.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class AgreedFile:
             return Kept({}, 0, {})
 
     def _has_stopped(self, database: sqlite3.Connection) -> bool:
-        """Whether the gateway stopped cleanly before this start. The note about it is deleted."""
+        """Delete the note of a clean stop. Return whether the file had one."""
         try:
             return database.execute("DELETE FROM clean_stop WHERE id = 1").rowcount > 0
         except sqlite3.Error:  # the disk is full

@@ -11,10 +11,10 @@ Rules, for one topic:
 - If both sides changed, our message wins for a topic of `up`, theirs for any other topic.
 - Without an agreement nothing is deleted: if only one side has a message, that message wins.
 
-An agreement counts only if the other broker still has everything that it had then. The proof is a
-number in a retained message of the other broker, the *mark*. The bridge writes a higher number
-after both sides agreed. If the mark has a lower number, the other broker has lost later messages,
-and no agreement counts.
+An agreement counts only if the other broker has not lost messages. The proof is a number in a
+retained message of the other broker, the *mark*. The bridge writes a higher number after both sides
+agreed. If the mark has a lower number than the bridge expects, the other broker has lost messages.
+Then no agreement counts.
 
 A topic is *in doubt*, in memory and on disk, from the time before its retained message is forwarded
 until a mark covers the new state. After the connection has broken, the old agreement cannot show
@@ -70,7 +70,7 @@ def digest(payload: bytes, properties: Properties | None = None) -> Digest:
 
 
 def digest_of(message: Retained | None) -> Digest:
-    """Return the digest of our retained message, None without one."""
+    """Return the digest of a retained message of our broker, None if there is no message."""
     if message is None:
         return None
     return digest(message.payload, decoded(message.properties) if message.properties else None)
@@ -129,13 +129,15 @@ class Agreement:
         self.number = number
         """Number of the last mark that the other broker has confirmed."""
         self._doubted = doubted or {}
-        """Topics in doubt, each with whether the last message went to the other broker."""
+        """Topics in doubt. Value: whether the last forwarded message went to the other broker, not
+        to our own.
+        """
         self._last: dict[str, Digest] = {}
         """States on which both brokers agree and which no confirmed mark covers yet, by topic: the
         digest of the message, None if neither broker has one.
         """
         self._written: dict[str, Digest] = {}
-        """Content of `_last` when the mark that is being written was begun."""
+        """Copy of `_last`, made when the mark that is now being written was begun."""
 
     def __len__(self) -> int:
         return len(self._agreements)
@@ -192,8 +194,8 @@ class Agreement:
         return self._agreements.keys()
 
     def knows(self, number: int | None) -> bool:
-        """Whether a mark proves that the other broker has every message that both brokers had.
-        number: the number in the mark, None without a mark.
+        """Whether a mark proves that the other broker has lost no message since the last confirmed
+        mark. number: the number in the mark, None if the other broker has no mark.
         """
         return number is not None and 0 < self.number <= number
 

@@ -69,7 +69,7 @@ class Bridge:
         """Maximum QoS of the other broker."""
         self._down_since: float | None = None
         self._failed: list[str] = []
-        """Addresses that accept TCP connections but do not serve them, the latest last."""
+        """Addresses that accepted TCP before an attempt to connect failed, the latest last."""
         core, name = engine.broker, section.name
         self._counts = Counts(core.config.gateway.name, name, core.log_throttle)
         self._pauses, self._suspects = Pauses(), Suspects()
@@ -177,7 +177,7 @@ class Bridge:
             last_error=self._last_error,
         )
 
-    # -- the connection, again and again
+    # -- connections, one after the other
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -334,7 +334,9 @@ class Bridge:
     async def _try_without_messages(
         self, far: FarConnection, requests: list[Request], ended: asyncio.Future[tuple[str, bool]]
     ) -> None:
-        """Subscribe to one filter at a time, and check that the connection lasts for a while."""
+        """Make one request at a time, and check that the connection then stays open without
+        messages. Raises OncewayError if the connection ends.
+        """
         for request in requests:
             if (packet := self._filters.request(request, far)) is not None:
                 answer = await far.ask(packet, ANSWER_S)
@@ -355,7 +357,9 @@ class Bridge:
         return self._pairing.identify(pair)
 
     def _mark(self, pair: Pair) -> str:
-        """Return the mark that this bridge adds to messages, to recognize them in a loop."""
+        """Return the mark that this bridge adds to messages. By the mark, the bridge recognizes
+        messages that come back in a loop.
+        """
         return f"{self._counts.bridge}/{pair.mark}"
 
     def _name_there(self, pair: Pair) -> str:

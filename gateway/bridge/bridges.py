@@ -74,7 +74,8 @@ class Bridges:
 
     async def again(self, name: str, numbers: list[int]) -> int:
         """Put messages that a bridge has set aside back into the bridge's queue, and wait until the
-        change is on disk. Parameters and result: as for `discard`.
+        change is on disk. Return the number of messages put back. numbers: the messages to put
+        back; empty for all.
         """
         bridge = self._named(name)
         await self._engine.commits.kept()  # payloads are read from the disk

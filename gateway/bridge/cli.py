@@ -148,7 +148,9 @@ def discard(
 
 
 def _wanted(numbers: list[int] | None, everything: bool) -> list[int]:
-    """Return the wanted numbers, empty for all. Raises UsageError if neither or both are given."""
+    """Return the numbers of the wanted messages; an empty list means all messages. Raises
+    UsageError unless exactly one is given: numbers or --all.
+    """
     if bool(numbers) == everything:
         raise UsageError("no message is named", hint="Give numbers of messages, or --all")
     return numbers or []

@@ -1,10 +1,10 @@
 """Retained topics that may differ because messages passed each other on the way.
 
 In: the retained messages that cross during one connection, and messages that come back in a loop of
-bridges. Out: topics to read again at the other broker, and the time for that.
+bridges. Out: topics to read again at the other broker, and when to read them.
 
-If both brokers change a topic at the same moment, each gets the other's message last, and the
-brokers keep different messages. No later message reveals the difference. So a topic is in doubt if
+If both brokers change a topic at the same moment, each broker gets the message of the other one
+last, so they keep different messages. No later message reveals this. So a topic is in doubt if
 different messages crossed in both directions while one of them could still be on its way. The same
 holds for messages at two QoS levels, because a message may overtake an earlier one. A message in a
 loop replaces our message without crossing: in that case the topic is in doubt unless the same
@@ -26,7 +26,9 @@ FIRST_S = 2.0
 """Shortest wait until topics that may differ are read, in seconds."""
 LONGEST_S = 60.0
 QUIET_S = 5.0
-"""The wait is FIRST_S again if three waits and these seconds have passed since the last reading."""
+"""If a topic is in doubt later than three waits and these seconds after the last reading, the next
+wait is FIRST_S again.
+"""
 FREE_BYTES = 5_000
 BYTES_PER_S = 10
 READ_BYTES = 350
@@ -39,11 +41,13 @@ Differences in other topics are found by the next comparison of all topics.
 """
 
 Way = tuple[bool, int] | None
-"""Direction (True: to the other broker) and QoS of a topic's messages; None if they vary."""
+"""Direction (True: to the other broker) and QoS of a topic's messages; None if messages differ in
+direction or QoS, or the topic was read.
+"""
 
 
 class _Crossing(NamedTuple):
-    """The last known message of a topic. state: its digest. at: time in seconds."""
+    """The last known message of a topic. state: its digest. at: when it was noted, in seconds."""
 
     way: Way
     state: Digest
@@ -92,8 +96,9 @@ class Collisions:
             self.doubt([topic])
 
     def was_read(self, topic: str, state: Digest) -> None:
-        """Note that reading the topic has shown the same state at both brokers. A message that is
-        still on its way may be older than this state.
+        """Note that reading the topic has shown the same state at both brokers. If a different
+        message of the topic crosses soon after, the topic is in doubt again, because that message
+        may be older.
         """
         self._note(topic, None, state)
 
@@ -104,7 +109,9 @@ class Collisions:
             del self._last[next(iter(self._last))]
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Note that topics may differ. The first one sets the time of the next reading."""
+        """Note that topics may differ. If no topic was in doubt before, set the time of the next
+        reading.
+        """
         before = len(self.topics)
         for topic in topics:
             if len(self.topics) < _MOST:
@@ -142,7 +149,9 @@ class Collisions:
 
     @property
     def forgets(self) -> bool:
-        """Whether a remembered message is old enough to forget, if no message is on its way."""
+        """Whether the oldest remembered message crossed more than ON_THE_WAY_S ago, so that it can
+        be forgotten when no message is in flight.
+        """
         return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
 
     def forget(self, before: float) -> None:

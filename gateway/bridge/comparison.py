@@ -118,7 +118,7 @@ class Comparison:
             do = agreement.step(topic, ours, theirs, known=known, up=up)
             packet = survey.found.get(prefix + topic)
             if do is Step.SEND and self._own.is_newer(topic, packet, message):
-                continue  # until the next reading, which replaces both
+                continue  # the board's next reading replaces both messages
             if self._has_looped(do, topic, message, packet, mark):
                 found.stuck += 1
                 continue

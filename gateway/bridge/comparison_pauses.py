@@ -13,8 +13,8 @@ FREE = 3
 FIRST_S = 10.0
 """The first pause, in seconds."""
 BYTES_PER_S = 100
-"""Average rate of comparisons without a difference, in bytes per second, below which no pause is
-needed.
+"""Largest average rate, in bytes per second, at which comparisons without a difference may read.
+Pauses grow until this rate is kept.
 """
 _MOST_DOUBLINGS = 16
 

@@ -51,7 +51,7 @@ from gateway.store import views
 log = logging.getLogger(__name__)
 
 RETRY_S = 60.0
-"""Seconds until a comparison is repeated that failed, or after which topics still differ."""
+"""Seconds until the next comparison if one has failed, or if topics still differ after it."""
 AGAIN_S = 600.0
 """Shortest time, in seconds, until a comparison is repeated on the same connection."""
 BYTES_PER_S = 10
@@ -62,14 +62,14 @@ PER_BATCH = 10
 BATCH_S = 0.1
 """At most PER_BATCH retained messages are sent in BATCH_S seconds."""
 _MOST_WAITING = 100
-"""Largest number of messages waiting for the other broker at which a retained message is sent."""
+"""Retained messages are sent only while at most this many messages wait for the other broker."""
 _SETTLED_S = 1.5, 2.5
 """Shortest and longest time, in seconds, that a connection must last before the comparison. The
 time is random, so that two gateways with bridges to each other do not compare at the same time.
 """
 _NOTHING_HERE_S = 4.0
-"""Additional seconds before the comparison if this gateway has no retained messages of the bridge,
-so that only messages of the other broker can be missing here.
+"""Additional seconds before the comparison if this gateway has no retained message that the bridge
+forwards. Then the comparison can only bring messages of the other broker to this gateway.
 """
 _SOON_S = 0.2
 """Seconds between a change that both brokers have and the mark (`agreement.py`) that covers it."""
@@ -158,7 +158,9 @@ class Convergence:
         return None if in_doubt else self._differ
 
     async def crossings(self) -> Crossings:
-        """Return a new `Crossings` for a new connection."""
+        """Return a `Crossings` for a new connection. The first call reads the agreements from the
+        disk.
+        """
         if not self._read:
             if self._section.retained:
                 most = self._engine.broker.limits.retained
@@ -498,8 +500,8 @@ class Convergence:
 
     async def _take(self, link: Link, topic: str, theirs: Publish | None) -> bool:
         """Publish the other broker's retained message, or its deletion, at this gateway. Return
-        False if it is to be tried again, because the gateway refuses it for now, or the session has
-        ended.
+        False if it must be published later, because this gateway refuses it for now or the session
+        has ended.
         """
         engine, broker = self._engine, self._engine.broker
         packet: Publish | None = Publish(topic, b"", retain=True)
@@ -538,8 +540,8 @@ class Convergence:
     # -- the mark
 
     async def _first_mark(self, link: Link, survey: Survey, least: int) -> None:
-        """If a new mark is needed, write it and read it again, to see whether the other broker
-        keeps it. least: number of the mark at the other broker, 0 for none.
+        """If a new mark is needed, write the mark and read it again, to see whether the other
+        broker keeps it. least: number of the mark at the other broker, 0 if it has none.
         """
         agreement, topic = self.agreement, _mark_topic(link)
         if not agreement.has_fresh and not (agreement.topics() and not agreement.knows(least)):

@@ -1,7 +1,7 @@
 """Retained messages that cross a bridge while it is connected.
 
 In: messages that one connection sends and receives (`exchange.py`). Out: notes in the agreements
-(`agreement.py`), topics that have to be in doubt before their messages cross, and collisions
+(`agreement.py`), topics to note as in doubt before their messages cross, and collisions
 (`collisions.py`).
 """
 
@@ -56,8 +56,8 @@ class Crossings:
 
     @property
     def open(self) -> int:
-        """Number of messages from the other broker whose acknowledgement is not complete, and of
-        packets that wait.
+        """Number of messages from the other broker that are not fully acknowledged, plus the number
+        of packets held back.
         """
         return len(self._arriving) + self.held_back
 

@@ -220,7 +220,7 @@ class Exchange:
         return True
 
     def _try_again(self) -> None:
-        """Offer messages to our broker again that it has refused for now."""
+        """Offer the waiting messages to our broker again. Refuse those that have expired."""
         near, far, self._again = self._near, self._far, None
         if near is None or far is None:
             return
@@ -244,8 +244,8 @@ class Exchange:
             self._queue.suspect_answered()
 
     def _acknowledged(self, packet: Puback | Pubrec, inward: list[Packet]) -> bool:
-        """Handle the answer to a PUBLISH. Return False if the other broker accepts no message now.
-        inward: list to which the packet for our broker is added.
+        """Handle the answer to a PUBLISH. If the other broker has no room for any message now, end
+        the connection and return False. inward: list to which the packet for our broker is added.
         """
         identifier, reason = packet.packet_id, packet.reason
         tries_suspects = self._suspects.tries_suspects
@@ -350,8 +350,9 @@ class Exchange:
         return self._suspects.guilty(Release(packet.packet_id))
 
     def _encoded(self, far: FarConnection, packet: Publish) -> bytes:
-        """Return the bytes of a PUBLISH for the other broker, with the bridge's mark if it fits,
-        else without. Raises Unfit if the packet does not fit without the mark.
+        """Return the bytes of a PUBLISH for the other broker. The bridge's mark is left out if the
+        packet is too large with it. Raises Unfit if the packet does not fit without the mark
+        either.
         """
         lower = self._lowered.lower
         with suppress(Unfit):

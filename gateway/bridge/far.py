@@ -65,9 +65,9 @@ class FarConnection(asyncio.Protocol):
     """The connection to the other broker.
 
     on_packets: callback with the packets of one read, after `listen`. lost: called once if the
-    connection has ended by itself, with the reason, and True if the other broker ended the
-    connection and the last packets may be the cause. drained: called when there is room for bytes
-    again. packet_bytes: bytes of the largest packet accepted.
+    connection ends without a call of `close`. Its arguments are the reason, and whether the last
+    packets that were sent may have made the other broker end the connection. drained: called when
+    the transport accepts bytes again. packet_bytes: bytes of the largest packet accepted.
     """
 
     high_water = 256 * 1024
@@ -213,7 +213,7 @@ class FarConnection(asyncio.Protocol):
         self._forget_pings()
 
     def _drop(self, reason: str, blamed: bool = False) -> None:
-        """End the connection and report the reason, once. blamed: as for `lost`."""
+        """End the connection and report the reason, once. blamed: second argument of `lost`."""
         if self._closed:
             return
         self._end()

@@ -2,8 +2,8 @@
 
 In: the filters of the configuration, and the filters of earlier connections. Out: one SUBSCRIBE or
 UNSUBSCRIBE for each filter, and a line in the log for each filter that the other broker does not
-grant. A filter at which the other broker closes the connection is found like a message
-(`suspects.py`).
+grant. A filter at which the other broker closes the connection is found in the same way as such a
+message (`suspects.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LAST_IDENTIFIER = 65_535
 """Packet identifiers of requests count down from here; identifiers of messages count up from 1."""
 
 Request = tuple[bool, str]
-"""True to subscribe, False to unsubscribe; and a filter at the other broker."""
+"""Whether to subscribe (True) or unsubscribe (False), and the filter at the other broker."""
 
 
 class FarFilters:

@@ -20,7 +20,7 @@ from gateway.mqtt.topics import topic_name_problem
 from gateway.mqtt.wire import MAX_PACKET, MAX_U16
 
 _HEAD = 2 + MAX_U16 + 2
-"""Largest number of bytes of topic and packet identifier at the start of a body."""
+"""Largest number of bytes of topic and packet identifier at the start of a PUBLISH's body."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class IncomingStream(PacketStream):
     def __init__(self, maximum: int) -> None:
         super().__init__(maximum, Version.V5, Side.SERVER, lenient=True)
         self._error: MqttError | None = None
-        """Error of the PUBLISH that is being skipped, None while there is none."""
+        """Error of the PUBLISH that is being skipped, None while no packet is skipped."""
         self._first = 0
         self._head = b""
         """Beginning of the skipped packet's body."""
@@ -60,10 +60,10 @@ class IncomingStream(PacketStream):
         return self._skip()
 
     def _begin_to_skip(self, error: ProtocolError, begun: int) -> None:
-        """Begin to skip the next packet if it is a PUBLISH, which is too large. Raise the error for
-        any other packet. begun: bytes of the packet that had arrived before.
+        """Begin to skip the next packet, a PUBLISH that is too large. If the packet is of another
+        type, raise the error. begun: bytes of the packet that had arrived before.
         """
-        if self._begun:  # bytes of its header have moved there
+        if self._begun:  # holds the first bytes of the packet's header
             rest = self.fresh[self._at + len(self._begun) - begun :]
             self.fresh, self._at, self._need = bytes(self._begun) + rest, 0, 0
             self._begun.clear()

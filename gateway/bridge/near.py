@@ -17,7 +17,8 @@ from gateway.runtime.internal_client import Client
 
 class NearClient(Client):
     """The client of a bridge's session: the interface to the broker of this gateway. far:
-    connection to the other broker, None for none. hello: additional properties of the CONNECT.
+    connection to the other broker, None if there is none. hello: additional properties of the
+    CONNECT.
     """
 
     def __init__(
@@ -47,8 +48,8 @@ class NearClient(Client):
         self.on_packets(list(self._stream))
 
     def take(self, packets: list[Packet]) -> None:
-        """Hand packets of the other broker to our broker. Do not call this within our broker's own
-        work.
+        """Hand packets of the other broker to our broker. Do not call this from a callback of our
+        broker.
         """
         if packets:
             self._receive(*packets)

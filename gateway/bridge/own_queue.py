@@ -51,7 +51,9 @@ class OwnQueue:
         self.near: NearClient | None = None
         """The client of the present connection."""
         self.start_over: Callable[[str], None] = lambda reason: None
-        """Callback that ends the connection, and the session at the other broker, for a reason."""
+        """Callback that ends the connection, and the session at the other broker. Its argument is
+        the reason, for the log.
+        """
         self._released: set[int] = set()
         """Packet identifiers that wait for PUBCOMP, of messages that are set aside or not
         forwarded.
@@ -102,7 +104,7 @@ class OwnQueue:
             except OncewayError as error:
                 self.start_over(str(error))
                 return
-            near.leave()  # no message leaves for the session that ends there
+            near.leave()  # so no message is sent into the session that ends at the other broker
             self._engine.begin()
             with self._engine.broker.step:
                 session.send_flow.pubcomp(released)

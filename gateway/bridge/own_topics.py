@@ -1,6 +1,7 @@
 """Retained messages of the gateway itself: readings as JSON, and topics for Home Assistant.
 
-In: the configuration, and retained messages of both brokers. Out: which of two states is newer.
+In: the configuration, and retained messages of both brokers. Out: whether only the gateway
+publishes to a topic, and whether the other broker's message is newer than ours.
 
 These messages are in memory only (`gateway/mirror/`). After a kill or a power cut some are missing
 at this gateway, or up to ten minutes old. So a missing message does not count as deleted, and an

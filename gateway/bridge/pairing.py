@@ -25,8 +25,8 @@ AGREED = ".agreed"
 @dataclass(frozen=True, slots=True)
 class Pair:
     """A pair of sessions. word: part of the client identifier at the other broker. joined: whether
-    the session at the other broker exists, and our session has received packet identifiers of no
-    other session. down: the filters that the session at the other broker may be subscribed to.
+    the session at the other broker exists, and our session has forgotten the packet identifiers of
+    earlier sessions. down: the filters that the session at the other broker may be subscribed to.
     mark: the random part of the bridge's mark (`translate.py`), the same for every pair; empty in
     files of older releases.
     """
@@ -38,7 +38,7 @@ class Pair:
 
 
 class Pairing:
-    """The file of one bridge. Each write raises OncewayError if the disk does not accept it."""
+    """The file of one bridge. Methods that write raise OncewayError if the disk refuses."""
 
     def __init__(self, data: Path, name: str) -> None:
         self._path = data / FOLDER / f"{name}.json"

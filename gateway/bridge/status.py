@@ -60,7 +60,8 @@ STATES = ("off", "waiting", "comparing", "equal", "differ")
 """States of the comparison of retained messages. Every other text is an error."""
 LATE_S = 3 * LONGEST_S
 """Age of the oldest waiting message at which the bridge counts as late: three times the longest
-pause between two attempts to connect."""
+pause between two attempts to connect.
+"""
 SAMPLE_S = 5.0
 """Seconds between two samples of a queue."""
 _MOST_SAMPLES = 500
@@ -72,7 +73,9 @@ def is_late(oldest_s: float | None) -> bool:
 
 
 LACKING = "lacking"
-"""The kind of the problem "the other broker gives no subscription", one for each topic filter."""
+"""Kind of the problem that the other broker refuses a subscription. Each refused topic filter is
+one such problem.
+"""
 REMEDIES = {
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
     "aside": "List them with their reasons, then discard them or try again: sudo onceway bridge"
@@ -140,7 +143,9 @@ class QueueAge:
 
     def __init__(self) -> None:
         self._samples: list[tuple[float, int]] = []
-        """Times, and numbers of the next message at those times, in order."""
+        """Samples in order of time: the time in seconds, and the number of the newest message plus
+        1.
+        """
 
     def sample(self, now: float, first: int, after: int) -> None:
         """Take a sample. first: number of the oldest waiting message. after: number of the newest

@@ -99,8 +99,8 @@ class Survey:
             await self._ask(Unsubscribe(next(self._numbers), [item]))
 
     async def read_names(self, topics: Iterable[str], qos: int = 0) -> None:
-        """Read retained messages by topic names, several in one SUBSCRIBE. qos: their highest
-        QoS.
+        """Read retained messages by topic names, several in one SUBSCRIBE. qos: QoS of the
+        subscription.
         """
         for names in _groups(topics, min(_NAMES_BYTES, self._far.most // 2)):
             await self._subscribe(names, qos)

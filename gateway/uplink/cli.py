@@ -76,8 +76,8 @@ class Job:
     config: Path | None = None
 
     def connect(self) -> Landing:
-        """Open the landing place, after the current credentials were read. Raises Unreachable if
-        they cannot be read or the place cannot be reached.
+        """Read the current credentials, and open the landing place. Raises Unreachable if the
+        credentials cannot be read or the place cannot be reached.
         """
         try:
             credentials.take(self.config)
@@ -95,8 +95,8 @@ def _landing_alone(landing: str) -> UplinkSection:
 
 def landing_settings(settings: UplinkSection | None, landing: str | None) -> UplinkSection | None:
     """Return the settings of the file, with the landing place of the option if it is given. None if
-    neither names a landing place. `shared = false` and options in the file apply only to the place
-    in the file.
+    neither names a landing place. If the option names another place than the file, `shared = false`
+    of the file does not apply. The file's options then apply only to a place of the same kind.
     """
     if landing is None:
         return settings

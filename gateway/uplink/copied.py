@@ -44,8 +44,8 @@ def draw_line(database: sqlite3.Connection, first: int) -> None:
 
 def landed(database: sqlite3.Connection, after: int) -> dict[str, Any]:
     """Return a report on the spool: its line, the id of the first row that has not landed, the
-    gateway's name, and the epochs of the keys. It is read in one transaction. after: id of the last
-    row that existed, for an empty spool.
+    gateway's name, and the epochs of the keys. The report is read in one transaction. after: id of
+    the newest row that ever existed, used if the spool is empty.
     """
     database.execute("BEGIN")
     try:

@@ -76,7 +76,7 @@ class Cutter:
 
     def _set_damaged_aside(self) -> bool:
         """Remove rows with an invalid cell from the spool, and append them to the file `DAMAGED`.
-        Such a row would stop all later rows. Return whether there were any.
+        Such a row would stop all later rows. Return whether there were such rows.
         """
         path, any_of_them = self._folder / DAMAGED, False
         while found := self._spool.damaged(self._limits.batch_count):
@@ -96,7 +96,7 @@ class Cutter:
     def _waits_for_clock(self, now: float) -> bool:
         """Whether to wait, for at most CLOCK_WAIT_S, because rows have no time of receipt yet. A
         Raspberry Pi gets the time from the network, often when the uplink connects. The gateway
-        then needs a moment to fill it in.
+        then needs a moment to fill in the times.
         """
         if not self._spool.lacks_time(self._limits.batch_count):
             self._clockless_since = None
@@ -155,8 +155,8 @@ class Cutter:
 
     def load(self, cut: Cut) -> bytes | None:
         """Return the bytes of a batch, as they were when it was cut. If its file is lost or
-        damaged, it is made again from the spool. None if arro3 does not write the same bytes any
-        more.
+        damaged, it is made again from the spool. None if the rows no longer give the same bytes,
+        for example after an update of arro3.
         """
         path = self._path(cut.number)
         data = path.read_bytes() if path.exists() else b""

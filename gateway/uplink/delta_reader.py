@@ -24,7 +24,7 @@ _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 """Pattern of the parts of a table's path that delta-rs decodes: `%20` becomes a space."""
 
 REASON_LIMIT = 400
-"""Largest number of characters of a delta-rs message."""
+"""Largest number of characters that are shown of a delta-rs message."""
 
 
 def location(table: str) -> str:
@@ -102,8 +102,8 @@ class Arrival:
 
 
 def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
-    """Yield the rows with a key, of any incarnation. Only files whose statistics allow the key are
-    read. Raises OncewayError if there is no such table.
+    """Yield the rows of a device with this sequence, of any incarnation. Only files whose
+    statistics allow such a row are read. Raises OncewayError if there is no such table.
     """
     name = device.replace("'", "''")
     where = f"device = '{name}' AND sequence = {int(sequence)}"
@@ -133,7 +133,7 @@ class PayloadConflict:
 
 
 def payload_conflicts(table: str, device: str, sequence: int) -> Iterator[PayloadConflict]:
-    """Yield the payload conflicts of a key, of any incarnation."""
+    """Yield the payload conflicts of a device with this sequence, of any incarnation."""
     name = device.replace("'", "''")
     where = f"device = '{name}' AND sequence = {int(sequence)}"
     statement = f"SELECT * FROM it WHERE {where} ORDER BY found"  # noqa: S608 - quoted above

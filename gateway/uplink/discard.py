@@ -25,10 +25,10 @@ _PIECE = 500
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Counts of the rows in a spool. rows, bytes: as the broker counts them. in_batch: number of
-    rows in a batch that was cut and has not landed. oldest: arrival of the first row in µs since
-    1970 (UTC); None if there is no row, or its time is unknown. last: the highest spool id; 0 for
-    an empty spool.
+    """Counts of the rows in a spool. rows, bytes: number of rows, and their size as the broker
+    counts it. in_batch: number of rows in a batch that was cut and has not landed. oldest: arrival
+    of the first row in µs since 1970 (UTC); None if there is no row, or its time is unknown. last:
+    the highest spool id; 0 for an empty spool.
     """
 
     rows: int

@@ -1,7 +1,7 @@
 """A new epoch, for a store whose batch numbers cannot continue at the landing place.
 
-In: the spool, and the files at the landing place under the wanted numbers. Out: a new epoch with
-numbers from 1, without loss or repetition of readings.
+In: the spool, and the gateway's batches at the landing place. Out: a new epoch with numbers from 1,
+without loss or repetition of readings.
 
 A new epoch is needed if another generation of this store (restored from a backup, or a cloned card)
 used the numbers. It is also needed if a cut batch is damaged here and cannot be rebuilt, or if the
@@ -134,7 +134,7 @@ class Feed:
 
     def batch_before(self, spool_id: int) -> int:
         """Return the number of the last batch whose first row is at or before a spool id; 1 if
-        there is none. Found by galloping and bisection.
+        there is no such batch.
         """
         low, high = 1, 2
         while self._begins_by(high, spool_id):

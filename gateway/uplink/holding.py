@@ -1,7 +1,7 @@
 """Reasons why readings are still at the gateway.
 
 In: a spool that is not empty, the settings of the uplink, the state of its process and of the
-landing place, the time. Out: a sentence for each reason, with the configuration key that sets it.
+landing place, the time. Out: a sentence for each reason, with the configuration key behind it.
 """
 
 from __future__ import annotations

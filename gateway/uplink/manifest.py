@@ -116,8 +116,8 @@ _MARKER = re.compile(r"(.+)\.([0-9a-f]{8})\.([0-9]{12})")
 
 
 def marker_name(origin: Origin, number: int) -> str:
-    """Return the name of an empty file that marks the newest batch of an epoch, so one listing of
-    MARKERS shows it for all gateways.
+    """Return the name of an empty file that marks the newest batch of an epoch. One listing of
+    MARKERS shows the newest batches of all gateways.
     """
     return f"{MARKERS}/{origin.gateway}.{origin.epoch}.{file_stem(number)}"
 

@@ -23,8 +23,8 @@ _COPIES = {
     f" WHERE twin.key IS NOT NULL OR {key} IS NOT NULL"
     for table, key in (("meta", "meta.key"), ("batch", "batch.number"))
 }
-"""SQL queries by table: whether a row differs from its copy (`gateway/store/twins.py`). There is no
-result if both are missing.
+"""SQL queries by table: whether a row differs from its copy (`gateway/store/twins.py`). If neither
+the row nor the copy exists, the query has no result.
 """
 
 

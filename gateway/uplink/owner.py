@@ -6,7 +6,7 @@ place. Out: permission, or an error that names the owner. A copy of a store (bac
 has the same owner number. The copy is detected if its progress is behind the mark, or if its next
 batch number exists. Then `gateway.uplink.epoch` generates a new owner number, which excludes the
 other store. A refused gateway leaves a note, LANDING/GATEWAY/refused.json, from which the owner
-learns of it.
+learns of the refusal.
 """
 
 import json

@@ -98,8 +98,8 @@ def rescue(
 
 
 def _must_know(landing: Landing, gateway: str) -> None:
-    """Raise OncewayError if the landing place has nothing of this gateway. Its URL may be mistyped,
-    and the readings would wrongly count as landed.
+    """Raise OncewayError if the landing place has nothing of this gateway. Its URL may be mistyped:
+    then the readings would wrongly count as landed.
     """
     if owner.read(landing, gateway) is None and not landing.epochs(gateway):
         raise OncewayError(
@@ -286,8 +286,8 @@ def _must_hold_a_store(directory: Path) -> None:
 
 
 def _lock(directory: Path, stack: ExitStack) -> None:
-    """Lock the directory; a read-only one is only checked. Raises Locked if its gateway or its
-    uplink runs: the uplink lands the store then.
+    """Lock the directory against its gateway and its uplink. If the directory is read-only, only
+    check that neither of them runs. Raises Locked if one of them runs.
     """
     for name in _LOCKS:
         path = directory / name

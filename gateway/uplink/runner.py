@@ -94,8 +94,8 @@ class Uplink:
         # nothing is to be landed
         self._introduced = False
         self._proven = False  # whether this connection has landed a batch
-        self._renumbered = False  # a new epoch without a landed batch
-        self._untidy = False  # leftovers stay, as was logged
+        self._renumbered = False  # whether a new epoch has begun and none of its batches has landed
+        self._untidy = False  # whether the last tidying left files behind
         self._last_used = 0.0
         self._owner_checked: float | None = None
         self._outage = spool.get(OUTAGE) is not None
@@ -159,7 +159,7 @@ class Uplink:
                     self._rename()
                     return True
                 cut = self._cutter.cut()
-            # also after an error in between: the bytes sent by then cost as much
+            # before the landing, because bytes that are sent before an error also cost money
             self._pace.sent(cut.size)
             land(cut, self._spool, self._cutter, landing, self._signer, self._read_back)
             self._newest.tell(landing, more_comes=self._cutter.due(once))

@@ -400,9 +400,7 @@ class Spool(DamagedRows):
         return None if row is None else Cut(*row)
 
     def batch_of(self, spool_id: int) -> int | None:
-        """Return the number of the batch with a spool id, or None. Found by bisection, because ids
-        grow with batch numbers.
-        """
+        """Return the number of the batch with a spool id, or None."""
         low, high = self.oldest_known_batch() or 1, self.last_cut()[0]
         while low <= high:
             middle = (low + high) // 2
@@ -515,8 +513,9 @@ class Spool(DamagedRows):
 
 
 def _note_closed(path: Path) -> None:
-    """Record in the database that its whole log was copied into it, because this program was the
-    last to close it. If the gateway was killed, it has lost nothing.
+    """Record in the database that the whole write-ahead log was copied into it, because this
+    program was the last to close it. After a kill of the gateway, this shows that no commit is
+    lost.
     """
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         if path.stat().st_size:

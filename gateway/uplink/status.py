@@ -28,25 +28,18 @@ RIVAL_US = 7 * DAY_US
 class Status:
     """The state of an uplink: waiting rows, landed batches, remaining room.
 
-        running: description of the uplink's process; None if it does not run. rows, bytes: all rows
-    of
-        the spool, as the broker counts them. waiting: number of rows in no batch yet. clockless:
-        whether some of these have no time, because this machine's clock is not synchronised yet;
-    the
-        uplink waits up to two minutes for it. cut, landed: numbers of the newest batch and of the
-        newest landed batch. landed_at: when the newest landed batch landed, µs UTC. sent: totals of
-    landed batches
-        and messages, and of failed attempts. outage: its beginning (µs UTC) and error, or None.
-    way:
-        how the landing place refuses a name in use (`Way`), as last proven. rival: a gateway with
-    the
-        same name: when it was seen (µs UTC), and a text. bytes_per_day: bytes that entered the
-    spool in
-        the last day. max_bytes: size limit of the spool, None if unknown. room_bytes: remaining
-    bytes
-        until the limit is reached or the disk is full. lasts_s: seconds until then at the present
-    rate;
-        None if it is never reached. held_by: reasons why readings have not landed yet.
+    running: description of the uplink's process; None if it does not run. rows, bytes: number and
+    size of all rows of the spool, as the broker counts them. waiting: number of rows in no batch
+    yet. clockless: whether waiting rows have no time, because this machine's clock is not
+    synchronised yet; the uplink waits up to two minutes for it. cut, landed: numbers of the newest
+    batch and of the newest landed batch. landed_at: when the newest landed batch landed, µs UTC.
+    sent: totals of landed batches and messages, and of failed attempts. outage: its beginning (µs
+    UTC) and error, or None. way: how the landing place refuses a name in use (`Way`), as last
+    proven. rival: a gateway with the same name: when it was seen (µs UTC), and a text.
+    bytes_per_day: bytes that entered the spool in the last day. max_bytes: size limit of the spool,
+    None if unknown. room_bytes: remaining bytes until the limit is reached or the disk is full.
+    lasts_s: seconds until then at the present rate; None if the rate is 0. held_by: reasons why
+    readings have not landed yet.
     """
 
     gateway: str

@@ -36,7 +36,9 @@ _DOUBTS = 8
 
 
 _LOST = 8
-"""Largest number of batches that are named because the store has lost their lists of readings."""
+"""Largest number of batches that one message names because the store has lost their lists of
+readings.
+"""
 
 
 class NotFound(OncewayError):

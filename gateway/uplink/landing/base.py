@@ -66,8 +66,8 @@ class Landing(ABC):
     """A landing place below one URL. Names are relative to the URL, with `/`. Every method raises
     Unreachable if the place does not work.
 
-    shared: whether other gateways may write to it under this gateway's name, by mistake or after a
-    card was cloned. Set `shared` to False only if no other gateway can.
+    shared: whether other gateways may write to the place under this gateway's name, by mistake or
+    after a card was cloned. Use False only if no other gateway has access.
     """
 
     def __init__(self, url: str, shared: bool = True) -> None:
@@ -127,7 +127,7 @@ class Landing(ABC):
 
     @abstractmethod
     def names_in(self, folder: str) -> list[str]:
-        """Return the names in a folder, in any order; none when there is no such folder."""
+        """Return the names in a folder, in any order; an empty list if there is no such folder."""
 
     @abstractmethod
     def discard(self, name: str) -> None:

@@ -99,7 +99,7 @@ class Files(ABC):
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; none if it does not exist."""
+        """Return the names in a folder; an empty list if there is no such folder."""
 
     def trouble(self, error: Exception) -> bool:
         """Whether an error depends neither on the name nor on the operation: for example, the
@@ -257,7 +257,7 @@ class _Proof:
 
     def hold(self, way: Way) -> _Try | None:
         """Return a successful test of the way, or None. A test that ends with an error is repeated
-        once, so that a busy place does not change its way.
+        once, so that one error of a busy place does not change which way is chosen.
         """
         failure: Exception
         for _ in range(2):

@@ -229,7 +229,7 @@ class SftpLanding(FileLanding):
     async def _make_above(self, path: str) -> None:
         try:
             await self._sftp.makedirs(self._path(path).rpartition("/")[0], exist_ok=True)
-        except asyncssh.SFTPError:  # "/ is not a directory", also where it may not be looked at
+        except asyncssh.SFTPError:  # says "/ is not a directory" even if "/" is only unreadable
             await self._sftp.stat("/")
             raise
 
