@@ -614,7 +614,7 @@ def _execute(job: Job) -> None:
             "Spark needs Java 17 or 21, and there is no `java` here",
             hint="On Debian: apt-get install default-jre-headless",
         )
-    jars = downloaded_jars() if "--jars" in job.spark else None  # tables on S3 have others
+    jars = downloaded_jars() if "--jars" in job.spark else None  # tables on S3 need other jars
     if jars is not None and class_archive.is_stale(jars):
         print(
             "This start takes longer. `onceway ingest prepare` shortens later ones",

@@ -45,8 +45,8 @@ class Proxies:
 
 
 def _parse(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the IP address in a text, which may have a port, brackets and a zone; None if there is
-    none.
+    """Return the IP address in a text, which may have a port, brackets and a zone; None if the text
+    has no address.
     """
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -30,8 +30,8 @@ class Refusal(Enum):
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to one HELLO. check: the check of the frames in the offered session; None if the
-    device is refused. key: None in version 1 and in a refusal. proved: whether the device has
-    proved that it has its key.
+    device is refused. key: the key with which the WELCOME is signed; None in version 1 and in a
+    refusal. proved: whether the device has proved that it has its key.
     """
 
     hello: Hello

@@ -1,8 +1,7 @@
 """HTTP servers that untrusted clients can reach: WebSocket listeners, the web page, metrics.
 
-In: a handler of requests, which must not raise an exception. Out: an aiohttp server. A request that
-cannot be read makes one throttled log line without a traceback. `Exchanges` also bounds the number
-and the lifetime of connections.
+In: a handler of requests. Out: an aiohttp server. A request that cannot be read makes one throttled
+log line without a traceback. `Exchanges` also bounds the number and the lifetime of connections.
 """
 
 import asyncio

@@ -76,7 +76,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """Event: the session has ended, and not at the wish of this side. The Network Connection is
+    """Event: the session has ended although this side did not close it. The Network Connection is
     gone.
     """
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 class Tls:
     """The TLS settings of a listener. client_ca: file of the authorities whose client certificates
-    are accepted. client_crl: file with the client certificates that they have revoked.
+    are accepted. client_crl: file with the client certificates that these authorities have revoked.
     client_required: whether to refuse clients without a certificate. name: name of the listener,
     for the log.
     """

@@ -73,7 +73,7 @@ _REPLACES = frozenset({"DELETE", "UPDATE", "MERGE"})
 
 
 class HistoryGone(OncewayError):
-    """Error for a version to which the log no longer reaches back."""
+    """Error: the log no longer has the commit of a version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ def stored(log: CommitLog, application: str, head: int) -> Progress | None:
     RESTORE, the commits of the restored version count. None if there is no such progress, or if the
     table was replaced later.
 
-    Raises HistoryGone if the last LOOK_BACK commits do not show which case it is, or older ones
-    among them were deleted from the log.
+    Raises HistoryGone if the last LOOK_BACK commits are not enough to decide, for example because
+    older commits were deleted from the log.
     """
     version, was_set_back = head, False
     for _ in range(LOOK_BACK):

@@ -104,7 +104,7 @@ def take_back_torn(location: str) -> None:
         settle(location, version)
         return
     if any(newest.parent.glob(f"{newest.stem}.checkpoint*")):
-        return  # whole when the checkpoint was made, and readers start with it
+        return  # it was complete when the checkpoint was made, and readers begin at the checkpoint
     if version == 0:
         raise OncewayError(
             "the commit that made the table was cut off, for example by a power cut",
@@ -112,7 +112,7 @@ def take_back_torn(location: str) -> None:
             "The table is empty: delete its folder and start again",
         )
     log.warning("%s was cut off, for example by a power cut: it is removed", newest)
-    # Delta's sums of that version would not fit the next one
+    # Delta's checksums of that version would not fit the commit that replaces it
     for derived in (
         f"{newest.stem}.crc",
         f".{newest.stem}.crc.crc",

@@ -6,9 +6,10 @@ or Conflict.
 
 Each append sets `txnAppId` and `txnVersion`, the version that it wants to create. Delta silently
 skips an append whose `txnVersion` is not above the last one, and refuses an append if another
-append with this id was committed in the meantime. So one of several jobs wins. A random number in
-the commit's user metadata shows which one won. One difference from `transaction.py` remains: if
-another program appends between the check and the commit, this is noticed only at the next check.
+append with this id was committed in the meantime. So of several simultaneous appends, only one
+succeeds. A random number in the commit's user metadata shows which one. One difference from
+`transaction.py` remains: if another program appends between the check and the commit, this is
+noticed only at the next check.
 """
 
 import json

@@ -31,7 +31,7 @@ def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -
     """
     if sink.quarantine.has_unreadable:
         with sink.lock:
-            sink.quarantine.has_unreadable = False  # `release` sets it for what stays unreadable
+            sink.quarantine.has_unreadable = False  # `release` sets it if a batch stays unreadable
             try:
                 release(spark, sink, landing, trust, UNREADABLE)
             except BaseException:

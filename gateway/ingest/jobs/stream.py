@@ -232,7 +232,8 @@ def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> 
 
 def refuse_nested(options: argparse.Namespace) -> None:
     """Raise OncewayError if the checkpoint or the landing place is in a table's folder, where
-    `compact` deletes unreferenced files, or if both are one folder.
+    `compact` deletes unreferenced files. Also raise it if the checkpoint and the landing place are
+    the same folder.
     """
     checkpoint, landing = folder(options.checkpoint), folder(options.landing)
     tables = [] if is_named(options.table) else [folder(options.table)]

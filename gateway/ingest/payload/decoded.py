@@ -3,7 +3,7 @@
 In: Arrow columns of devices, payloads and times of receipt. Out: per payload a list of readings and
 a reason; exactly one of the two is null.
 
-The import of this module makes no Arrow array, because the first Arrow array of a process imports
+Importing this module creates no Arrow array, because the first Arrow array of a process imports
 pandas, which takes half a second. A start of the ingest has five processes, and only one of them
 decodes.
 """

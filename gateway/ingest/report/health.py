@@ -205,7 +205,7 @@ def _covers(readings: str, application: str) -> int | None:
     log = CommitLog(TableFolder(readings, "_delta_log"))
     try:
         found = stored(log, application, log.head() or 0)
-    except HistoryGone:  # in a checkpoint, unless the table was made again
+    except HistoryGone:  # Delta's checkpoint has it, unless the table was made again
         return opened(readings).transaction_version(application)
     return None if found is None else found.covers
 

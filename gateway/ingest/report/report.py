@@ -289,7 +289,7 @@ def _feed(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
 
 def _looked_at(landing: Landing, source: Feeds, report: FeedReport) -> FeedReport:
     landed = landing.newest(report.feed, report.taken)
-    cleaned = not landing.has(report.feed, landed)  # list the folder, now short
+    cleaned = not landing.has(report.feed, landed)  # then the folder is short: list it
     if cleaned and landing.after(report.feed, 0) is None:
         return replace(report, landed=None)
     if landed > report.taken:

@@ -172,7 +172,9 @@ class MicroBatch:
     def _split(
         self, table: TableName, chunks: list[int], drop: list[ChunkRange], how: str
     ) -> DataFrame:
-        """Return the rows of some chunks that are in `drop` (left_semi), or are not (left_anti)."""
+        """Return rows of some chunks. how: `left_semi` for the rows in `drop`, `left_anti` for all
+        others.
+        """
         names = {chunk: self._files[table][chunk]["name"] for chunk in chunks}
         rows = self._read(table, chunks)
         columns = rows.columns
@@ -189,8 +191,8 @@ class MicroBatch:
         )
 
     def discard(self, drop: list[ChunkRange]) -> None:
-        """Delete files that the commit does not name. Call this after the commit. If it fails, or
-        the process ends before, `compact` deletes them.
+        """Delete the files that the commit does not name. Call this after the commit. Files that
+        remain, for example after a crash, are deleted by `compact`.
         """
         dirty = {chunk for chunk, *_ in drop}
         for table, files in self._files.items():

@@ -205,8 +205,8 @@ class Readings:
             progress = Progress(until, self._commits.mark(until))
             self._table.overwrite(everything, self._application, progress, self._back)
             self._table.settle()
-            # Delta skips it if the table stored `until` before it was restored to an older version:
-            # the next version writes it
+            # Delta skips the overwrite if the table stored `until` before it was restored to an
+            # older version. The next version of `publications` then causes the overwrite
             self._look()
             return
         self.covers = until
@@ -260,7 +260,7 @@ class Readings:
         return Addition(rows=exploded(self._decode(fresh)))
 
     def _both_were_empty(self, until: int) -> bool:
-        """Whether both tables were empty up to version `until` of `publications`."""
+        """Whether `readings` is empty, and `publications` was empty up to version `until`."""
         return self._version <= 0 and not any(
             commit.changes_data for commit in self._commits.after(-1) if commit.version <= until
         )

@@ -1,8 +1,9 @@
 """A table that is made from `publications`, with its progress.
 
 In: a table, and a function that makes its rows from changes. Out: the table brought up to a version
-of `publications`, with that version stored in the same commit. Of concurrent jobs the first one
-wins: Delta refuses a second commit that stores the same version, or an older one.
+of `publications`, with that version stored in the same commit. If several jobs run at the same
+time, only the first one commits: Delta accepts no second commit that stores the same version, or an
+older one.
 """
 
 import logging

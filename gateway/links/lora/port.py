@@ -124,8 +124,8 @@ class LoraListener:
         self._overhear = overhear
         self._workable = most_heard(settings.factor, settings.modem) * HOUR
         self._budget, self._load = Limit(), Limit()
-        """Limits of the airtime that the radio may send, and of the airtime that it can receive on
-        a working channel.
+        """States of the warnings about the airtime that the radio has sent, and about the airtime
+        that it has received.
         """
         self._file = record
         self._disk = disk

@@ -115,7 +115,8 @@ class TurnTransport:
 class Transports:
     """The sessions of all boards of one radio. listener, path: names for logs and access rules.
     name: returns the name of a board by its number. wake: called when `Station.tick` and `go_on`
-    have work. wake is called inside the broker's call, so it must schedule them, and not call them.
+    have work. The broker may be in the middle of its own work then, so `wake` must only schedule
+    these two calls.
     """
 
     def __init__(

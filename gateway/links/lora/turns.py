@@ -39,13 +39,13 @@ WINDOW = 1.0
 
 OFFERS = 4
 COPIES = 8
-"""Largest number of answers to one TURN, repetitions included. For one HELLO, the number of
-WELCOMEs that are sent at once; further ones are sent once a minute.
+"""Largest number of answers to one TURN, repetitions included. For one HELLO, this many WELCOMEs
+are sent without delay; further ones at most once a minute.
 """
 
 STALE = 8
-"""Number of WELCOMEs to one board that are sent at once for HELLOs that may be recordings. Further
-ones are sent once a minute.
+"""Number of WELCOMEs to one board that are sent without delay for HELLOs that may be recordings.
+Further ones are sent at most once a minute.
 """
 
 A_MINUTE = 1 / 60
@@ -144,7 +144,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """Event: the session has ended, and not at the wish of this side. The Network Connection is
+    """Event: the session has ended although this side did not close it. The Network Connection is
     gone.
     """
 
@@ -346,8 +346,8 @@ class TurnLink:
 
     def _steps_in(self, hello: Hello, unanswered: bool) -> bool:
         """Whether this gateway answers the HELLO of a board whose session is at another gateway. It
-        does so if no gateway has answered the board's previous HELLO, and if this attempt is its
-        own by `rank`.
+        does so if no gateway has answered the board's previous HELLO, and if it is this gateway's
+        turn: the attempts of a board go to the gateways of the site in turn, by `rank`.
         """
         others = self._others
         return others is not None and unanswered and hello.attempt % others.gateways == others.rank
