@@ -85,7 +85,7 @@ class AgreedFile:
 
     def write(self, changed: dict[str, Digest], number: int) -> asyncio.Future[None]:
         """Write changed digests of messages that both brokers have, by topic; None deletes a
-        digest. Their topics are no longer in doubt. number: number of the mark that covers them.
+        digest. The topics are then no longer in doubt. number: number of the mark that covers them.
         Raises OncewayError if the disk fails; the next call then writes these digests again.
         """
         return self._do(lambda: self._write(changed, number))

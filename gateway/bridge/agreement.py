@@ -55,8 +55,9 @@ class Step(Enum):
 
 
 def digest(payload: bytes, properties: Properties | None = None) -> Digest:
-    """Return the digest of a retained message, None for an empty payload, which is a deletion.
-    Marks of bridges (`translate.py`), and properties that change on the way, do not count.
+    """Return the digest of a retained message, None for an empty payload, which is a deletion. Left
+    out are marks of bridges (`translate.py`), and properties that the connection or the time
+    changes.
     """
     if not payload:
         return None

@@ -62,7 +62,9 @@ class BridgeAside:
         return done is not None
 
     def keep(self, packet: Publish, kind: str, reason: str) -> None:
-        """Set aside a message at QoS 0, which is no longer in any queue."""
+        """Set aside a message at QoS 0, which is no longer in any queue. kind: the reason without
+        numbers.
+        """
         broker, properties = self._engine.broker, packet.properties or {}
         expiry = properties.get(PropertyId.MESSAGE_EXPIRY_INTERVAL)
         message = Message(
@@ -78,7 +80,9 @@ class BridgeAside:
         self._tell(packet.topic, kind, reason, lost)
 
     def _tell(self, topic: str, kind: str, reason: str, lost: int) -> None:
-        """Count the message, and log once per burst."""
+        """Count a message that was set aside, and log it once per burst. lost: number of older
+        messages that were dropped for it.
+        """
         allows, name = self._engine.broker.log_throttle.allows, self._section.name
         self.set_aside += 1
         self.lost += lost

@@ -84,13 +84,15 @@ class Bridge:
         """Whether the latest connection came as far as the exchange of messages."""
 
     async def start(self) -> None:
-        """Start the bridge. On return its session exists, so no later message is missed."""
+        """Create the session in which messages wait from now on, and begin to connect."""
         await self._ensure()
         self._sample()
         self._task = asyncio.create_task(self._run())
 
     def _sample(self) -> None:
-        """Take a sample of the queue every SAMPLE_S seconds."""
+        """Note the numbers of the waiting messages now, and again every SAMPLE_S seconds. They give
+        the age of the oldest message.
+        """
         loop = asyncio.get_running_loop()
         self._sampler = loop.call_later(SAMPLE_S, self._sample)
         if (session := self._queue.session) is not None:

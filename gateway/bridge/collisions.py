@@ -8,9 +8,9 @@ last, so they keep different messages. No later message reveals this. So a topic
 different messages crossed in both directions while one of them could still be on its way. The same
 holds for messages at two QoS levels, because a message may overtake an earlier one. A message in a
 loop replaces our message without crossing: in that case the topic is in doubt unless the same
-message crossed last. If topics are in doubt again and again, the wait before a reading doubles each
-time, up to LONGEST_S. After the first FREE_BYTES, the bridge reads BYTES_PER_S on average. The wait
-is random, so that the bridges of one loop do not all read at once.
+message crossed last. If topics are in doubt again and again, the wait before they are read doubles
+each time, up to LONGEST_S. After the first FREE_BYTES, the bridge reads BYTES_PER_S on average. The
+wait is random, so that the bridges of one loop do not all read at once.
 """
 
 from __future__ import annotations
@@ -26,18 +26,22 @@ FIRST_S = 2.0
 """Shortest wait until topics that may differ are read, in seconds."""
 LONGEST_S = 60.0
 QUIET_S = 5.0
-"""If a topic is in doubt later than three waits and these seconds after the last reading, the next
-wait is FIRST_S again.
+"""If a topic is in doubt later than three waits and these seconds after topics were last read, the
+next wait is FIRST_S again.
 """
 FREE_BYTES = 5_000
 BYTES_PER_S = 10
 READ_BYTES = 350
-"""Size of a reading in addition to the messages, in bytes: connection and filters."""
+"""Bytes that are transferred when topics are read, in addition to the messages: connection and
+filters.
+"""
 ON_THE_WAY_S = 5.0
-"""Seconds for which a sent message counts as on its way, even if a later round trip has ended."""
+"""Seconds for which a sent message counts as on its way, even if no message is in flight any more.
+"""
 _MOST = 10_000
-"""Largest number of remembered topics (the oldest is forgotten first), and of topics in doubt.
-Differences in other topics are found by the next comparison of all topics.
+"""Largest number of remembered topics, and of topics in doubt. Beyond it, the oldest remembered
+topic is forgotten, and a further topic in doubt is ignored. The next comparison of all topics finds
+its difference.
 """
 
 Way = tuple[bool, int] | None
@@ -76,7 +80,7 @@ class Collisions:
         self._wait_s = FIRST_S
         self._ended_at = -math.inf
         self._spent = 0.0
-        """Bytes that were read. BYTES_PER_S are subtracted as time passes."""
+        """Bytes that were read at the other broker. BYTES_PER_S are subtracted as time passes."""
 
     def crosses(self, topic: str, way: Way, state: Digest) -> None:
         """Note that a message is forwarded in the direction and at the QoS of `way`."""
@@ -109,8 +113,8 @@ class Collisions:
             del self._last[next(iter(self._last))]
 
     def doubt(self, topics: Iterable[str]) -> None:
-        """Note that topics may differ. If no topic was in doubt before, set the time of the next
-        reading.
+        """Note that topics may differ. If no topic was in doubt before, set the time at which they
+        are read.
         """
         before = len(self.topics)
         for topic in topics:

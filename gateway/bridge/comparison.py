@@ -34,8 +34,8 @@ _AT_ONCE = 500
 @dataclass(slots=True)
 class Difference:
     """The outcome of a comparison. retained_there: number of retained messages of the other broker.
-    steps: by topic, the step that makes both brokers equal. equal: topics found equal in this
-    comparison. stuck: number of topics that differ and cannot be forwarded.
+    steps: by topic, the step that makes both brokers equal. equal: by topic, the digest of the
+    message that both brokers have. stuck: number of topics that differ and cannot be forwarded.
     """
 
     retained_there: int

@@ -266,8 +266,8 @@ class Convergence:
         return link.present and self.agreement.knows(number)
 
     async def _read_mark(self, link: Link, survey: Survey) -> int | None:
-        """Connect `survey`, and return the number of the mark at the other broker, None without
-        one.
+        """Connect `survey`, and return the number of the mark at the other broker, None if it has
+        no mark.
         """
         await survey.begin(f"{link.client}-r", link.far.address)
         await survey.read([_mark_topic(link)])
@@ -324,7 +324,7 @@ class Convergence:
                 wanted = (prefix + topic for topic in agreement.topics())
                 await survey.read_names(topic for topic in wanted if topic not in survey.found)
             elif agreement.topics():
-                await self._file.clear()  # before a message crosses, and before a higher mark
+                await self._file.clear()  # before a message crosses or a higher mark is written
                 agreement.void()
             found = await self._difference(link, survey, before, known)
             self.retained_here, self.retained_there = len(before), found.retained_there

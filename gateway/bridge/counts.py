@@ -34,7 +34,7 @@ class Counts:
         self.refused = 0
         """Messages that the other broker refuses for good."""
         self.dropped = 0
-        """Messages at QoS 0 that were dropped."""
+        """Messages at QoS 0 that were dropped while suspects were sent alone (`suspects.py`)."""
         self.received = 0
         self.not_taken = 0
         """Messages from the other broker that our broker can never accept."""

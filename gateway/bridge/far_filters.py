@@ -80,7 +80,7 @@ class FarFilters:
         return request in self._given_up
 
     def _lack(self, item: str, why: str) -> None:
-        """Log that there is no subscription to a filter."""
+        """Note that the other broker refuses a filter, and log each new reason."""
         if self.lacking.get(item, "").partition(SAYS)[0] != why.partition(SAYS)[0]:
             log.warning(
                 "bridge %s: the other broker refuses the subscription to %s: %s",

@@ -12,7 +12,9 @@ from gateway.mqtt.packets import Packet, Puback, Publish, Pubrec
 
 
 class Lowered:
-    """The messages of one connection. most: Maximum QoS of the other broker."""
+    """The messages of one connection that are sent at a lower QoS. most: Maximum QoS of the other
+    broker.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most

@@ -12,7 +12,8 @@ from gateway.mqtt.properties import PropertyId
 from gateway.mqtt.reason import ReasonCode
 
 SAYS = " (it says: "
-"""Start of the other broker's own words, which may be different each time."""
+"""Text before the other broker's own words in a log line. The words after it may differ each time.
+"""
 
 _NOT_OFFERED = "the message uses a feature that the broker does not offer"
 

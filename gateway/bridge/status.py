@@ -160,7 +160,9 @@ class QueueAge:
             del samples[1::2]
 
     def seconds(self, now: float, first: int) -> float:
-        """Return the age of the oldest message in seconds, which may be too low by two SAMPLE_S."""
+        """Return the age of the oldest message in seconds. The result may be too low by up to two
+        SAMPLE_S.
+        """
         for time, after in self._samples:
             if after > first:
                 return now - time

@@ -47,7 +47,7 @@ _NAMES_BYTES = 4_000
 
 
 class Survey:
-    """One reading of the other broker's retained messages. limits: bounds of our retained messages,
+    """One pass over the other broker's retained messages. limits: bounds of our retained messages,
     which also apply to the other broker's messages.
     """
 

@@ -15,10 +15,10 @@ _FIRST_DESCRIPTOR = 3
 def activated_sockets(
     environment: MutableMapping[str, str] = os.environ,
 ) -> dict[str, list[socket.socket]]:
-    """Return the sockets that systemd has passed to this process, by name. Works only once: the
-    variables are removed, so that child processes do not use them. A socket's name is
-    FileDescriptorName= of its unit, by default the unit's own name; several sockets may share a
-    name.
+    """Return the sockets that systemd has passed to this process, by name. Works only once:
+    systemd's environment variables are removed, so that child processes do not use them. A socket's
+    name is FileDescriptorName= of its unit, by default the unit's own name; several sockets may
+    share a name.
     """
     process = environment.pop("LISTEN_PID", "")
     count = environment.pop("LISTEN_FDS", "0")

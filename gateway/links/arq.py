@@ -122,9 +122,10 @@ class SendWindow:
 
     def acknowledge(self, number: int, now: float, *, bare: bool) -> int:
         """Handle an acknowledgement, and return the number of bytes that it newly acknowledges.
-        number: sequence number of the piece that the peer expects next. bare: whether it came in an
-        ACK frame. A repeated number in an ACK frame means that the oldest piece in flight was lost.
-        In a DATA frame it means nothing, because each DATA frame repeats the number.
+        number: sequence number of the piece that the peer expects next. bare: whether the
+        acknowledgement came in an ACK frame. A repeated number in an ACK frame means that the
+        oldest piece in flight was lost. In a DATA frame it means nothing, because each DATA frame
+        repeats the number.
         """
         if not self._pieces:
             return 0

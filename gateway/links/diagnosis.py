@@ -10,7 +10,7 @@ import string
 from collections import deque
 
 _ENOUGH = 256
-"""Number of bytes without an intact frame from which on the line or the device counts as faulty."""
+"""If this many bytes contain no intact frame, the line or the device counts as faulty."""
 _FEW = 8
 _LONG_S = 10.0
 """Seconds without an intact frame after which fewer bytes are enough: if the baud rate is far too
@@ -35,8 +35,7 @@ BY_WATCHDOG = (
 _BY_RESET = f"each start is a reset, not a failed supply. {BY_WATCHDOG}"
 
 _LINES = 3
-"""Number of printed texts, received with damaged frames, from which on a sketch is known to print.
-"""
+"""If this many printed texts came together with damaged frames, the sketch counts as printing."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 _PRINTED = re.compile(rb"[\t\r\n -~]{3,}")
 """Pattern for the bytes between two delimiters if a sketch printed them: only printable ones. A

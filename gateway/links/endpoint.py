@@ -189,8 +189,9 @@ class AtEndpoint:
 
 
 def unacknowledged(transport: asyncio.Transport) -> int:
-    """Return the number of bytes in the operating system that the peer has not acknowledged, sent
-    or not. Source: tcp(7), SIOCOUTQ, which has the same number as TIOCOUTQ.
+    """Return the number of bytes that the operating system has accepted and the peer has not
+    acknowledged, whether they were sent or not. Source: tcp(7), SIOCOUTQ, which has the same number
+    as TIOCOUTQ.
     """
     sock: socket.socket = transport.get_extra_info("socket")
     if sock.fileno() < 0:

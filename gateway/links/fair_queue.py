@@ -27,8 +27,8 @@ class FairQueue(Generic[T]):
         return self._size
 
     def add(self, address: str, item: T) -> T | None:
-        """Add a client. If there are then too many clients, of this address or in all, remove the
-        client to drop and return it. Else return None. address: as in `Peer.address`.
+        """Add a client. If there are then too many clients of this address, or too many in total,
+        remove the client to drop and return it. Else return None. address: as in `Peer.address`.
         """
         known = origin(address)
         mine = self._waiting.setdefault(known, {})
@@ -41,8 +41,8 @@ class FairQueue(Generic[T]):
         return None
 
     def discard(self, address: str, item: T) -> None:
-        """Remove a client that has gone, or that does not wait any more. Ignored if it is not in
-        the queue.
+        """Remove a client that has gone, or that does not wait any more. Do nothing if the client
+        is not in the queue.
         """
         known = origin(address)
         if id(item) in self._waiting.get(known, {}):

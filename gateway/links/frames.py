@@ -46,7 +46,7 @@ class FrameError(ValueError):
 
 
 class Check(Protocol):
-    """The CRC at the end of each body. Each session computes it from another seed."""
+    """The CRC at the end of each body. Each session has its own seed of the CRC."""
 
     def seal(self, content: bytes) -> bytes:
         """Return the body: control byte and payload, followed by their CRC."""
@@ -156,8 +156,8 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The gateway's clock: seconds since 1970 UTC, in steps of 1/256 s. None: the device asks for
-    the time.
+    """A TIME frame. utc: seconds since 1970 by the gateway's clock, in steps of 1/256 s. None: the
+    device asks for the time.
     """
 
     TYPE: ClassVar[int] = 3

@@ -104,8 +104,8 @@ class Greeter:
         return Answer(hello, welcome, welcome.check)
 
     def _judge(self, hello: Hello) -> tuple[bytes | None, Refusal | None]:
-        """Return the key with which the HELLO is signed, or None, and the reason to refuse its
-        sender, or None.
+        """Return two values: the key with which the HELLO is signed, or None; and the reason to
+        refuse its sender, or None.
         """
         key, refusal = self._authenticate(hello)
         return key, refusal or self._admit(hello.name, key not in (None, NO_KEY))

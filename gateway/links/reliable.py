@@ -36,8 +36,8 @@ PATIENCE_BYTES = 20
 line.
 """
 LONG_FRAME = 48
-"""Length of a payload, in bytes, from which on its MQTT packet probably continues in the next
-frame. The frame is acknowledged at once, because no answer to the packet is due yet.
+"""If a frame's payload has at least this many bytes, its MQTT packet probably continues in the next
+frame. Such a frame is acknowledged at once, because no answer to the packet is due yet.
 """
 
 
@@ -345,8 +345,8 @@ class ReliableLink(ABC):
         return session
 
     def _drop(self, reason: str | None = None) -> None:
-        """Drop the session. reason: given if this side did not end the session on purpose; then
-        `SessionEnded` follows.
+        """Drop the session. reason: why the session is lost; `SessionEnded` follows with this
+        reason. None if this side has ended the session on purpose.
         """
         session, self.session = self.session, None
         if session is not None and reason is not None and not session.closing:

@@ -86,8 +86,8 @@ def certificate_names(certificate: Path) -> list[str]:
 
 
 def common_name(certificate: Mapping[str, Any] | None) -> str | None:
-    """Return the common name in a verified certificate of the peer; None without one. certificate:
-    as `SSLObject.getpeercert` returns it.
+    """Return the common name in a verified certificate of the peer; None if there is no
+    certificate, or no such name in it. certificate: as `SSLObject.getpeercert` returns it.
     """
     subject = (certificate or {}).get("subject", ())
     return next((value for part in subject for key, value in part if key == "commonName"), None)

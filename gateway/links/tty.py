@@ -35,7 +35,7 @@ class Tty:
 
     def __init__(self, path: str, baud: int) -> None:
         """Open `path`. Raises OncewayError if the port is missing, busy or no serial port, if the
-        baud rate is not supported, or without permission.
+        baud rate is not supported, or if this account has no permission.
         """
         self.path = path
         try:
@@ -66,7 +66,9 @@ class Tty:
                 self._serial.set_low_latency_mode(True)
 
     def read(self, length: int) -> bytes:
-        """Return received bytes, maybe none. Raises OSError if the port is gone."""
+        """Return the received bytes; empty if none has arrived. Raises OSError if the port is
+        gone.
+        """
         try:
             data = os.read(self.fd, length)
         except BlockingIOError:

@@ -54,8 +54,8 @@ NameOption = Annotated[
 
 
 class NoUplink(OncewayError):
-    """Error for a configuration without a landing place. After its exit code, systemd does not
-    start the uplink again.
+    """Error for a configuration without a landing place. Its exit code tells systemd not to start
+    the uplink again.
     """
 
     exit_code = NO_UPLINK

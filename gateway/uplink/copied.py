@@ -120,8 +120,9 @@ def rows(
 def _between(
     database: sqlite3.Connection, after: int, before: int, count: int, most: int
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return rows, each with whether it still has the cells with which it was stored, and whether
-    these are all rows. Cells of a changed row are empty here; the uplink reports the row.
+    """Return rows, and whether these are all rows. The last cell of each row says whether the row
+    is still as it was stored. A changed row has empty texts and an empty payload here; the uplink
+    reports it.
     """
     teach(database)
     found: list[tuple[Any, ...]] = []

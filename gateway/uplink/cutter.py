@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 DAMAGED = "damaged-rows.jsonl"
 """File of the rows that are set aside: one line for each, with its cells as literals of SQL."""
-CLOCK_WAIT_S = 120.0  # how long rows of this boot without UTC are held back
+CLOCK_WAIT_S = 120.0  # seconds for which rows of this boot without UTC are held back
 
 
 class Cutter:

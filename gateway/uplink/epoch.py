@@ -63,7 +63,7 @@ def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
 def claim(spool: Spool, landing: Landing) -> None:
     """Make this store the owner of its name at the landing place, in place of any other owner. If
     the last landed batch is missing there, the place was moved or emptied, and batch numbers begin
-    at 1 again. Keys stay as they are, because both places may feed one table.
+    at 1 again. Keys stay as they are, because the old and the new place may feed one table.
     """
     origin = spool.origin()
     landed, _ = spool.last_landed()
@@ -75,8 +75,8 @@ def claim(spool: Spool, landing: Landing) -> None:
 
 
 def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
-    """Return the first spool id from which on no row has landed in any generation of this store.
-    number: first batch number of this epoch that another store used.
+    """Return the first spool id that has not landed in any generation of this store. No later row
+    has landed either. number: first batch number of this epoch that another store used.
     """
     after = spool.oldest() - 1
     origin = spool.origin()
@@ -95,8 +95,8 @@ def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
 
 
 def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
-    """Return the spool id of this store's last row such that `landed` contains all rows above
-    `after` up to it. The result is `after` if the first row is missing.
+    """Return the spool id up to which `landed` has all rows of this store above `after`. The result
+    is `after` if `landed` lacks the first one.
     """
     for theirs in landed:
         if theirs[-1] <= after:
@@ -109,8 +109,9 @@ def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
 
 
 def _identity(row: Row) -> tuple[object, ...]:
-    """Return the part of a row that is the same in all generations. It lacks the time of receipt,
-    because the clock may have been set in between. Without a device it lacks the key, too.
+    """Return the part of a row that is the same in all generations. The time of receipt is left
+    out, because the clock may have been set in between. For a row without a device, the key is left
+    out, too.
     """
     device, incarnation, sequence, client, topic, payload, _, boot, monotonic, spool_id = row
     key = None if device.startswith("@") else (device, incarnation, sequence)

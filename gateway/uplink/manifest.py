@@ -97,8 +97,8 @@ class Manifest:
 
 
 def without_signature(text: bytes) -> bytes:
-    """Return a landed manifest as `to_json` writes it without a signature. Text that is not JSON is
-    returned unchanged.
+    """Return the bytes of a landed manifest as they would be without its signature. Text that is
+    not JSON is returned unchanged.
     """
     try:
         fields = json.loads(text)

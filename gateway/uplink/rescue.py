@@ -83,8 +83,8 @@ def rescue(
     new_place: bool = True,
 ) -> Rescued:
     """Land the rows of the store in a directory. progress: called with the number of readings done,
-    and the number of all readings. new_place: whether the landing place may be one that has never
-    seen the gateway. Raises OncewayError. The rescue can then be repeated.
+    and the number of all readings. new_place: whether the landing place may be one without any
+    batch of the gateway. Raises OncewayError. The rescue can then be repeated.
     """
     with (
         _copy(directory) as copy,

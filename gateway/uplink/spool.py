@@ -50,7 +50,7 @@ WAY = "uplink.way"  # in `meta`: how the landing place refuses an existing name 
 RIVAL = "uplink.rival"  # in `meta`: another gateway of our name; JSON: seen (µs UTC), what, note
 _BATCHES, _MESSAGES, _BYTES, _FAILURES = (
     "uplink.batches",
-    "uplink.readings",  # its name since 0.1; it has always counted rows, so messages
+    "uplink.readings",  # the key's name since 0.1; its value has always been the number of messages
     "uplink.bytes",
     "uplink.failures",
 )
@@ -232,7 +232,7 @@ class Spool(DamagedRows):
 
     def lacks_time(self, count: int) -> bool:
         """Whether one of the oldest `count` waiting rows has no time of receipt yet and may still
-        get it, because the gateway was not restarted after it.
+        get one, because the gateway has not restarted after the receipt.
         """
         found = self._db.execute(
             "SELECT max(received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"
@@ -432,7 +432,7 @@ class Spool(DamagedRows):
 
     def record(self, cut: Cut, spool_bytes: int, keys: bytes, anonymous: int = 0) -> None:
         """Record a batch, so that its number, rows and bytes never change. Its file must be on
-        disk. spool_bytes: size of its rows in the spool. keys: their packed keys (`keys.py`).
+        disk. spool_bytes: size of the rows in the spool. keys: packed keys of the rows (`keys.py`).
         anonymous: number of rows without identity.
         """
         before = self.counted_before(cut.first)

@@ -156,7 +156,9 @@ def where(
 
 
 def doubts_of(folder: Path, device: str) -> list[Doubt]:
-    """Return the newest records of suspect sessions that the device got, the oldest first."""
+    """Return the last `_DOUBTS` records of suspect sessions that the device got, in order of
+    time.
+    """
     return [item for item in doubts.read(folder) if item.client == device][-_DOUBTS:]
 
 
@@ -227,7 +229,7 @@ def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
 
 
 def unknown(spool: Spool, device: str, sequence: int) -> str:
-    """Return a sentence about the possible places of a reading that this gateway does not know."""
+    """Return a sentence that says where a reading may be that this gateway does not know."""
     oldest = spool.oldest_known_batch()
     epoch = spool.origin().epoch
     before = f", or it landed before batch {oldest} of epoch {epoch}" if oldest else ""

@@ -192,7 +192,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def explained(error: Exception, folders: Iterable[str] = ()) -> OncewayError:
-    """Return the error that ends a job as an OncewayError with reason, place and advice. folders:
+    """Return an OncewayError with reason, place and advice, for the error that ends a job. folders:
     URLs to which the job writes. If a disk is full, the place is a list of the folders on it.
     """
     if isinstance(error, OncewayError):

@@ -53,7 +53,7 @@ def settle(location: str, version: int) -> None:
     written = [folder / f"{version:020d}.json", folder / f"{version:020d}.crc"]
     if (
         _checkpoint(folder) == version
-    ):  # checkpoint of version 1 or 2; version 2 has more parts in its name
+    ):  # a checkpoint in the format V1 or V2; names in the format V2 have more parts
         written += [
             *folder.glob(f"{version:020d}.checkpoint*"),
             *folder.glob(f"_sidecars/{version:020d}.checkpoint*"),

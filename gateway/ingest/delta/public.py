@@ -102,8 +102,8 @@ class PublicWriter:
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
         """Return the table's version and the progress like `DeltaWriter.progress`, from the notes
-        of commits. None if the commit with the progress is no longer in the history; the caller
-        then makes all rows again.
+        of commits. The progress is None if its commit is no longer in the history; the caller then
+        makes all rows again.
         """
         head = self.version()
         try:

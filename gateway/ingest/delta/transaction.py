@@ -218,7 +218,7 @@ class DeltaWriter:
         self._mark = self._commits.mark(version)
         try:
             return version, stored(self._commits, application, version)
-        except HistoryGone:  # computes the table's whole state
+        except HistoryGone:  # Delta then computes the table's whole state
             found = transaction.snapshot().transactions().get(application)
             return version, Progress.of(found.get(), None) if found.isDefined() else None
 
@@ -243,7 +243,7 @@ class DeltaWriter:
         return actions
 
     def _write(self, note: dict[str, Any]) -> Any:
-        """Return Delta's description of an append: the mode, then seven optional values, of which
+        """Return Delta's description of an append: the mode, then eight optional values, of which
         only the user metadata is set.
         """
         option = self._jvm.scala.Option.apply(json.dumps({APPLICATION: note}))

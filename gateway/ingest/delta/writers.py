@@ -17,8 +17,10 @@ from gateway.ingest.delta.tables import SPARK_CATALOG, Place, Table, is_named
 from gateway.ingest.delta.transaction import DeltaWriter, Writer, has_own_classes
 
 WriterName = Literal["auto", "fast", "public"]
-"""fast: uses Delta's own classes, and files that tasks write. public: uses Delta's public API.
-auto: fast if Delta's own classes are available and no other catalog has the table."""
+"""The way in which a table is written. fast: by Delta's own classes, with files that tasks write.
+public: by Delta's public API. auto: fast if Delta's own classes are available and no other catalog
+has the table.
+"""
 
 log = logging.getLogger("onceway.ingest")
 

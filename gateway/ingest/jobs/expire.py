@@ -48,7 +48,7 @@ def expire(spark: SparkSession, publications: Table, readings: Table, before: da
             publications.delta().delete(old)
         publications.settle()
         deleted_from = _version(publications) - 1
-        if deleted_from > version:  # where there is no lease, old rows may have come in meanwhile
+        if deleted_from > version:  # without a lease, old rows may have been added meanwhile
             collect_ranges(publications.read(versionAsOf=deleted_from).where(old), deleted)
             snapshot.keep_gone(folder, deleted, deleted_from, place.id)
     return len(deleted)

@@ -25,9 +25,9 @@ log = logging.getLogger("onceway.ingest")
 
 
 def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """Add batches to the table that are in quarantine because they could not be read, if they can
-    be read now. May be called while the stream runs. Raises OSError if the landing place as a whole
-    cannot be read; the next call tries again.
+    """Read the batches in quarantine again that could not be read, and add those that are readable
+    now to the table. May be called while the stream runs. Raises OSError if the landing place as a
+    whole cannot be read; the next call tries again.
     """
     if sink.quarantine.has_unreadable:
         with sink.lock:
@@ -40,8 +40,8 @@ def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -
 
 
 def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """Add batches to the table whose copy at the landing place was completed after they went into
-    quarantine. Raises OSError like `try_again`.
+    """If the copy of a batch in quarantine is complete by now, add the batch to the table. Raises
+    OSError like `try_again`.
     """
     trust.refresh()
     whole = [
@@ -107,8 +107,8 @@ def _release(
 def _portions(
     landing: Landing, trust: Trust, batches: list[tuple[str, int]]
 ) -> Iterator[list[Announced]]:
-    """Yield the current manifests of `batches` in lists. Each list has about as many rows as the
-    driver may have in memory at once.
+    """Yield the current manifests of `batches` in lists. The batches of one list together have
+    about as many rows as the driver may have in memory at once.
     """
     portion: list[Announced] = []
     for feed, number in batches:

@@ -182,7 +182,7 @@ class LandingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        self._latest_offsets = end  # also a micro-batch from before a restart
+        self._latest_offsets = end  # the micro-batch may be from before a restart
         return split(self._feeds.between(start, end), self._tasks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -381,8 +381,8 @@ def _follow(
 
 
 def _ended(query: StreamingQuery, stopped: bool) -> bool:
-    """Wait for `LOOK_S` at most. Return whether the query has ended. Raises
-    StreamingQueryException if the query failed, unless it was `stopped` before.
+    """Wait for `LOOK_S` at most. Return whether the query has ended. Raises StreamingQueryException
+    if the query failed. stopped: whether a stop was requested; a failure then counts as the end.
     """
     try:
         return bool(query.awaitTermination(LOOK_S))

@@ -23,8 +23,8 @@ from gateway.system import gateway_name
 from gateway.uplink.manifest import MARKERS
 
 ROUND_S = 3600
-"""Seconds in which every gateway is checked completely once. The gateway's name determines the
-second of its check.
+"""Seconds in which every gateway is checked completely once. The gateway's name determines at which
+second.
 """
 
 AS_FAR_AS_IT_GOES = 10**12
@@ -90,8 +90,8 @@ class Directory:
         self._followed = self._looked_at
 
     def feeds(self, gateways: list[str]) -> dict[str, list[str]]:
-        """Return the feeds of each gateway. For a gateway that cannot be listed, return its feeds
-        known before.
+        """Return the feeds of each gateway. For a gateway that cannot be listed, return the feeds
+        that were known before.
         """
         return dict(zip(gateways, self._map(self._feeds_of, gateways), strict=True))
 

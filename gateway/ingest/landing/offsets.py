@@ -229,7 +229,7 @@ class Feeds:
 
     def between(self, start: Offset, end: Offset) -> list[Announced]:
         """Return the manifests after `start` up to `end`. A manifest that is missing or unreadable
-        now is returned with that flaw. It is left out if its batch was deleted on purpose.
+        now is returned with that flaw, or left out if its batch was deleted on purpose.
         """
         self.senders.refresh()
         wanted = [
@@ -294,8 +294,8 @@ class Feeds:
 
     def _behind_cleaned(self, feed: str, number: int) -> int:
         """Return the number after which a feed continues. If the batch after `number` is missing,
-        and the feed can continue only after the batches that were deleted on purpose, this is the
-        number of the last deleted batch. Otherwise it is `number`.
+        and the batch after those that were deleted on purpose exists, this is the number of the
+        last deleted batch. Otherwise it is `number`.
         """
         if self._landing.has(feed, number + 1):
             return number
@@ -435,8 +435,8 @@ class Feeds:
         self.unreadable = found
 
     def _quiet(self, feed: str, offset: Offset) -> bool:
-        """Whether no further batch is expected: the feed's gateway writes markers, and they show
-        none.
+        """Whether no further batch is expected: the feed's gateway writes markers, and they show no
+        newer batch.
         """
         return (
             feed not in self.holes

@@ -587,7 +587,7 @@ def error_text(error: OSError) -> str:
 
 def boundary(holds: Callable[[int], bool], known: int) -> int:
     """Return the last number from `known` on for which `holds` is true. `holds` must be true for
-    all numbers up to the result, and false for all later ones. Gallop first, then bisect.
+    all numbers up to the result, and false for all later ones.
     """
     step = 1
     while holds(known + step):

@@ -293,8 +293,8 @@ _ODD_TIME = (
 
 
 def _without(added: DataFrame, went: DataFrame) -> DataFrame:
-    """Return the rows in `added` that are not in `went` with a later version. Both are from the
-    change data feed.
+    """Return the rows of `added` that no later version has removed. went: the removed rows. Both
+    are from the change data feed.
     """
     same = [F.col(f"came.{name}") == F.col(f"went.{name}") for name in KEY]
     later = F.col("went._commit_version") > F.col("came._commit_version")

@@ -389,8 +389,8 @@ class TurnLink:
         return "turns"
 
     def _taken_up(self, device: _Device, frame: bytes) -> tuple[Session | None, bytes | None]:
-        """Return the session that this frame begins, and the frame's content; None and None if it
-        begins none.
+        """Return the session that this frame begins, and the frame's content; None and None if the
+        frame begins no session.
         """
         for offer in device.offers.values():
             content = offer.cipher.open(frame, UP, 0)

@@ -118,7 +118,9 @@ class Files(ABC):
 
 
 def refuses(files: Files, operation: Callable[..., None], *arguments: str) -> bool:
-    """Whether the place refuses an operation. Raises the error of a place in trouble."""
+    """Whether the place refuses an operation. Raises an error that does not depend on the operation
+    (`Files.trouble`).
+    """
     try:
         operation(*arguments)
     except Exception as error:

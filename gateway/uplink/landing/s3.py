@@ -131,7 +131,7 @@ class S3Landing(Landing):
                     return Way.CONDITION
                 if _status(error) not in _UNKNOWN:
                     raise
-                self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT)  # unless the error has another cause
+                self._put(f"{gateway}/{_PROOF}", _PROOF_TEXT)  # raises if the cause was another one
                 return None
         return None
 
