@@ -6,7 +6,7 @@ the mark that covers them (`agreement.py`). Out: the content of the file at a st
 missing or cannot be read, it counts as empty: then nothing is proven, and no retained message is
 deleted. Backups leave the file out, because a restored store is older than the agreements.
 
-One thread does all work on the file, in order. Work that has begun is done even if its caller is
+One thread does all work on the file, in order. Requested work is done even if its caller is
 cancelled.
 """
 

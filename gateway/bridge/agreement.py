@@ -11,10 +11,10 @@ Rules, for one topic:
 - If both sides changed, our message wins for a topic of `up`, theirs for any other topic.
 - Without an agreement nothing is deleted: if only one side has a message, that message wins.
 
-An agreement counts only if the other broker has not lost messages. The proof is a number in a
-retained message of the other broker, the *mark*. The bridge writes a higher number after both sides
-agreed. If the mark has a lower number than the bridge expects, the other broker has lost messages.
-Then no agreement counts.
+An agreement counts only if the other broker has lost no message since the agreement was noted. The
+proof is a number in a retained message of the other broker, the *mark*. The bridge writes a higher
+number after both sides agreed. If the mark has a lower number than the bridge expects, the other
+broker has lost messages. Then no agreement counts.
 
 A topic is *in doubt*, in memory and on disk, from the time before its retained message is forwarded
 until a mark covers the new state. After the connection has broken, the old agreement cannot show

@@ -1,8 +1,8 @@
 """A bridge: a session of this broker whose client is another broker.
 
 In: a `[[bridge]]` section. Out: a session with a queue on disk, from the start on, and a connection
-to the other broker whenever the other broker is reachable. A publication enters the queue in the
-same commit as the spool. Acknowledgements of the other broker go to the session.
+to the other broker whenever the other broker is reachable. One commit adds a publication to the
+queue and to the spool. Acknowledgements of the other broker go to the session.
 
 So after a power cut of this gateway the session continues where it was: it sends PUBREL for each
 message whose PUBREC has arrived, and PUBLISH with DUP and the same packet identifier for each other

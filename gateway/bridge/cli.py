@@ -1,4 +1,4 @@
-"""`onceway bridge …`: messages that can never reach the other broker of a bridge."""
+"""`onceway bridge …`: the state of bridges, and messages that can never reach the other broker."""
 
 import base64
 import json

@@ -6,7 +6,7 @@ messages in either direction until both brokers have the same messages, by the r
 
 The comparison begins when nothing waits any more in either direction: the queue here is empty, and
 a round trip of PINGREQ brings no message. So a message that was on its way is not sent again. On a
-busy connection, the comparison begins when all messages that waited at first have left. A topic
+busy connection, the comparison begins when all messages that waited at first were sent. A topic
 that changes during the comparison is not compared, because the bridge forwards its change anyway.
 
 On a long connection the comparison is repeated: after the loss of a message, and otherwise rarely.

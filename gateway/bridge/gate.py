@@ -1,8 +1,8 @@
-"""Packets of one direction of a bridge, which wait until the disk has noted that the topics of
-their retained messages change.
+"""Packets of one direction of a bridge. The topics of their retained messages are noted on disk as
+in doubt (`agreement.py`) before the packets are forwarded.
 
-In: packets, and the topics of the retained messages among them. Out: the same packets in order,
-usually at once, and otherwise as soon as the topics are noted on disk as in doubt (`agreement.py`).
+In: packets. Out: the same packets in order, usually at once, and otherwise as soon as the note is
+on disk.
 """
 
 from __future__ import annotations

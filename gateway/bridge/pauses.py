@@ -3,10 +3,10 @@
 In: what a connection has achieved, and how it ended. Out: seconds until the next attempt: up to 1 s
 at first, twice as long after each failure, `LONGEST_S` at most.
 
-A connection does not count as a failure, so that the next attempt follows soon, if it lasted for
-`SETTLED_S`, or if the other broker acknowledged a message on it: a connection that breaks often
-still moves messages. A connection that the other broker ended with a reason, such as "session taken
-over" or "quota exceeded", counts as a failure unless it lasted long enough.
+If a connection lasted for `SETTLED_S`, or if the other broker acknowledged a message on it, the
+connection does not count as a failure, and the next attempt follows soon: a connection that breaks
+often still moves messages. A connection that the other broker ended with a reason, such as "session
+taken over" or "quota exceeded", counts as a failure unless it lasted long enough.
 """
 
 import random

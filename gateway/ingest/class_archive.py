@@ -3,7 +3,7 @@ archive into memory instead of reading thousands of classes out of jars (class d
 350).
 
 In: Delta's jars, and the Java of this machine. Out: the archive's file, and the Java options that
-write or use the archive. `onceway ingest prepare` writes it.
+write or use the archive. `onceway ingest prepare` writes the archive.
 """
 
 import hashlib

@@ -1,5 +1,4 @@
-"""Go-back-N repeat for the two ends of the reliable link, without I/O and without a clock of its
-own.
+"""Go-back-N retransmission for the two ends of the reliable link, without I/O and without a clock.
 
 `SendWindow`: in, bytes of the MQTT stream and acknowledgements; out, pieces to put on the line now,
 and the time of the next expiry. `ReceiveWindow`: in, numbered pieces; out, the stream in order,

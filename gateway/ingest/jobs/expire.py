@@ -1,7 +1,7 @@
 """Deletion of old rows, which no batch adds again.
 
 In: the tables, and a time. Out: fewer rows. The keys of the deleted rows are kept in the folder
-`_onceway`, so that an old batch that arrives again does not add them.
+`_onceway`, so that an old batch that arrives again does not add the rows again.
 """
 
 from datetime import datetime

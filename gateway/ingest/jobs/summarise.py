@@ -1,7 +1,7 @@
 """Update of the tables `…_devices` and `…_quality` from `publications`.
 
-In: the table. Out: one commit of each of the two tables, if there is anything new. May be killed at
-any time, started twice, and run while the stream runs.
+In: the table. Out: one commit of each of the two tables, if there is anything new. The job may be
+killed at any time, started twice, and run while the stream runs.
 """
 
 from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ Uplinks write a marker that names their newest batch (`gateway/uplink/newest.py`
 shows the new batches of all gateways. After a crash, a marker may be missing or old. So each
 gateway is checked completely once an hour, and a gateway without markers is checked at each pass.
 
-A folder is closed if it cannot be listed, or if the table cannot store its name. It is reported,
-and other gateways are not affected.
+A folder that cannot be listed, or whose name the table cannot store, is reported in
+`Directory.closed`. Other gateways are not affected.
 """
 
 import logging

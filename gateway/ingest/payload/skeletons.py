@@ -5,9 +5,9 @@ one plain record.
 
 A kind of sensor sends the same fields in the same order, so thousands of payloads have one
 skeleton: the same bytes except for the contents of some fields at fixed positions. numpy reads such
-a field of all payloads as one column, in a twentieth of the time that `gateway/payload/senml.py`
-takes one by one. Any other payload is left to `gateway/payload/senml.py`, which implements the
-whole standard and gives reasons.
+a field of all payloads as one column. That takes a twentieth of the time in which
+`gateway/payload/senml.py` decodes the payloads one by one. Any other payload is left to
+`gateway/payload/senml.py`, which implements the whole standard and gives reasons.
 """
 
 from collections.abc import Iterator

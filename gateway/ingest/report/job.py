@@ -1,8 +1,8 @@
 """Signs of life of the stream, for the report.
 
 In: a running stream, about once a minute, and its end. Out: one JSON file in the table's folder
-`_onceway`: `{"state": "running" or "ended", "since": UTC, "at": UTC}`. An end with an error removes
-the file, which works on a full disk, too; `stopped.py` notes the reason.
+`_onceway`: `{"state": "running" or "ended", "since": UTC, "at": UTC}`. A stream that ends with an
+error removes the file, which works even on a full disk; `stopped.py` notes the reason.
 """
 
 import json

@@ -10,7 +10,7 @@ both, though radios do capture the stronger one and may listen before they talk.
 - A board's frame arrives if no other board's frame begins within its airtime before or after its
   beginning, and if the gateway is not sending an answer: a sending radio receives nothing.
 - The answer arrives if no board's frame begins while the answer is sent.
-- A loss in either direction costs the whole exchange again, and more load.
+- After a loss in either direction the whole exchange is repeated, which adds load.
 """
 
 from collections.abc import Iterator
