@@ -13,7 +13,7 @@ import random
 
 LONGEST_S = 60.0
 SETTLED_S = 10.0
-"""Seconds after which a connection counts as good."""
+"""A connection that lasted longer than this, in seconds, does not count as a failure."""
 
 
 class Pauses:

@@ -24,8 +24,8 @@ _EXCERPT = 40
 _STARTS = 5
 _WITHIN_S = 3600.0
 _SOON_S = 60.0
-"""Shortest time without a start, in seconds, after which a series of restarts counts as ended. A
-series that lasted longer counts as ended after a time as long as the series.
+"""A series of restarts counts as ended after this many seconds without a start. A series that
+lasted longer counts as ended after a time as long as the series.
 """
 _BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"
 BY_WATCHDOG = (

@@ -177,8 +177,8 @@ class Exchanges:
         _drop(self._open.get(request.protocol))
 
     async def close(self, timeout_s: float) -> None:
-        """End all connections. timeout_s: seconds for which requests that are being answered may go
-        on.
+        """End all connections. timeout_s: seconds for which requests that are being answered may
+        continue.
         """
         await self._server.shutdown(timeout_s)
 
@@ -198,8 +198,8 @@ class Exchanges:
         return response
 
     def _begin(self, handler: object, exchange: "_Exchange") -> None:
-        """Count a connection, and limit its life. A connection whose TLS handshake fails does not
-        get here.
+        """Count a connection, and limit its life. A connection whose TLS handshake fails is not
+        counted.
         """
         self._open[handler] = exchange
         asyncio.get_running_loop().call_later(self._lifetime_s, self._expire, exchange)

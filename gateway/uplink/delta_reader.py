@@ -102,7 +102,7 @@ class Arrival:
 
 
 def arrivals(table: str, device: str, sequence: int) -> Iterator[Arrival]:
-    """Yield the rows of a device with this sequence, of any incarnation. Only files whose
+    """Yield the rows that have this device and sequence, in any incarnation. Only files whose
     statistics allow such a row are read. Raises OncewayError if there is no such table.
     """
     name = device.replace("'", "''")
@@ -133,7 +133,7 @@ class PayloadConflict:
 
 
 def payload_conflicts(table: str, device: str, sequence: int) -> Iterator[PayloadConflict]:
-    """Yield the payload conflicts of a device with this sequence, of any incarnation."""
+    """Yield the payload conflicts that have this device and sequence, in any incarnation."""
     name = device.replace("'", "''")
     where = f"device = '{name}' AND sequence = {int(sequence)}"
     statement = f"SELECT * FROM it WHERE {where} ORDER BY found"  # noqa: S608 - quoted above

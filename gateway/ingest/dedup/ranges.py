@@ -181,8 +181,8 @@ class SeenRanges:
             self._below[place] = bounds
 
     def _inside(self, place: int, first: int, last: int) -> list[Span]:
-        """Return the parts of `first` to `last` (inclusive) that the key with the index `place`
-        has.
+        """Return the parts of the range `first` to `last` (inclusive) that the set has for the key
+        with the index `place`.
         """
         bounds = self._below.get(place, [])
         lower, upper = bisect_right(bounds, first), bisect_left(bounds, last + 1)

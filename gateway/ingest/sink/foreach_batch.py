@@ -87,8 +87,8 @@ class Sink:
             raise
 
     def take_repaired(self, rows: DataFrame, portion: int) -> None:
-        """Add repaired batches, which their feeds skipped earlier, to the tables. portion: number
-        for the log.
+        """Add repaired batches to the tables. Their feeds have skipped them earlier. portion:
+        number for the log.
         """
         self._take(rows, portion, {"released": portion}, moves_feeds=False)
 

@@ -106,8 +106,8 @@ class Station:
 
     def record(self, now: float) -> bytes | None:
         """Return new contents for the record of airtime, or None if it need not be written now.
-        Call `recorded` when the contents are on disk, or `not_recorded`. Meanwhile, airtime that
-        was granted earlier may be used.
+        Call `recorded` when the contents are on disk, or `not_recorded` if writing them failed.
+        Meanwhile, airtime that was granted earlier may be used.
         """
         longest = max((self._airtime(out) for out in self._queue), default=0.0)
         short = longest > self._ledgers.granted(self._band)

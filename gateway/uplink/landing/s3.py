@@ -246,6 +246,6 @@ def _status(error: BaseException) -> int | None:
 
 
 def _response(error: BaseException) -> dict[str, Any]:
-    """Return the store's answer that caused an error of s3fs; empty without one."""
+    """Return the store's answer that caused an error of s3fs; empty if there is none."""
     found = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
     return found if isinstance(found, dict) else {}
