@@ -145,7 +145,7 @@ class Agreement:
 
     @property
     def has_fresh(self) -> bool:
-        """Whether both brokers agree on a state that no confirmed mark covers yet, so that a new
+        """Whether a topic is equal at both brokers, but no mark covers this state yet. Then a new
         mark is needed.
         """
         return bool(self._last)

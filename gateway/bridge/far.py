@@ -213,7 +213,9 @@ class FarConnection(asyncio.Protocol):
         self._forget_pings()
 
     def _drop(self, reason: str, blamed: bool = False) -> None:
-        """End the connection and report the reason, once. blamed: second argument of `lost`."""
+        """End the connection and report the reason, once. blamed: whether the packets that were
+        sent last may be its cause.
+        """
         if self._closed:
             return
         self._end()

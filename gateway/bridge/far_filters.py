@@ -2,8 +2,8 @@
 
 In: the filters of the configuration, and the filters of earlier connections. Out: one SUBSCRIBE or
 UNSUBSCRIBE for each filter, and a line in the log for each filter that the other broker does not
-grant. A filter at which the other broker closes the connection is found in the same way as such a
-message (`suspects.py`).
+grant. If the other broker closes the connection at one of the filters, that filter is found by
+sending the filters alone, as for messages (`suspects.py`).
 """
 
 from __future__ import annotations

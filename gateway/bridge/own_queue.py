@@ -1,7 +1,8 @@
 """The queue of a bridge, and the handling of messages that are not forwarded.
 
 In: answers of the other broker, and messages that cannot or must not be forwarded. Out: such
-messages are set aside (`aside.py`), removed from the queue, or dropped, in turns of the engine.
+messages are set aside (`aside.py`), removed from the queue, or dropped. Each of these changes is
+made in a turn of the engine.
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ class _Pool:
         self._total = 0
 
     def hold(self, connection: "Counted", size: int) -> list["Counted"]:
-        """Note the number of bytes of a connection. Return the connections to drop."""
+        """Note the number of incomplete bytes that a connection has now. Return the connections to
+        drop, so that the rest have few enough.
+        """
         self._total += size - self._bytes_of.pop(connection, 0)
         if size:
             self._bytes_of[connection] = size

@@ -141,7 +141,9 @@ def must_be_the_place(landing: Landing, gateway: str, landed: int) -> None:
 
 
 def take(spool: Spool, landing: Landing, owner: str) -> None:
-    """Write this store's mark over any existing mark. owner: owner number that this store takes."""
+    """Write this store's owner mark over any existing one. owner: owner number that this store
+    takes.
+    """
     gateway = spool.origin().gateway
     landing.replace(mark_name(gateway), _ours(spool, owner).to_json(gateway))
     spool.put({OWNER: owner, SUCCESSOR: None, FIRST_MARK: None})

@@ -40,8 +40,8 @@ def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -
 
 
 def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """If the copy of a batch in quarantine is complete by now, add the batch to the table. Raises
-    OSError like `try_again`.
+    """Add those batches in quarantine to the table that are complete by now. Raises OSError if the
+    landing place as a whole cannot be read.
     """
     trust.refresh()
     whole = [

@@ -346,8 +346,8 @@ class TurnLink:
 
     def _steps_in(self, hello: Hello, unanswered: bool) -> bool:
         """Whether this gateway answers the HELLO of a board whose session is at another gateway. It
-        does so if no gateway has answered the board's previous HELLO, and if it is this gateway's
-        turn: the attempts of a board go to the gateways of the site in turn, by `rank`.
+        does so if no gateway has answered the board's previous HELLO, and if this attempt belongs
+        to this gateway: the gateways of a site share the attempts of a board, by `rank`.
         """
         others = self._others
         return others is not None and unanswered and hello.attempt % others.gateways == others.rank
