@@ -16,10 +16,10 @@ proof is a number in a retained message of the other broker, the *mark*. The bri
 number after both sides agreed. If the mark has a lower number than the bridge expects, the other
 broker has lost messages. Then no agreement counts.
 
-A topic is *in doubt*, in memory and on disk, from the time before its retained message is forwarded
-until a mark covers the new state. After the connection has broken, the old agreement cannot show
-which side has changed. If one side still has the old state, the side that sent last wins, whether
-or not its message arrived. A deletion wins only over the old state.
+A topic is *in doubt* from the time before its retained message is forwarded until a mark covers the
+new state. The doubt is noted in memory and on disk. After the connection has broken, the old
+agreement cannot show which side has changed. If one side still has the old state, the side that
+sent last wins, whether or not its message arrived. A deletion wins only over the old state.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def digest_of(message: Retained | None) -> Digest:
 
 def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
     """Return the step that makes a topic equal at both brokers. agreed: digest of the message that
-    both had last, None without a valid agreement. up: whether our message wins if both brokers have
+    both had last, None if no agreement counts. up: whether our message wins if both brokers have
     changed it.
     """
     if ours == theirs:

@@ -1,8 +1,7 @@
 """Messages of a bridge that can never reach the other broker.
 
 In: such a message, with the reason. Out: the message is in the store's table `aside` and in no
-queue, the log names its topic and the reason, and a person may discard or retry it (`onceway
-bridge`).
+queue. The log names its topic and the reason. A person may discard or retry it (`onceway bridge`).
 """
 
 from __future__ import annotations

@@ -614,6 +614,6 @@ async def _until(done: Callable[[], bool]) -> None:
 
 
 def _number(packet: Publish | None) -> int | None:
-    """Return the number in the message of a mark, None without a valid number."""
+    """Return the number in the message of a mark, None if it has no valid number."""
     text = b"" if packet is None else packet.payload
     return int(text) if text.isdigit() and len(text) < 16 else None

@@ -5,8 +5,8 @@ be sent: a message that does not fit, that the other broker refuses for good, or
 broker closes the connection again and again. If our broker refuses a message of the other broker
 for now, the message waits (`held.py`).
 
-While messages are sent alone, because they may end the connection (`gateway/bridge/suspects.py`),
-no message at QoS 0 is sent, and PUBRELs are sent one at a time. A PUBREL at which the other broker
+A message that may end the connection is sent alone (`gateway/bridge/suspects.py`). Meanwhile, no
+message at QoS 0 is sent, and PUBRELs are sent one at a time. A PUBREL at which the other broker
 closes the connection again and again is held back.
 """
 

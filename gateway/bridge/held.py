@@ -4,11 +4,11 @@ In: messages of the other broker, the answers of our broker, the time. Out: mess
 broker now, and expired messages. The other broker gets no answer while a message waits, so it keeps
 the message, and a broken connection loses nothing.
 
-A message at QoS 1 or 2 waits until earlier messages of its topic are accepted, so that all messages
-of a topic stay in order [MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics are not
-delayed. All waiting messages are offered again after FIRST_S, then after twice as long each time,
-up to LONGEST_S. At most Receive Maximum messages wait. Beyond MOST_BYTES the connection must end,
-and only the other broker keeps the waiting messages.
+A message at QoS 1 or 2 waits until earlier messages of its topic are accepted. So all messages of a
+topic stay in order [MQTT-4.6.0-5]. QoS 0 never waits. Messages of other topics are not delayed. All
+waiting messages are offered again after FIRST_S, then after twice as long each time, up to
+LONGEST_S. At most Receive Maximum messages wait. Beyond MOST_BYTES the connection must end, and
+only the other broker keeps the waiting messages.
 """
 
 from collections.abc import Callable

@@ -87,9 +87,9 @@ class OwnQueue:
 
         The other broker may keep such a packet identifier forever, and would treat a later message
         with this identifier as the old message. So a new session begins at the other broker, with a
-        new client identifier (`pairing.py`), which is on disk before the packet identifier is used
-        again. Messages that wait for PUBREL at the other broker are lost with its session, so no
-        other PUBREL may be missing.
+        new client identifier (`pairing.py`). The new identifier is on disk before the packet
+        identifier is used again. Messages that wait for PUBREL at the other broker are lost with
+        its session, so no other PUBREL may be missing.
         """
         near = self.near
 

@@ -42,7 +42,7 @@ class OwnTopics:
 
 
 def _time(payload: bytes) -> datetime | None:
-    """Return the time in a reading that is encoded as JSON, None without a time."""
+    """Return the time in a reading that is encoded as JSON; None if it has no time."""
     try:
         return datetime.strptime(json.loads(payload)["time"], "%Y-%m-%dT%H:%M:%S%z")
     except (ValueError, TypeError, KeyError, RecursionError):

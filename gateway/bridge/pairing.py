@@ -3,8 +3,8 @@
 A packet identifier is valid only within one pair of sessions. If one session of the pair is lost or
 replaced, or our store has a new generation (`gateway/store/generation.py`), old identifiers are
 dangerous: a new message with such an identifier would count as a duplicate. So the client
-identifier at the other broker contains a random word. If a session is lost or replaced, or the
-store has a new generation, a new word is drawn and written to disk before the new session begins.
+identifier at the other broker contains a random word. In each of these cases a new word is drawn,
+and is written to disk before the new session begins.
 """
 
 import json

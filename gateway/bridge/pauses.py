@@ -3,8 +3,8 @@
 In: what a connection has achieved, and how it ended. Out: seconds until the next attempt: up to 1 s
 at first, twice as long after each failure, `LONGEST_S` at most.
 
-If a connection lasted for `SETTLED_S`, or if the other broker acknowledged a message on it, the
-connection does not count as a failure, and the next attempt follows soon: a connection that breaks
+A connection does not count as a failure if it lasted for `SETTLED_S`, or if the other broker
+acknowledged a message on it. Then the next attempt follows soon, because a connection that breaks
 often still moves messages. A connection that the other broker ended with a reason, such as "session
 taken over" or "quota exceeded", counts as a failure unless it lasted long enough.
 """

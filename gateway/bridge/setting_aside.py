@@ -2,8 +2,8 @@
 messages that are set aside.
 
 In: the packet identifier of a message in flight. Out: one commit removes the message from the queue
-and keeps it in `aside.py`, so after a power cut the message is either in the queue or set aside. An
-exception in between stops the process before that commit (`Step`).
+and sets it aside (`aside.py`). So after a power cut the message is either in the queue or set
+aside. An exception in between stops the process before that commit (`Step`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The address of a client behind a proxy: `X-Forwarded-For`, accepted only from configured proxies.
 
-In: an HTTP request. Out: the address of its client. A proxy appends the address that it sees, so
-the list is read from its end, up to the first address that is not a configured proxy. Earlier
-addresses in the list may be invented.
+In: an HTTP request. Out: the address of its client. A proxy appends the address that it sees to a
+list. So the list is read from its end, up to the first address that is not a configured proxy.
+Earlier addresses in the list may be invented.
 """
 
 from __future__ import annotations

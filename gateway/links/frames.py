@@ -1,8 +1,8 @@
 """Frames of the reliable link: DATA, ACK, TIME and the handshake's envelope (format: FORMAT.md).
 
 In: bytes from the line, which may begin and end inside a frame. Out: complete bodies of bounded
-length, then frames whose CRC fits the session. `FrameDecoder` splits the stream into bodies, `open`
-of a `Check` returns the frame in a body, and `to_bytes` of a frame returns its bytes on the wire.
+length, then frames whose CRC fits the session. `FrameDecoder` splits the stream into bodies. `open`
+of a `Check` returns the frame in a body. `to_bytes` of a frame returns its bytes on the wire.
 """
 
 from binascii import crc_hqx

@@ -247,8 +247,8 @@ def _drop(exchange: _Exchange | None) -> None:
 
 class Hosts:
     """The host names that a server accepts in requests from browsers. Without this check, the owner
-    of a domain could let its name point to this machine for a moment, so that the domain's page
-    reads the answers (DNS rebinding). An address, a name without a dot, and a name of a private
+    of a domain could let its name point to this machine for a moment. Then the domain's page could
+    read the answers (DNS rebinding). An address, a name without a dot, and a name of a private
     network cannot be redirected in this way. more: further accepted names, as shell patterns, such
     as the names of a proxy or in a certificate.
     """

@@ -181,8 +181,8 @@ class SerialPort:
         self._outgoing = b""
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
-        """Time at which the timer fires, or 0 without a timer. Kept here because a handle of uvloop
-        does not expose it.
+        """Time at which the timer fires, or 0 if there is none. Kept here because a handle of
+        uvloop does not expose it.
         """
 
     @property

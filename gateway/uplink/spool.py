@@ -231,8 +231,8 @@ class Spool(DamagedRows):
         return row[0], row[1]
 
     def lacks_time(self, count: int) -> bool:
-        """Whether one of the oldest `count` waiting rows has no time of receipt yet and may still
-        get one, because the gateway has not restarted after the receipt.
+        """Whether one of the oldest `count` waiting rows has no time of receipt yet, but may still
+        get one. That is so if the gateway has not restarted after the receipt.
         """
         found = self._db.execute(
             "SELECT max(received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"

@@ -122,8 +122,8 @@ class SeenRanges:
             self._merge(int(places[index]), int(ranges.first[index]), int(ranges.last[index]) + 1)
 
     def overlaps(self, ranges: Ranges) -> Iterator[tuple[int, list[Span]]]:
-        """Yield each range of `ranges` that overlaps the set, as its index in `ranges` and the list
-        of its parts that are in the set, in ascending order.
+        """Yield (index, parts) for each range of `ranges` that overlaps the set. index: position in
+        `ranges`. parts: the parts of the range that are in the set, in ascending order.
         """
         places = np.fromiter(
             (self._places.get(key, -1) for key in ranges.keys), np.int64, len(ranges.keys)

@@ -123,8 +123,8 @@ def take_back_torn(location: str) -> None:
 
 
 def _lacks_files(table: Path, text: bytes, version: int) -> bool:
-    """Whether a commit by one of the ingest's Delta commands adds a file or a deletion vector that
-    is incomplete, while all files that it removes still exist. False for other commits, and for a
+    """Whether a commit by one of the ingest's Delta commands adds an incomplete file or deletion
+    vector, while all files that it removes still exist. False for other commits, and for a
     commit that names a file outside the table's folder, as in a shallow clone.
     """
     commit = parse(text, version)

@@ -5,11 +5,11 @@ In: rows, and the table version from which they were computed. Out: the version 
 or Conflict.
 
 Each append sets `txnAppId` and `txnVersion`, the version that it wants to create. Delta silently
-skips an append whose `txnVersion` is not above the last one, and refuses an append if another
-append with this id was committed in the meantime. So of several simultaneous appends, only one
-succeeds. A random number in the commit's user metadata shows which one. One difference from
-`transaction.py` remains: if another program appends between the check and the commit, this is
-noticed only at the next check.
+skips an append whose `txnVersion` is not above the last one. It refuses an append if another append
+with this id was committed in the meantime. So of several simultaneous appends, only one succeeds. A
+random number in the commit's user metadata shows which one. One difference from `transaction.py`
+remains: if another program appends between the check and the commit, this is noticed only at the
+next check.
 """
 
 import json

@@ -6,9 +6,9 @@ table's progress.
 
 A checkpoint does not fit if the table was deleted, restored, taken from a backup, or replaced. It
 does not fit either if a power cut left one of its files incomplete, because Spark does not sync its
-files. So all files that Spark reads at a start are read here first, through the same file system,
-which compares checksums (`.NAME.crc`) if there are any. The checkpoint of another stream is
-refused, and stays as it is.
+files. So all files that Spark reads at a start are read here first, through the same file system.
+This file system compares checksums (`.NAME.crc`) if there are any. The checkpoint of another stream
+is refused, and stays as it is.
 """
 
 import json

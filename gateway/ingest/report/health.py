@@ -1,9 +1,9 @@
 """Health of each table that users query, from its log and its folder, without Spark.
 
 In: the path or URL of `publications`. Out: for each existing table its number of rows, and its
-fault, if any. A table has a fault if it is unreadable, if one of its files is missing or
-incomplete, or if it lacks rows of `publications` for too long. A running stream may be ten minutes
-late with `readings`; `summarise` may be two days late with its tables.
+fault, if any. Faults are: the table is unreadable, one of its files is missing or incomplete, or it
+lacks rows of `publications` for too long. A running stream may be ten minutes late with `readings`;
+`summarise` may be two days late with its tables.
 """
 
 import json

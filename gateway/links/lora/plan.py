@@ -7,8 +7,8 @@ on a working channel.
 The model is pure ALOHA (Abramson 1970), which is pessimistic: each overlap of two frames destroys
 both, though radios do capture the stronger one and may listen before they talk.
 
-- A board's frame arrives if no other board's frame begins within its airtime before or after its
-  beginning, and if the gateway is not sending an answer: a sending radio receives nothing.
+- A board's frame arrives if no other board's frame begins within one airtime before or after its
+  beginning. The gateway must not be sending an answer, because a sending radio receives nothing.
 - The answer arrives if no board's frame begins while the answer is sent.
 - After a loss in either direction the whole exchange is repeated, which adds load.
 """

@@ -101,7 +101,7 @@ class LoraListener:
     or None for a board that is not admitted. utc: returns seconds since 1970, 0 while unknown.
     machine: identifies this start of the machine. record: the file with the airtime. disk: executor
     that writes this file. overhear: called with each received frame. others: other gateways of the
-    site; None without a site.
+    site; None if no site is configured.
     """
 
     def __init__(

@@ -7,8 +7,8 @@ preamble can be chosen; the configured `network` is in the frames of the turn li
 
 Data may contain any byte, CR LF included, so the length in `+RCV` says where the data end. The
 modem may send `+ERR` without a command. It answers a frame with `+OK`, but the guide does not say
-when, so the modem also counts as sending until the frame's airtime is over. The settings are in
-flash memory: they are read first, and only different settings are written.
+when. So the modem counts as sending until `+OK` has arrived and the frame's airtime is over. The
+settings are in flash memory: they are read first, and only different settings are written.
 """
 
 import re

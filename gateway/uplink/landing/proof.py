@@ -5,11 +5,11 @@ In: the operations of a place, and a gateway's folder for the tests' own files. 
 the place's ways that works. The tests use the same folders as a real landing: they rename from
 GATEWAY/.incoming into GATEWAY, or make a claim in GATEWAY/.claims.
 
-A way works if the place refuses a name in use, then does the same operation on a free name, then
-refuses the name in use again. The file with the name in use must keep its bytes. So an error that
-does not depend on the name, such as "busy", proves nothing. A place that checks first and writes
-later is detected as far as possible with one connection: both creations begin before one of them
-ends (`make_files`).
+A way is tested with three operations: on a name in use, on a free name, and on the name in use
+again. It works if the place refuses the first and the third, and does the second. The file with the
+name in use must keep its bytes. So an error that does not depend on the name, such as "busy",
+proves nothing. A place that checks first and writes later is detected as far as possible with one
+connection: both creations begin before one of them ends (`make_files`).
 
 If files cannot be removed, the files of one proof stay (`_KeptProof`), and later proofs reuse them,
 so the number of files is bounded.
