@@ -7,8 +7,8 @@ that contains them, or Conflict.
 Only this module uses Delta's own transaction object instead of a DataFrame writer, for two reasons.
 The first: the object can declare "the whole table was read". Then Delta's conflict check refuses
 the commit if another commit has added or removed a row in the meantime. The second: it is faster.
-With the closest alternative, a DataFrame writer with txnAppId and txnVersion, Delta computes the
-table's whole state before each append, which takes 3 to 5 times as long as the append.
+The closest alternative is a DataFrame writer with txnAppId and txnVersion. For it, Delta computes
+the table's whole state before each append. This takes 3 to 5 times as long as the append.
 """
 
 import json
