@@ -103,10 +103,13 @@ def row_sum(row: Sequence[Any]) -> int:
     because this time may be set later: the check can then be changed without reading the other
     cells.
     """
-    cells = crc32(row[6], crc32(repr((*row[:6], *row[7:9])).encode(errors="replace")))
-    return cells if row[9] is None else cells ^ crc32(b"%d" % row[9])
+    number, device, incarnation, sequence, client, topic, payload, boot, monotonic, received = row
+    names = f"({number}, {device!r}, {incarnation}, {sequence}, {client!r}, {topic!r}, "
+    cells = crc32(payload, crc32(f"{names}{boot}, {monotonic})".encode(errors="replace")))
+    return cells if received is None else cells ^ _time_sum(received)
 
 
+@lru_cache(4)
 def _time_sum(received: int) -> int:
     return crc32(b"%d" % received)
 
@@ -138,9 +141,7 @@ class SpoolChecks:
         `pending` must get after the commit. clock: time of the gateway's start `boot` in µs since
         1970, given when it becomes known; earlier rows of this boot then get their time.
         """
-        rest = list(self.pending)
-        for row in rows:
-            rest.append((row[0], row_sum(row)))
+        rest = [*self.pending, *[(row[0], row_sum(row)) for row in rows]]
         if not self.pending:
             self._since = monotonic()
         if len(rest) >= self._each or clock is not None or monotonic() - self._since >= EACH_S:
