@@ -33,14 +33,18 @@ def kinds(root: Path = ROOT) -> dict[str, Kind]:
     except OSError:
         return {}
     return {
-        name: Kind(str(board["title"]), _sha256(root, str(board["firmware"])))
+        name: Kind(
+            str(board["title"]),
+            _sha256(root, name, str(board["firmware"]), str(board.get("example", "sensor"))),
+        )
         for name, board in catalogue.items()
     }
 
 
-def _sha256(root: Path, firmware: str) -> str | None:
-    built = root / "build" / "firmware" / firmware / "sensor.hex"
-    packed = root / "provisioning" / "hex" / f"{firmware}.hex"
+def _sha256(root: Path, board: str, firmware: str, example: str) -> str | None:
+    """Return the hash of a board's HEX file, whose names are those of `provisioning/boards.py`."""
+    built = root / "build" / "firmware" / firmware / f"{example}.hex"
+    packed = root / "provisioning" / "hex" / f"{firmware if example == 'sensor' else board}.hex"
     for path in (built, packed):
         try:
             return hashlib.sha256(path.read_bytes()).hexdigest()
