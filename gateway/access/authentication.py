@@ -189,7 +189,7 @@ class ListenerAccess(ByAcl):
             )
             return (
                 ReasonCode.NOT_AUTHORIZED,
-                f"the listener {self.section.name} accepts no anonymous clients, {why}",
+                f"the listener {self.section.name} accepts no anonymous clients: {why}",
             )
         if self.passwords.known(name, password):
             caller.user = name

@@ -63,7 +63,7 @@ class Identifiers:
         first, colon, _ = client.partition(_BEHIND)
         if way == "any" or user is None:  # `%c` in an [[acl]] would be the other user's
             reserved = first != user and self._is_user(first)
-            return "is kept for a user (access.identifiers)" if reserved else None
+            return "is reserved for another user (access.identifiers)" if reserved else None
         if first == user and (not colon or way == "user name prefix"):
             return None
         more = ", and does not begin with it and a colon" if way == "user name prefix" else ""

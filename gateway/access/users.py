@@ -131,7 +131,7 @@ class Users:
         ):
             raise UsersError(
                 f"{name!r} is not a valid user name",
-                hint=f"Use printable characters without : / + # $ %; not {INSIDE}...",
+                hint=f"Use printable characters except : / + # $ %, and do not begin with {INSIDE}",
             )
         if not password:
             raise UsersError("an empty password protects nothing")

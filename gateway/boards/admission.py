@@ -139,7 +139,7 @@ class Registry:
             if getattr(error, "sqlite_errorcode", None) in _LOCKED:
                 return False
             if self._known is not None:
-                log.error("%s: boards are refused until this can be read", self._path)
+                log.error("%s: boards are refused until this file can be read", self._path)
             self._known, self._stamp = None, b""
             return False
         self.reading.succeed()

@@ -56,7 +56,7 @@ class DeviceList:
         self._file = folder / FILE
         self._utc = utc
         self._changed = asyncio.Event()
-        text = "the new list of devices was not stored: the centre uses the last one"
+        text = "the new list of devices was not stored: the centre uses the previous one"
         self.job = Job("device_list", f"{DEVICES_TOPIC}: {text}", NOT_TAKEN_S)
         self._saved = SavedFile(self._file, "the note of the newest list of devices")
         self.jobs = [self.job, self._saved.job]

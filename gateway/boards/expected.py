@@ -224,7 +224,9 @@ def _by_silence(
     if known.heard is None:
         text = f"this gateway has received no reading for {words(limit)}"
     else:
-        text = f"no reading arrived for more than {words(limit)}; one each {words(interval)} is due"
+        text = (
+            f"no reading arrived for more than {words(limit)}; one every {words(interval)} is due"
+        )
     return state(
         "silent",
         text,

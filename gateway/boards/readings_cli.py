@@ -38,7 +38,7 @@ def readings(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="All values of this period until now, such as 2h or 1d. The gateway keeps about"
+            help="All values not older than this, such as 2h or 1d. The gateway keeps about"
             " a day at one value per minute.",
             show_default="the last one of each name",
         ),

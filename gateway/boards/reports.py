@@ -158,7 +158,7 @@ class Boards:
             (
                 f"{name} refused",
                 f"{name}: publications to {found.topic!r} are refused"
-                f" ({words(found.reason)}, 0x{found.reason:02X}; {found.count} since it began)",
+                f" ({words(found.reason)}, 0x{found.reason:02X}; {found.count} so far)",
             )
             for name, found in self._refusals.items()
             if monotonic - found.last < FORGET_US

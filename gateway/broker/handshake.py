@@ -243,7 +243,7 @@ def _session(
         or session.user != connection.user
     ):
         if session.user != connection.user and not session.incarnation and device is None:
-            say(broker, connection, ReasonCode.SUCCESS, "the anonymous session of that name ends")
+            say(broker, connection, ReasonCode.SUCCESS, "an earlier anonymous session ends")
         broker.end_session(session)
         session = None
     if session is None:

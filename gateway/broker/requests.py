@@ -26,7 +26,7 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.mqtt.topics import SHARE_PREFIX, SYSTEM_PREFIX, split_shared
 
 _BOUNDS = {
-    ReasonCode.QUOTA_EXCEEDED: " (limits.subscriptions; limits.memory_bytes for all; the disk)",
+    ReasonCode.QUOTA_EXCEEDED: " (limits.subscriptions, limits.memory_bytes, or a full disk)",
     ReasonCode.TOPIC_FILTER_INVALID: " (limits.topic_levels)",
 }
 """Configuration keys that cause a refusal, by reason code, for the log."""

@@ -22,7 +22,7 @@ MEANINGS = {
     FAILED: "The command failed, or found a fault; its output says why.",
     USAGE: "The command line or the configuration file is wrong.",
     PROBLEM: "A board of the registry is silent, unplugged or refused.",
-    LOCKED: "Another process has the data directory.",
+    LOCKED: "Another process uses the data directory.",
     UNKNOWN: "There is no such session, board or user.",
     NOT_ALLOWED: "This account has no permission: use sudo, or join the group onceway-admin.",
     NEEDS_RESTART: "The reload is done, but a part of the new configuration takes effect at the"

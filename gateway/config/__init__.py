@@ -172,7 +172,7 @@ def advice(config: Config) -> list[str]:
     if config.uplink is not None and (poor := gateway_name.caution(name)):
         found.append(
             f"gateway.name: {gateway_name.shown(name)!r} {poor}. For a new gateway, use letters,"
-            " digits and '-'. A gateway that has landed batches keeps its name"
+            " digits and '-'. A gateway that has landed batches must keep its name"
         )
     loose = [
         item
@@ -182,9 +182,9 @@ def advice(config: Config) -> list[str]:
     if loose and config.access.identifiers == "any":
         found.append(
             "acl: %c is the client identifier, and access.identifiers lets a user choose any that"
-            " is free. So a user may publish as another user's device. Where rules with %c let"
-            " several users read, only clients get messages whose identifier is the user name, or"
-            ' begins with it and a colon. Write %u for %c, or set identifiers = "user name prefix"'
+            " is free. So a user may publish as another user's device. If rules with %c let several"
+            " users read, a client gets messages only if its identifier is the user name, alone or"
+            ' followed by a colon. Write %u for %c, or set identifiers = "user name prefix"'
         )
     page = config.page
     if page is not None and page.key is None and not is_local(page.bind):

@@ -120,7 +120,7 @@ def _what_to_write(problem: Any) -> str | None:
     if kind == "list_type" and isinstance(value, dict):
         return f"write [[{name[0]}]], in double brackets: there may be several"
     if kind in ("model_type", "dict_type") and isinstance(value, list):
-        return f"write [{name[0]}], in single brackets: there is one"
+        return f"write [{name[0]}], in single brackets: only one is allowed"
     if kind in ("model_type", "dict_type"):
         section = ".".join(part for part in problem["loc"] if isinstance(part, str))
         return f"write the section [{section}], on a line of its own"

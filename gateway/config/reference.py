@@ -114,9 +114,9 @@ def _choice(schema: dict[str, Any]) -> str:
             *first, last = (json.dumps(word) for word in kind["enum"])
             return f"{', '.join(first)} or {last}."
         if "maximum" in kind:
-            low = kind.get("minimum", kind.get("exclusiveMinimum"))
-            above = "above " if "exclusiveMinimum" in kind else ""
-            return f"From {above}{low} to {kind['maximum']}."
+            if "exclusiveMinimum" in kind:
+                return f"More than {kind['exclusiveMinimum']}, at most {kind['maximum']}."
+            return f"From {kind.get('minimum')} to {kind['maximum']}."
     return ""
 
 

@@ -115,7 +115,7 @@ class ListenerSection(Section):
     """Largest number of QoS 1 and 2 messages in flight from a client (MQTT 5, 3.2.2.3.3)."""
     connections: Count | None = None
     """Largest number of clients that are connected to this listener at a time. limits.connections
-    holds as well.
+    applies as well.
     """
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] | None = None
     """The largest packet accepted on this listener, instead of limits.packet_bytes."""
@@ -139,7 +139,7 @@ class ListenerSection(Section):
     """
     proxy_protocol: list[Network] = []
     """Addresses or networks of proxies that send each client's address in a PROXY header, version
-    2. A connection from another address with such a header is closed.
+    2. If any other address sends such a header, its connection is closed.
     """
 
     @model_validator(mode="after")
@@ -182,8 +182,8 @@ class SerialSection(Section):
     baud: Annotated[int, Field(ge=300, le=4_000_000)] = 115200
     """Bits per second, as in the firmware."""
     open: bool = False
-    """Whether any board without a key may connect. Otherwise only registered boards may. A board
-    with a key must prove it in both cases, and the key must be in the registry.
+    """Whether any board without a key may connect. Otherwise only registered boards may. In both
+    cases, a board with a key must prove that it has the key that is in the registry.
     """
     receive_maximum: U16 = 1
     """Largest number of messages in flight from a board. Boards with Onceway's firmware send one
@@ -198,7 +198,7 @@ class LoraSection(Section):
     """A LoRa radio for boards without a wire: a modem at a serial port."""
 
     port: Annotated[str, Field(min_length=1)]
-    """Path of the modem's serial port, best one in /dev/serial/by-id."""
+    """Path of the modem's serial port, preferably one in /dev/serial/by-id."""
     modem: Literal["kiss", "rylr998"] = "kiss"
     """A LoRa board with MeshCore's KISS firmware, or an RYLR998, which can talk only to other
     RYLR998 modems.
@@ -262,8 +262,8 @@ class LimitsSection(Section):
 
     connections: Count = 20_000
     """Largest number of clients that are connected at a time. If no more fit, a user or an address
-    with more than four fifths of the connections loses its oldest one to another user's client. The
-    same number of connections may wait before their CONNECT.
+    with more than four fifths of the connections loses its oldest one to another user's client. In
+    addition, the same number of connections may be open that have not sent CONNECT yet.
     """
     connects_per_s: Count = 1000
     """CONNECT packets per second from one address. A burst may have as many as ten seconds allow.
@@ -324,7 +324,7 @@ class QueueSection(Section):
     """Rules for the queues in which messages wait for clients."""
 
     clients: Annotated[str, Field(min_length=1)] = "*"
-    """Shell pattern of client identifiers. The first section that matches a client holds for it."""
+    """Shell pattern of client identifiers. The first section that matches a client applies."""
     full: Literal["end the session", "drop the oldest", "refuse the publisher"] = "end the session"
     """If the queue is full: end the session (its client sees Session Present 0, so there is never a
     silent gap), drop the oldest message (counted), or refuse the publisher (0x97).
@@ -704,8 +704,9 @@ class BridgeSection(Section):
     counted.
     """
     max_bytes: Count | None = None
-    """Bytes that may wait for the other broker; default: 100 MB, or an equal share of half of
-    limits.memory_bytes if all bridges without this key have less than that.
+    """Bytes that may wait for the other broker. Default: 100 MB; less if half of
+    limits.memory_bytes, minus the max_bytes of the other bridges, does not give each bridge without
+    this key as much. Then these bridges get equal shares of it.
     """
     aside_messages: Count = 1000
     """Largest number of messages that are set aside because they can never reach the other broker
@@ -998,9 +999,10 @@ class Config(Section):
         wanted = sum(item.max_bytes or MEGABYTE for item in self.bridge)
         if wanted > self.limits.memory_bytes // 2:
             raise Misfit(
-                f"bridges may keep {wanted} bytes (bridge.max_bytes, at least 1 MB), more than half"
-                f" of limits.memory_bytes = {self.limits.memory_bytes}: lower bridge.max_bytes, or"
-                " raise limits.memory_bytes",
+                f"all bridges together may keep {wanted} bytes (bridge.max_bytes, or 1 MB without"
+                " that key), which is more than half of limits.memory_bytes ="
+                f" {self.limits.memory_bytes}: lower bridge.max_bytes, or raise"
+                " limits.memory_bytes",
                 *("bridge", 0, "max_bytes"),
             )
         return self
@@ -1033,8 +1035,8 @@ class Config(Section):
         names = self.limits.client_id_bytes + 1024
         if longest + names > COPY_BYTES:
             raise Misfit(
-                f"with site.copies = 2, packet_bytes may be {COPY_BYTES - names} at most"
-                f" (limits, listener), and not {longest}",
+                "with site.copies = 2, packet_bytes in [limits] and [[listener]] may be at most"
+                f" {COPY_BYTES - names}, but it is {longest}",
                 *("site", "copies"),
             )
         return self

@@ -51,5 +51,5 @@ def unlike(config: Config) -> str | None:
         return None
     return (
         "[site.members] in the configuration file differs from the list that the site's first"
-        f" gateway has signed, and the list counts: {', '.join(parts)}"
+        f" gateway has signed: {', '.join(parts)}. The gateway uses the signed list"
     )

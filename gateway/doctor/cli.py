@@ -94,7 +94,7 @@ def _summary(found: list[Finding]) -> str:
         for state, name in (
             (State.WRONG, "wrong"),
             (State.WARNING, "to keep in mind"),
-            (State.UNSEEN, "not seen"),
+            (State.UNSEEN, "not checked"),
         )
         if (count := sum(item.state == state for item in found))
     ]

@@ -96,14 +96,21 @@ _JOIN = (
     " (README of the gateway)"
 )
 _RENEW = "This gateway renews it at its next start: `sudo systemctl restart onceway-gateway`"
-_LINK = "It is renewed as soon as there is a link to the first gateway, of Onceway 0.2.1 or later"
+_LINK = (
+    "The certificate is renewed as soon as the first gateway, with Onceway 0.2.1 or later, can be"
+    " reached"
+)
 _LIST = (
-    "Make the file the same: it counts only without a signed list. To change members: `onceway site"
-    " invite NAME --address`, `site address` or `site remove`, on the first gateway"
+    "Write the members of the signed list into the file. [site.members] of the file is used only"
+    " without such a list. To change members: `onceway site invite NAME --address`, `site address`"
+    " or `site remove`, on the first gateway"
 )
 _START = "Start this gateway: `sudo systemctl start onceway-gateway`"
 _RESTART = "[site] takes effect at the next start: `sudo systemctl restart onceway-gateway`"
-_ONE = "The right one is at its address in [site.members]; look for another machine with its card"
+_ONE = (
+    "The right gateway is at its address in [site.members]; look for another machine with a copy of"
+    " its card"
+)
 _SAME = "Write the same in the configuration of each member, and restart them"
 _THERE = "`sudo onceway doctor` on that machine says how to renew it"
 _UPDATE = "Install the newer Onceway on that machine: `sudo apt install ./onceway_NEWER.deb`"

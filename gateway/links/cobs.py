@@ -27,14 +27,14 @@ def encode(data: bytes) -> bytes:
 def decode(encoded: bytes) -> bytes:
     """Return the data that `encode` was given. Raises CobsError."""
     if 0 in encoded:
-        raise CobsError("a zero inside")
+        raise CobsError("a zero byte inside the frame")
     data = bytearray()
     position, end = 0, len(encoded)
     while position < end:
         code = encoded[position]
         following = position + code
         if following > end:
-            raise CobsError("a block reaches beyond the end")
+            raise CobsError("a block reaches beyond the end of the frame")
         data += encoded[position + 1 : following]
         position = following
         if code <= _LONGEST_BLOCK and position < end:

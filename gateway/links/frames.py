@@ -150,7 +150,7 @@ class Ack:
         format.
         """
         if len(content) != 1 or content[0] >> 3 & _LOW_THREE:
-            raise FrameError("ACK with payload or sequence")
+            raise FrameError("ACK with a payload or a sequence number")
         return cls(content[0] & _LOW_THREE)
 
 
@@ -175,7 +175,7 @@ class Time:
         """
         moment = content[1:]
         if len(moment) not in (0, _TIME_SIZE) or content[0] & _LOW_SIX:
-            raise FrameError("TIME of a wrong length, or with numbers")
+            raise FrameError("TIME of a wrong length, or with a sequence number")
         return cls(int.from_bytes(moment) / 256 if moment else None)
 
 

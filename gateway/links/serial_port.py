@@ -465,15 +465,15 @@ def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
     quoted = shlex.quote(name)
     if not name:
         return (
-            "a board without a name greets, as one that was never provisioned:"
-            f" `onceway device add NAME --port {path}` gives it one"
+            "a board greets without a name: it was never provisioned."
+            f" `onceway device add NAME --port {path}` gives it a name"
         )
     match reason:
         case Refusal.WRONG_KEY:
             return (
                 f"the device {name!r} greets with another key than the one in the registry. If it"
                 f" is the right board, `onceway device rekey {quoted} --port {path}` gives it a new"
-                " one"
+                " key"
             )
         case Refusal.UNKNOWN_KEY:
             return (
@@ -485,16 +485,16 @@ def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
         case Refusal.NO_PROOF:
             return (
                 f"the device {name!r} greets without a key, as older firmware does."
-                f" `onceway device flash {quoted} --port {path}` writes one that has a key;"
-                " `open = true` in this port's [[serial]] section accepts it as it is"
+                f" `onceway device flash {quoted} --port {path}` writes firmware that uses a key;"
+                " `open = true` in this port's [[serial]] section accepts the device without a key"
             )
     return (
-        f"the device {name!r} is not admitted, or was revoked. If it may come in,"
-        f" `onceway device admit {quoted}` lets it"
+        f"the device {name!r} is not admitted, or was revoked. If it may connect,"
+        f" `onceway device admit {quoted}` admits it"
     )
 
 
-UNHEARD = "the board {} greets, but does not hear us"
+UNHEARD = "the board {} greets, but does not hear the gateway"
 WHERE_UNHEARD = (
     "Check the wire from the gateway's TX to the board's RX pin, a level shifter between them, and"
     " what else is on that pin, such as a shield on D0. A sketch that reads Serial itself takes the"

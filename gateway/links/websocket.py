@@ -259,7 +259,7 @@ class WebSocketListener(AtEndpoint):
     def _refuses(self, request: web.BaseRequest) -> web.Response | None:
         """Return the answer to a request that cannot become a WebSocket, or None."""
         if request.path != PATH:
-            text = f"asks for {quote(request.path)}, where {PATH} is MQTT"
+            text = f"asks for {quote(request.path)}, but MQTT is at {PATH}"
             self._complaints.add(request, "path", text)
             return web.Response(status=404, text=f"MQTT over WebSocket is at {PATH}.\n")
         origin = request.headers.get("Origin")

@@ -155,7 +155,7 @@ def _connack(reader: Reader, version: int, _: Side) -> Connack:
             raise ProtocolError(f"CONNACK: return code {value} is reserved")
         reason = known
     if flags and reason:
-        raise ProtocolError("CONNACK: session present is set beside a failure")
+        raise ProtocolError("CONNACK: session present is set, although the reason is a failure")
     return Connack(bool(flags), reason, properties)
 
 

@@ -66,16 +66,16 @@ memory for reuse; otherwise a run of messages would take a third more time.
 def run(
     config: ConfigOption = None,
     listen: Annotated[
-        str | None, typer.Option(help="Without a file: ADDRESS:PORT for MQTT over TCP.")
+        str | None, typer.Option(help="Without --config: ADDRESS:PORT for MQTT over TCP.")
     ] = None,
     anonymous: Annotated[
         bool,
         typer.Option(
             "--anonymous",
-            help="Without a file: accept clients without a user name from any address.",
+            help="Without --config: accept clients without a user name from any address.",
         ),
     ] = False,
-    data: Annotated[Path | None, typer.Option(help="Without a file: the data directory.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Without --config: the data directory.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log each connection.")] = False,
     log_format: Annotated[
         logs.Form | None,

@@ -384,7 +384,7 @@ class Control:
 
     async def _device(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         words = device_commands.parse(request["words"])
-        log.warning("by request: onceway device %s", " ".join(map(quote, words)))
+        log.warning("the control socket runs: onceway device %s", " ".join(map(quote, words)))
         async for row in device_commands.run(self._folder, words):
             yield row
 
@@ -468,7 +468,7 @@ class Control:
     async def _command(self, request: Mapping[str, str]) -> AsyncIterator[Row]:
         device, text, wait = request["client"], request["text"], request["wait"]
         self._check_known(device)
-        log.warning("%s: the command %r of the socket", device, text, extra=about(client=device))
+        log.warning("%s: gets the command %r by request", device, text, extra=about(client=device))
         async for row in answers.ask(self._engine, device, text, int(wait) if wait else None):
             yield row
 
@@ -515,20 +515,20 @@ def _parse(line: bytes) -> dict[str, str]:
     """Return the keys of a request. Raises ValueError if `line` is not a valid request."""
     request = json.loads(line)
     if not isinstance(request, dict) or request.get("do") not in Control.REQUESTS:
-        raise ValueError(f"do must be one of {', '.join(Control.REQUESTS)}")
+        raise ValueError(f"`do` must be one of {', '.join(Control.REQUESTS)}")
     keys = ("do", "client", "port", "wait", "text", "bridge", "numbers", "interval", "words")
     found = {key: request.get(key, "") for key in keys}
     for key, value in found.items():
         if not isinstance(value, str) or (key == "port" and "\0" in value):
-            raise ValueError(f"{key} must be a string")
+            raise ValueError(f"`{key}` must be a string")
     if found["do"] == "device":
         device_commands.parse(found["words"])
     if not re.fullmatch("|[1-9][0-9]{0,4}", found["wait"]):
-        raise ValueError("wait must be a number of seconds from 1 to 99999")
+        raise ValueError("`wait` must be a number of seconds from 1 to 99999")
     if found["interval"] not in ("", "never", "learn", "0") and parse(found["interval"]) is None:
-        raise ValueError("interval must be a time, such as 5m")
+        raise ValueError("`interval` must be a time, such as 5m")
     if not re.fullmatch("|[0-9]{1,18}(,[0-9]{1,18})*", found["numbers"]):
-        raise ValueError("numbers must be numbers with commas between them")
+        raise ValueError("`numbers` must be numbers, separated by commas")
     return found
 
 

@@ -245,7 +245,7 @@ class Gateway:
                 notify("READY=1")
                 started(self)
                 parts = {
-                    "event loop's clockwork": lambda: engine.stalled_s,
+                    "event loop's timers": lambda: engine.stalled_s,
                     "store's writer": lambda: engine.commits.stalled_s,
                     "links": lambda: listeners.stalled_s,
                 }

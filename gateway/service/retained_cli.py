@@ -17,8 +17,8 @@ app = typer.Typer(help="Retained messages of the gateway.", no_args_is_help=True
 def list_retained(
     data: DataOption = None, config: ConfigOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show retained messages by topic, including those of the last commit. The gateway may run
-    meanwhile.
+    """Show the retained messages in the store, by topic. The gateway may run meanwhile; changes
+    after its last commit are not shown.
 
     Example: onceway retained list
     """

@@ -117,7 +117,7 @@ def show(
     if as_json:
         typer.echo(json.dumps(row))
         return
-    expiry = "never" if row["expiry_s"] is None else f"{row['expiry_s']} s after its connection"
+    expiry = "never" if row["expiry_s"] is None else f"{row['expiry_s']} s after disconnecting"
     owner = (
         "a board"
         if row["device"]

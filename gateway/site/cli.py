@@ -90,9 +90,9 @@ def invite(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a file that lets one other gateway join, once. Run it on the first gateway of the site,
-    which must be running when the other one joins. With --address, the name need not be in
-    `site.members`: no other file is edited, and no gateway of the site restarts.
+    """Write a file that lets one other gateway join, once. Run this command on the first gateway of
+    the site, which must be running when the other one joins. With --address, the name need not be
+    in `site.members`: no other file is edited, and no gateway of the site restarts.
 
     Example: sudo onceway site invite barn --address 10.0.0.12:8884
     """
@@ -161,8 +161,8 @@ def address(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change the address of a member. Run it on the first gateway: all members take it over,
-    without a restart.
+    """Change the address of a member. Run this command on the first gateway: all members take over
+    the new address, without a restart.
 
     Example: sudo onceway site address barn 10.0.0.22:8884
     """
@@ -172,7 +172,8 @@ def address(
     if name not in settings.site.members:
         raise OncewayError(
             f"this site has no member {printable(name)!r}",
-            hint=f"A new one: onceway site invite {printable(name)} --address {printable(address)}",
+            hint="To add a new member: onceway site invite"
+            f" {printable(name)} --address {printable(address)}",
         )
     members = {**settings.site.members, name: address}
     change(settings.site_folder, members)
@@ -187,7 +188,7 @@ def address(
 @app.command()
 def remove(name: NameArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Remove a member: its certificate becomes invalid at every member that has heard of the
-    removal. Run it on the first gateway, which tells the others.
+    removal. Run this command on the first gateway, which informs the other members.
 
     Example: sudo onceway site remove barn
     """
@@ -227,8 +228,9 @@ def _tell_removed(name: str, settings: Config, was_member: bool, as_json: bool) 
     )
     if settings.site is not None and name in settings.site.members:
         typer.echo(
-            "The other members remove it from their lists, without a restart. A member of Onceway"
-            f" 0.2.0 does not: remove it there from [site.members], then: {_RESTART}"
+            "The other members remove it from their lists, without a restart. A member with Onceway"
+            f" 0.2.0 does not: there, remove {printable(name)} from [site.members], then:"
+            f" {_RESTART}"
         )
 
 
@@ -248,7 +250,8 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     rows = _asked(settings)
     if rows == []:
         raise OncewayError(
-            "the gateway runs without its site", hint=f"It was started before [site]: {_RESTART}"
+            "the gateway runs without its site",
+            hint=f"The gateway started before [site] was configured: {_RESTART}",
         )
     running = rows is not None
     members = rows or _from_files(settings)
@@ -278,11 +281,12 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 def _figures(found: dict[str, int]) -> str:
     return (
-        f"since its start: sessions moved in {found['moved_in']}, moved out {found['moved_out']},"
-        f" answers to clients with a suspect session {found['marked']}, messages lost with replaced"
-        f" sessions {found.get('lost', 0)}; now moving {found['given']}, in doubt"
-        f" {found['in_doubt']}; messages that wait for other members {found['forward_waiting']},"
-        f" dropped {found['forward_dropped']}; sessions with a forwarder here {found['followers']}"
+        f"since the gateway's start: sessions moved in {found['moved_in']}, moved out"
+        f" {found['moved_out']}, answers to clients with a suspect session {found['marked']},"
+        f" messages lost with replaced sessions {found.get('lost', 0)}; sessions that are moving"
+        f" now {found['given']}, suspect sessions {found['in_doubt']}; messages that wait for other"
+        f" members {found['forward_waiting']}, dropped {found['forward_dropped']}; sessions with a"
+        f" forwarder here {found['followers']}"
     )
 
 
@@ -291,11 +295,13 @@ def _copies(found: dict[str, Any]) -> list[str]:
     lines = []
     if "copies_at" in found:
         where = found["copies_at"] or "no member"
-        lines.append(f"copies of this spool: at {where}, not copied: {found['copies_behind']:,}")
+        lines.append(
+            f"copies of this spool: at {where}, rows not yet copied: {found['copies_behind']:,}"
+        )
     if found["copies_kept_bytes"] or found["copies_landed"]:
         lines.append(
-            f"kept here for others: {found['copies_kept_bytes']:,} bytes; readings of silent"
-            f" members landed from here: {found['copies_landed']:,}"
+            f"copies kept here for other members: {found['copies_kept_bytes']:,} bytes; readings of"
+            f" silent members that this gateway has landed: {found['copies_landed']:,}"
         )
     return lines + copies_problems(found)
 

@@ -70,7 +70,9 @@ class Frames:
             while len(self._bytes) - at >= _HEAD.size:
                 length, kind = _HEAD.unpack_from(self._bytes, at)
                 if not 0 < length <= self.most + 1:
-                    raise SiteError(f"a frame of {length} bytes, at most {self.most + 1} may come")
+                    raise SiteError(
+                        f"a frame of {length} bytes; at most {self.most + 1} are allowed"
+                    )
                 end = at + 4 + length
                 if len(self._bytes) < end:
                     return

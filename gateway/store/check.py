@@ -48,7 +48,7 @@ RULES = (
         "a message whose length differs from its length field",
     ),
     Rule("subscription", _NO_SESSION, "a subscription without a session"),
-    Rule("flow", _NO_SESSION, "a flow without a session"),
+    Rule("flow", _NO_SESSION, "a row of flow without a session"),
     Rule("journey", _NO_SESSION, "a session move without a session"),
     Rule("queue", f"{_NO_SESSION} AND share = ''", "a queue entry without a session"),
     Rule(
@@ -71,7 +71,7 @@ RULES = (
     Rule(
         "mark",
         f"highest > 4294967295 AND device NOT LIKE '{MEMBER}%'",
-        "an invalid mark of a board",
+        "an invalid anti-replay window of a board",
     ),
     Rule(
         "given",

@@ -75,7 +75,7 @@ class LogJob(Job):
         )
         if self.error is not None:
             return f"{text} ({self.error})"
-        holders = ", ".join(self.holders) or "a program that has ended meanwhile"
+        holders = ", ".join(self.holders) or "an unknown program"
         return f"{text}: {holders} keeps a view of the database open"
 
 
@@ -208,7 +208,7 @@ class Checkpointer:
     def _report(self, size: int, cut: bool) -> None:
         if not cut and size >= WAL_WARN_BYTES and not self.job.too_large:
             self.job.too_large = True
-            log.warning("%s. It grows until then", self.job.problem)
+            log.warning("%s. Until this ends, the log grows", self.job.problem)
         elif cut and self.job.too_large:
             self.job.too_large = False
             log.warning("the store's write-ahead log is short again")

@@ -68,7 +68,7 @@ def back_up(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the store to one file. The gateway may run meanwhile. The copy is marked as a copy.
+    """Copy the store to one file. The gateway may run meanwhile.
 
     Example: onceway store backup --to /mnt/usb/gateway.db
     """
@@ -134,7 +134,7 @@ def downgrade(
     if as_json:
         typer.echo(json.dumps({"schema": version, "left_out": left_out}))
         return
-    typer.echo(f"{folder}: written with schema {version}. Install the older Onceway before a start")
+    typer.echo(f"{folder}: written with schema {version}. Now install the older Onceway")
     for line in left_out:
         typer.echo(f"The older Onceway does not know {line}")
 

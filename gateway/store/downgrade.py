@@ -78,10 +78,10 @@ _LEFT_OUT = {
     6: "which of two gateways' retained messages is newer, and which were removed: another gateway"
     " of the site may bring removed ones back",
     5: "sessions that are on their way to another gateway of the site, and notices to other"
-    " gateways that are not sent yet: wait until `onceway site status` shows none of either",
+    " gateways that are not sent yet: wait until `onceway site status` shows neither",
     4: "the accepted sequences of each board: a reading that arrives again may be in the"
     " spool twice; the table keeps one of each",
-    3: "the generation of the store: a copy is not recognised until it is newer again",
+    3: "the generation of the store: it does not notice that a store is a copy",
     2: "the owner of each session: any user may take over any session",
 }
 
@@ -102,7 +102,7 @@ def downgrade(folder: Path, version: int) -> list[str]:
         raise StoreError(
             f"it has schema {found} and cannot be written as {version}",
             str(path),
-            f"An older one is from {OLDEST} to {found - 1}" if found > OLDEST else None,
+            f"Choose a schema from {OLDEST} to {found - 1}" if found > OLDEST else None,
         )
     try:
         open_store(folder, name[0]).close()  # refuses a damaged store, and upgrades an older one

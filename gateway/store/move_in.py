@@ -136,7 +136,7 @@ class _Import:
 
     def _mark(self, *values: Any) -> None:
         if not self._incarnation or len(self._marks) == 4:
-            raise Unfit("it has invalid marks")
+            raise Unfit("it has invalid anti-replay windows")
         self._marks.append((self._client, *values))
 
     def _keep_move(self, *values: Any) -> None:
@@ -223,7 +223,7 @@ def _read(
 
     found = rows("SELECT next FROM flow WHERE session = ?")
     if not found:
-        raise Unfit("it has no flow")
+        raise Unfit("it lacks its packet identifiers")
     border = found[0][0]
     return Recovered(
         sessions=rows("SELECT * FROM session WHERE id = ?"),

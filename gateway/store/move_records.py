@@ -86,9 +86,9 @@ def read_head(parts: Sequence[bytes]) -> Head:
     try:
         magic, version, *found = _HEAD.unpack_from(parts[0])
     except (error, IndexError) as problem:
-        raise Unfit("it has no head") from problem
+        raise Unfit("it has no header") from problem
     if magic != _MAGIC or not OLDEST <= version <= VERSION:
-        raise Unfit(f"it has format {version}, this gateway knows {VERSION}: update the older one")
+        raise Unfit(f"it has format {version}, not {VERSION}: update the older of both gateways")
     if abs(found[0]) > _LATEST:
         raise Unfit("its time is invalid")
     return Head(*found)

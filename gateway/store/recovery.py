@@ -169,10 +169,10 @@ def _refuse_numbers(database: sqlite3.Connection) -> None:
 
 _NUMBERS = {
     "row {} of session": "SELECT max(id) FROM session",
-    "rows of session {} of queue": "SELECT max(session) FROM queue",
+    "session {} in the table queue": "SELECT max(session) FROM queue",
     "row {} of message": "SELECT max(id) FROM message",
     "row {} of spool": "SELECT CASE WHEN min(id) < 0 THEN min(id) ELSE max(id) END FROM spool",
-    "row {} of batch, its last": "SELECT max(last) FROM batch",
+    "row {} of spool, as the last one of a batch": "SELECT max(last) FROM batch",
     "row {} of aside": "SELECT max(id) FROM aside",
 }
 

@@ -410,7 +410,7 @@ def missing_parts(database: sqlite3.Connection) -> list[tuple[str, Missing]]:
         for key, member, count in incomplete.fetchall()
     ]
     found += [
-        (key, f"{amount(count, 'part')} of it without a row in given")
+        (key, f"{amount(count, 'part')} of it without a row in the table given")
         for key, count in alone.fetchall()
     ]
     return [

@@ -238,7 +238,7 @@ def _end_what_is_not_whole(target: sqlite3.Connection) -> list[str]:
     target.executemany(
         "UPDATE session SET expiry = 0 WHERE id = ?", [(item.session,) for item in ended]
     )
-    return [f"{item}, so it ends" for item in ended]
+    return [f"{item}, so the session ends" for item in ended]
 
 
 def _note_holes(target: sqlite3.Connection) -> None:
@@ -262,7 +262,7 @@ def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
         ).fetchall()
         for number, client, waiting in found:
             ended.append(
-                f"session {client}: its row in flow is gone, so it ends, with"
+                f"session {client}: its row in flow is gone, so the session ends, with"
                 f" {amount(waiting, 'message')} in its queue"
             )
             for statement in (

@@ -55,7 +55,7 @@ def axis(database: sqlite3.Connection, utc: int | None, uptime: Uptime | None) -
         return int(stood) / 1000
     away = max(0, utc - int(known))
     if away > MOST_AWAY:
-        text = "the gateway was off for %d days by the clock, which is not believed: counted as 0 s"
+        text = "by the clock, the gateway was off for %d days: not believed, and counted as 0 s"
         log.warning(text, away // DAY)
         return int(stood) / 1000
     _tell_away(database, int(stood), away / 1_000_000)
@@ -72,7 +72,7 @@ def _tell_away(database: sqlite3.Connection, stood: int, away: float) -> None:
         (stood, stood + away * 1000),
     ).fetchone()
     if count:
-        text = "the gateway was off for %.1f h by the clock: meanwhile %s expired"
+        text = "by the clock, the gateway was off for %.1f h: meanwhile %s expired"
         log.warning(text, away / 3600, amount(count, "session"))
 
 

@@ -47,7 +47,7 @@ def vanished(path: Path) -> str | None:
     try:
         data = index.read_bytes()[: _INDEX.size]
     except FileNotFoundError:
-        return "the log and its index are missing, unless another program has copied the log"
+        return "the log and its index are missing: lost, or copied by another program"
     frames = _INDEX.unpack(data)[0] if len(data) == _INDEX.size else 0
     return f"the index names {frames} frames, and the log has {size} bytes" if frames else None
 

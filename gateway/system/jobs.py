@@ -68,7 +68,8 @@ class Job:
         if not self.overdue:
             return None
         return (
-            f"{self.failure} for more than {self.bound_s:.0f} s ({self.error or 'it does not end'})"
+            f"{self.failure} for more than {self.bound_s:.0f} s"
+            f" ({self.error or 'the attempt does not end'})"
         )
 
     def begin(self) -> None:
@@ -81,7 +82,7 @@ class Job:
         self._due, self._succeeded = None, self._clock()
         if self.error is not None:
             self.error, self.todo = None, ""
-            log.warning("%s no longer: it has succeeded", self.failure)
+            log.warning("this problem is over: %s", self.failure)
 
     def go_round(self) -> None:
         """Note a finished round of a loop; the next round begins."""

@@ -73,7 +73,8 @@ def test_silence_is_a_problem_after_three_learnt_intervals(site: Site) -> None:
     assert site.wait(179, HERE) == "fine"
     assert site.wait(1, HERE) == "silent"
     state = site.expected.states["roof-1"]
-    assert state.sentence == "roof-1: no reading arrived for more than 3 min; one each 1 min is due"
+    text = "roof-1: no reading arrived for more than 3 min; one every 1 min is due"
+    assert state.sentence == text
     assert "onceway device expect roof-1 1h" in state.todo
     site.expected.hear("roof-1", site.now)
     assert site.look(HERE) == "fine"

@@ -48,7 +48,7 @@ def test_a_refusal_is_a_trouble_until_it_ends_or_is_long_ago(tmp_path: Path) -> 
     note_publication(boards, "sensors/roof-1/adc0", None, 2)
     assert troubles(boards, 2) == [
         "roof-1: publications to 'sensors/roof-1/status' are refused"
-        " (not authorized, 0x87; 2 since it began)"
+        " (not authorized, 0x87; 2 so far)"
     ]
     assert troubles(boards, 1 + FORGET_US) == []
     note_publication(boards, "sensors/roof-1/status", None, 3)

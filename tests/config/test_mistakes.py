@@ -26,7 +26,7 @@ def _load(folder: Path, text: str) -> Config:
             "[listener]\nbind = ':1883'",
             "listener: write [[listener]], in double brackets: there may be several",
         ),
-        ("[[spool]]\nmax_bytes = 5", "spool: write [spool], in single brackets: there is one"),
+        ("[[spool]]\nmax_bytes = 5", "spool: write [spool], in single brackets: only one is"),
         (
             "[spool]\nmax_bytes = '1GB'",
             "spool.max_bytes = '1GB': write a number without quotes: 1_000_000_000",
@@ -95,7 +95,7 @@ def _load(folder: Path, text: str) -> Config:
         (
             "[limits]\nmemory_bytes = 1_000_000\n"
             "[[bridge]]\nname = 'b'\nserver = 'mqtt://b'\nup = ['#']",
-            "bridges may keep 1000000 bytes (bridge.max_bytes, at least 1 MB), more than half of",
+            "all bridges together may keep 1000000 bytes (bridge.max_bytes, or 1 MB without that",
         ),
     ],
 )

@@ -334,7 +334,7 @@ async def test_a_board_that_does_not_hear_the_gateway_is_named(
             await until(lambda: listener.ports[0].statistics.frames_received > received)  # noqa: B023
             (port,) = listener.ports
         assert port.unheard
-        said = "the board 'roof-1' greets, but does not hear us. Check the wire"
+        said = "the board 'roof-1' greets, but does not hear the gateway. Check the wire"
         assert (port.problem or "").startswith(said)
         assert caplog.text.count(said) == 1
         board = Board(line, "roof-1", boot=2)
@@ -413,7 +413,7 @@ async def test_a_board_that_its_watchdog_resets_before_it_answers_is_no_matter_o
         assert (port.unheard, port.starts) == (False, boot)
         assert (port.problem or "").startswith("the board starts again and again (5 times in 0 s)")
     assert caplog.text.count("starts again and again") == 1
-    assert "does not hear us" not in caplog.text
+    assert "does not hear the gateway" not in caplog.text
 
 
 @pytest.mark.parametrize(("every_s", "span"), [(3, "12 s"), (60, "4 minutes"), (840, "56 minutes")])

@@ -240,9 +240,9 @@ def test_a_subscription_identifier_is_not_0() -> None:
         (V5, SERVER, "90 00 07 00", "SUBACK: no reason code"),
         (V5, SERVER, "B0 00 07 00", "UNSUBACK: no reason code"),
         shows("MQTT-3.2.2-8")(V5, SERVER, "20 00 03 00", "CONNACK: reason code 0x03"),
-        shows("MQTT-3.2.2-6")(V5, SERVER, "20 01 87 00", "session present is set beside a failure"),
+        shows("MQTT-3.2.2-6")(V5, SERVER, "20 01 87 00", "session present is set, although"),
         shows("311:MQTT-3.2.2-4")(
-            V4, SERVER, "20 01 05", "session present is set beside a failure"
+            V4, SERVER, "20 01 05", "session present is set, although the reason is a failure"
         ),
         (V4, SERVER, "20 00 06", "return code 6 is reserved"),
     ],

@@ -150,7 +150,7 @@ def test_a_damaged_file_is_begun_again(tmp_path: Path) -> None:
 
 def test_a_problem_is_one_while_its_figures_change(tmp_path: Path) -> None:
     def refused(count: int) -> list[str]:
-        return [f"roof-1: publications to 't' are refused (0x87; {count:,} since it began)"]
+        return [f"roof-1: publications to 't' are refused (0x87; {count:,} so far)"]
 
     one = notices(tmp_path)
     for now in range(30):

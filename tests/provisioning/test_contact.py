@@ -100,7 +100,8 @@ async def test_a_board_that_does_not_hear_us_is_named(line: Pty) -> None:
             await asyncio.sleep(0.1)
 
     greeter = asyncio.create_task(greet())
-    with pytest.raises(OncewayError, match="'roof-1' greets, but does not hear us") as caught:
+    unheard = "'roof-1' greets, but does not hear the gateway"
+    with pytest.raises(OncewayError, match=unheard) as caught:
         await asyncio.to_thread(await_greeting, line.path, ROOF_1, UNO, 2)
     assert "the board's RX pin" in (caught.value.hint or "")
     greeter.cancel()

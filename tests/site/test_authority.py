@@ -168,7 +168,8 @@ def test_an_invitation_that_has_ended_was_altered_or_withdrawn(
     altered = invitation.model_copy(update={"secret": "0" * 64})
     assert "was altered" in asked(site, wanted(altered))["refused"]
     stranger = wanted(invitation, name="cellar")
-    assert asked(site, stranger)["refused"] == "the invitation is for 'barn'"
+    refused = "the invitation is for 'barn', but the request has another name"
+    assert asked(site, stranger)["refused"] == refused
     unknown = invitation.model_copy(update={"id": "0" * 16})
     assert "not known here" in asked(site, wanted(unknown))["refused"]
     newer = invited(site)
@@ -212,7 +213,7 @@ def test_a_request_has_to_prove_its_key(site: Site) -> None:
     damaged = x509.load_der_x509_csr(signed[:-1] + bytes([signed[-1] ^ 1]))
     pem = damaged.public_bytes(Encoding.PEM)
     refused = asked(site, prove(invitation, pem))["refused"]
-    assert refused == "the request does not prove that it has its key"
+    assert refused == "the request does not prove that its sender has the key"
 
 
 def test_a_new_certificate_ends_the_older_ones_of_that_name(site: Site) -> None:

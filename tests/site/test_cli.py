@@ -233,7 +233,7 @@ async def test_faults_of_a_join(
 ) -> None:
     file = await invited(attic, tmp_path)
     done = await attic.site("join", file)
-    assert "the invitation is for 'barn', and this gateway is 'attic'" in done.error
+    assert "the invitation is for 'barn', but this gateway is 'attic'" in done.error
     done = await barn.site("join", file)
     assert "attic cannot be reached (Connection refused)" in done.error
     assert f"the invitation is valid until {read(file).expires:%Y-%m-%d %H:%M} UTC" in done.error

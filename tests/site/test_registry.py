@@ -94,7 +94,7 @@ async def test_boards_are_let_in_rekeyed_and_revoked_at_all(tmp_path: Path) -> N
             await site.running[name].logged("is lost, because a revocation elsewhere")
             (lost,) = (await site.rows(name))[0]["conflicts"]
             assert lost.startswith("device roof-1: the change at b (")
-            assert "because a revocation elsewhere did not know of it" in lost
+            assert "because a revocation elsewhere overrides it" in lost
         told = CliRunner().invoke(app, ["status", "--config", str(site.config("a"))])
         assert "device roof-1: the change at b (" in told.output
         logs = "".join(line for running in (first, *site.running.values()) for line in running.log)

@@ -49,7 +49,7 @@ async def test_certificates_are_renewed_at_half_their_life(
         made = membership(site.of(name))
         assert issued_at(made.certificate) == issued_at(before[name].certificate)
         assert made.key.public_key() == before[name].key.public_key()
-    assert sum("certificate is renewed, until" in line for line in caplog.messages) == 1
+    assert sum("certificate is renewed, valid until" in line for line in caplog.messages) == 1
     async with joined(*map(site.config, site.addresses)):
         pass
 

@@ -201,7 +201,7 @@ CASES = {
         "DELETE FROM given_part WHERE part = 1",
         "session of given, which has moved to another gateway: 1 part is missing, for",
     ),
-    "given": (None, "DELETE FROM given", "3 parts of it without a row in given"),
+    "given": (None, "DELETE FROM given", "3 parts of it without a row in the table given"),
     "batch": (None, "DELETE FROM batch WHERE number = 1", "batch 1 is gone"),
     "batch_content": (
         None,
@@ -296,7 +296,7 @@ HUGE = 1 << 60
 NEVER_GIVEN = {
     "row -5 of spool": "UPDATE spool SET id = -5 WHERE id = 9",
     f"row {HUGE} of spool": f"UPDATE spool SET id = {HUGE} WHERE id = 9",
-    f"rows of session {HUGE} of queue": f"UPDATE queue SET session = {HUGE} WHERE share <> ''",
+    f"session {HUGE} in the table queue": f"UPDATE queue SET session = {HUGE} WHERE share <> ''",
 }
 
 

@@ -34,7 +34,7 @@ def test_job_is_a_problem_only_after_its_bound(caplog: pytest.LogCaptureFixture)
     job.begin()
     assert job.problem is None
     time.now = 1061
-    assert job.problem == "files are not tidied for more than 60 s (it does not end)"
+    assert job.problem == "files are not tidied for more than 60 s (the attempt does not end)"
     for _ in range(3):
         job.fail(OSError(28, "No space left on device"))
     assert job.problem is not None
@@ -55,7 +55,7 @@ def test_loop_that_stops_is_a_problem() -> None:
         job.go_round()
         assert job.problem is None
     time.now += 61
-    assert job.problem == "the mirror stands still for more than 60 s (it does not end)"
+    assert job.problem == "the mirror stands still for more than 60 s (the attempt does not end)"
 
 
 def test_overdue_job_shows_in_status_health_and_page(tmp_path: Path) -> None:

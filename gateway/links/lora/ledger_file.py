@@ -82,8 +82,8 @@ class Ledgers:
         granted, or if the legal limit does not allow the transmission now.
         """
         if airtime > self._granted[band]:
-            granted = f"the {self._granted[band]:.3f} s that the file grants"
-            raise ValueError(f"a transmission of {airtime:.3f} s is more than {granted}")
+            granted = f"the {self._granted[band]:.3f} s that the file still grants"
+            raise ValueError(f"a transmission of {airtime:.3f} s is longer than {granted}")
         if wait := self._ledgers[band].wait(airtime, start):
             raise ValueError(
                 f"the law allows a transmission of {airtime:.3f} s only in {wait:.3f} s"

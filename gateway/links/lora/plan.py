@@ -120,12 +120,12 @@ class Plan:
             return found
         if self.gateway.share > 1:
             found.append(
-                f"the gateway would have to send {self.gateway.used:.0f} s an hour, and may send"
+                f"the gateway would have to send {self.gateway.used:.0f} s an hour, but may send"
                 f" {self.gateway.limit:.0f} s ({band.rule})"
             )
         if self.board.share > 1:
             found.append(
-                f"each board would have to send {self.board.used:.0f} s an hour, and may send"
+                f"each board would have to send {self.board.used:.0f} s an hour, but may send"
                 f" {self.board.limit:.0f} s ({band.rule})"
             )
         return found

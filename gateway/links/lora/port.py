@@ -418,5 +418,5 @@ def _read_count(file: Path) -> int:
     try:
         return read_count(file)
     except OSError as error:
-        log.warning("%s: its number cannot be read (%s)", file, error.strerror)
+        log.warning("%s: the number of the newest record is unreadable (%s)", file, error.strerror)
         return 0

@@ -281,7 +281,7 @@ class Rylr998:
         if step.wanted and text != step.wanted:
             if self.ready:
                 return self._fail(
-                    f"the modem says {_words(text)}, and was set to {_words(step.wanted)}"
+                    f"the modem says {_words(text)}, but was set to {_words(step.wanted)}"
                 )
             if not step.tell:
                 return self._fail(

@@ -186,9 +186,9 @@ class Transports:
         if len(name) > LONGEST_NAME and name not in self._too_long:
             self._too_long.add(name)
             log.warning(
-                "%s: %s: the name has %d characters: a reading with the number of missed ones does"
-                " not fit into a frame, and is lost. `onceway device rename` gives the board a name"
-                " of %d at most",
+                "%s: %s: the name has %d characters. So a reading that also reports missed readings"
+                " does not fit into a frame, and is lost. `onceway device rename` gives the board a"
+                " name of at most %d characters",
                 self._path,
                 name,
                 len(name),

@@ -204,12 +204,12 @@ class MemberForwarding:
                 if number == self._mine and self.is_open:
                     self._owed += len(data)
                     if self._owed > WINDOW_BYTES:
-                        raise SiteError("it sends more packets than it may")
+                        raise SiteError("it sends more packets than allowed")
                     self._port.take(latest, data)
             case Taken(number, size):
                 if number == self._mine and self.is_open:
                     if size > self._unanswered:
-                        raise SiteError("it has processed more than was sent")
+                        raise SiteError("it confirms more packets than were sent to it")
                     self._unanswered -= size
                     self._flush()
                     if not self._waiting:

@@ -87,7 +87,7 @@ class OwnCertificate:
             if own is not None:
                 self._use(own)
                 log.info(
-                    "this gateway's certificate is renewed, until %s",
+                    "this gateway's certificate is renewed, valid until %s",
                     f"{own.certificate.not_valid_after_utc:%Y-%m-%d}",
                 )
             self.job.succeed()

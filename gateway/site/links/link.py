@@ -111,7 +111,7 @@ def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | 
             return f"[site.members] differs: {'; '.join(only)}. Make it the same at all members"
     lease, promise = theirs.lease or LEASE_S, theirs.promise or PROMISE_S
     if lease >= PROMISE_S or promise <= LEASE_S:
-        return "its leases and this gateway's do not fit: update Onceway at all members"
+        return "its leases do not fit this gateway's leases: update Onceway at all members"
     return None
 
 

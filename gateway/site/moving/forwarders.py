@@ -67,7 +67,7 @@ def leave_forwarder(core: Core, order: SessionExport) -> None:
     if not room:
         session_moves.refused += 1
         if core.log_throttle.allows("followers"):
-            text = "too many sessions have moved away: late messages for further ones are lost"
+            text = "too many sessions have moved away: late messages of further sessions are lost"
             log.warning(text, extra=about(client=session.client, reason="followers"))
         return
     move.forwarder = forwarder = Forwarder(order.key, session.user)

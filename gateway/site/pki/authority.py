@@ -121,7 +121,7 @@ class Authority:
         """
         key = certificate.public_key()
         if not isinstance(key, Ed25519PublicKey):
-            raise SiteError("the certificate has another kind of key")
+            raise SiteError("the certificate's key is not an Ed25519 key")
         begins = certificate.not_valid_before_utc
         return self._signed(certificate.subject, key, begins, _now() + MEMBER_FOR)
 
@@ -204,9 +204,9 @@ def membership(folder: Path, name: str | None = None) -> Membership:
     found = Membership(certificate, authority, key)
     if name is not None and name != found.name:
         raise OncewayError(
-            f"the certificate is of {found.name!r}, and this gateway is {name!r}",
+            f"the certificate belongs to {found.name!r}, but this gateway is {name!r}",
             str(path),
-            "A new one: `onceway site invite NAME` on the first gateway",
+            "For a new one, run `onceway site invite NAME` on the first gateway",
         )
     return found
 
@@ -265,8 +265,8 @@ def _now() -> datetime:
     now = datetime.now(UTC)
     if now < _PLAUSIBLE:
         raise OncewayError(
-            f"this machine's clock shows {now:%Y-%m-%d}: it cannot date a certificate",
-            hint="Set it: `timedatectl` shows why it is wrong",
+            f"this machine's clock shows {now:%Y-%m-%d}: a certificate with this date is useless",
+            hint="Set the clock: `timedatectl` shows why it is wrong",
         )
     return now
 

@@ -139,7 +139,7 @@ def invite(
     elif name not in site.members:
         raise OncewayError(
             f"[site.members] has no {name!r}",
-            hint=f"onceway site invite {name} --address 10.0.0.2:8884, with its address",
+            hint=f"Give its address: onceway site invite {name} --address 10.0.0.2:8884",
         )
     made = Invitation(
         id=secrets.token_hex(8),
@@ -246,8 +246,9 @@ def _same(kept: _Spent, key: Ed25519PublicKey) -> _Spent:
     issued = x509.load_pem_x509_certificate(kept.certificate.encode())
     if issued.public_key() != key:
         raise SiteError(
-            f"the invitation was used at {kept.used:%Y-%m-%d %H:%M} UTC, by another machine or"
-            " before this one lost its key; if you do not know that machine, remove the member"
+            f"the invitation was used at {kept.used:%Y-%m-%d %H:%M} UTC, by another machine, or by"
+            " this machine before it lost its key; if you do not know of such a use, remove the"
+            " member"
         )
     return kept
 
@@ -274,9 +275,9 @@ def _requested(text: str, name: str) -> Ed25519PublicKey:
     except (ValueError, UnsupportedAlgorithm):
         raise SiteError("the join request contains no certificate signing request (CSR)") from None
     if not proved or not isinstance(key, Ed25519PublicKey):
-        raise SiteError("the request does not prove that it has its key")
+        raise SiteError("the request does not prove that its sender has the key")
     if name_in(csr) != name:
-        raise SiteError(f"the invitation is for {name!r}")
+        raise SiteError(f"the invitation is for {name!r}, but the request has another name")
     return key
 
 

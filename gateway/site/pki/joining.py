@@ -43,7 +43,7 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
     authority = _authority(invitation)
     if name != invitation.name:
         raise OncewayError(
-            f"the invitation is for {invitation.name!r}, and this gateway is {name!r}",
+            f"the invitation is for {invitation.name!r}, but this gateway is {name!r}",
             hint=f"Write name = {invitation.name!r} under [gateway] first. If this gateway has"
             f" landed batches, it must keep its name: make an invitation for {name!r} instead",
         )
@@ -72,7 +72,7 @@ def join(folder: Path, invitation: Invitation, name: str) -> dict[str, str]:
     return answer.members
 
 
-_AGAIN = "A new one: `onceway site invite NAME` on the first gateway"
+_AGAIN = "For a new invitation, run `onceway site invite NAME` on the first gateway"
 _MEMBER = (
     "Nothing has to be done: see `onceway site status`. A new invitation is needed only if this"
     " gateway was removed"
@@ -101,7 +101,7 @@ def _refuse_other_site(folder: Path, authority: x509.Certificate) -> None:
     own = membership(folder)
     if own.authority != authority:
         raise OncewayError(
-            f"this gateway is a member of site {own.site}, and the invitation is from site"
+            f"this gateway is a member of site {own.site}, but the invitation is from site"
             f" {site_id(authority)}",
             str(folder),
             "To leave the old site, stop the gateway and move that folder away",
@@ -163,7 +163,7 @@ def _answer(channel: ssl.SSLSocket) -> Answer:
                 return parse(Answer, body, MOST_BYTES)
             if kind is Kind.BYE:
                 return Answer(refused=body[:1000].decode(errors="replace"))
-            raise SiteError(f"a frame of kind {kind.name}")
+            raise SiteError(f"it sent a frame of kind {kind.name}")
     raise OSError("it ended the connection without an answer")
 
 
@@ -182,5 +182,7 @@ def _checked(
     if not isinstance(mine, Ed25519PublicKey) or mine != key.public_key():
         raise OncewayError("the answer is a certificate for another key")
     if name_in(certificate) != name:
-        raise OncewayError(f"the answer is a certificate of {name_in(certificate)!r}")
+        raise OncewayError(
+            f"the answer is a certificate for {name_in(certificate)!r}, not {name!r}"
+        )
     return certificate

@@ -59,7 +59,9 @@ class Lists:
 
     def __init__(self, folder: Path, own: Membership) -> None:
         self._folder, self._own = folder, own
-        self._file = files.WatchedFile(folder / FILE, "Move it away: another member sends it")
+        self._file = files.WatchedFile(
+            folder / FILE, "Move the file away: another member sends the list again"
+        )
         self.newest: MemberList | None = None
 
     @property

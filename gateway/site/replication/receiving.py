@@ -173,7 +173,7 @@ class Keeping:
         line = self._line(member)
         if line is None or line.state.line != state.line:
             if sum(line.member == member for line in self._lines.values()) >= MOST_LINES:
-                raise SiteError("its spool begins again too often")
+                raise SiteError("it has begun a new series of spool rows too often")
             number = max(self._lines, default=0) + 1
             line = self._lines[number] = Line(number, member, state, 0)
             self._current[member] = number

@@ -363,7 +363,7 @@ class Lookup:
         search = self._searches[client]
         search.in_vain = True
         if self._contacts.now >= search.since + PATIENCE_S:
-            self._fail(search, "the member that has the session does not give it")
+            self._fail(search, "the member that has the session does not hand it over")
             return
         self._start_over(search, search.turn)
 

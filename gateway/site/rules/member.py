@@ -170,7 +170,7 @@ class Member:
         contact = self.contacts[member]
         contact.heard = now
         if isinstance(message, Names) != (contact.names is None):
-            raise SiteError("its first frame must name the members, and only the first", member)
+            raise SiteError("its first frame, and no other, must name the members", member)
         if isinstance(message, Names):
             contact.names = message.members
         else:

@@ -85,7 +85,7 @@ class OutboundMoves:
         leaver.bytes += sum(_CALL_BYTES + len(wanted.client) for wanted in take.wanted)
         self._give(member)
         if leaver.bytes > WANTED_BYTES:
-            raise SiteError("it requests more sessions than it processes", member)
+            raise SiteError("it requests sessions faster than it processes them", member)
 
     def on_got(self, member: str) -> None:
         leaver = self._leavers[member]

@@ -162,13 +162,13 @@ class Conflict(_Strict):
         lost, holds = _described(self.lost, names), _described(self.holds, names)
         if self.twin:
             return (
-                f"devices {self.name} ({lost}) and {self.twin} ({holds}) have"
-                " one number by radio: write one of them again with another --number"
+                f"devices {self.name} ({lost}) and {self.twin} ({holds}) have the same radio"
+                " number: write one of them again with another --number"
             )
-        holds = "a revocation elsewhere" if self.is_revoked else f"that {holds}"
+        holds = "a revocation elsewhere" if self.is_revoked else f"the change {holds}"
         return (
-            f"device {self.name}: the change {lost} is lost, because {holds} did not know of it"
-            " and holds"
+            f"device {self.name}: the change {lost} is lost, because {holds} overrides it and was"
+            " made without knowledge of it"
         )
 
 

@@ -125,7 +125,7 @@ class Sharing(ABC, Generic[Held]):
             link.unconfirmed = False
             self._flush(link)
         else:
-            raise SiteError(f"a frame of kind {frame[0]} that cannot be here")
+            raise SiteError(f"an unexpected frame of kind {frame[0]}")
 
     def changed(
         self, marks: Mapping[str, int | None], done: Iterable[Link[Held]] = ()

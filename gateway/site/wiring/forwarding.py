@@ -158,7 +158,7 @@ class Forwarding:
     def _leave_out(self, topic_filter: str) -> None:
         if self._broker.log_throttle.allows("filters of the site"):
             log.warning(
-                "%s: the other gateways of the site are not informed of this filter: too many",
+                "%s: too many filters: the other gateways of the site are not informed of this one",
                 quote(topic_filter),
             )
 

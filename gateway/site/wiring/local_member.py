@@ -277,7 +277,7 @@ class Site:
         refusal: Refusal | None = None
         unheard = False
         if outcome.kind == "failed":
-            text = f"its session cannot come from another gateway of the site: {outcome.reason}"
+            text = f"its session cannot be moved here from another gateway: {outcome.reason}"
             refusal = ReasonCode.SERVER_BUSY, text
         elif outcome.kind == "none":
             self.holder.trust(key)

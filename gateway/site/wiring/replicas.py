@@ -135,7 +135,8 @@ class SiteCopies:
         self._broker = engine.broker
         self._loop = loop
         self._data = data
-        self._shelf_worker = _Worker("shelf", f"the shelf ({SHELF})", loop, executor)
+        subject = f"the database with copies for other members ({SHELF})"
+        self._shelf_worker = _Worker("shelf", subject, loop, executor)
         self._shelf: Copies | None = None
         self._landing = False
         self._logged: set[int] = set()
@@ -157,7 +158,7 @@ class SiteCopies:
         )
         self._own = None
         if section.copies > 1:
-            worker = _Worker("copies", "the spool, for its copies,", loop, executor)
+            worker = _Worker("copies", "the spool, from which copies are sent,", loop, executor)
             database = (opened or partial(connect, data / FILE))()
             self._own = _Own(
                 engine, database, worker, send, loop, restored, section.copies_silent_s
@@ -248,7 +249,9 @@ class SiteCopies:
         for number, member, last, text_of_state in shelf.lines():
             if number in gaps:
                 first, missing = gaps[number]
-                text = "%s: %d copies of rows of %s are gone; it sends them again if it can"
+                text = (
+                    "%s: %d copies of rows of %s are gone; that member sends them again if it can"
+                )
                 log.error(text, self._data / SHELF, missing, printable(member))
                 last = first - 1
             lines[number] = Line(number, member, Told.model_validate_json(text_of_state), last)

@@ -315,7 +315,7 @@ class SessionHolder:
             return
         most = broker.limits
         if head.messages > most.queue_messages + most.inflight:
-            done(f"{head.messages} messages wait in it (limits.queue_messages)")
+            done(f"{head.messages} messages wait in its queue, too many (limits.queue_messages)")
         elif len(broker.sessions) >= most.sessions and name_of(client) not in broker.sessions:
             done("there are too many sessions (limits.sessions)")
         elif lack := broker.lacks_room(size := sum(map(len, parts))):

@@ -220,7 +220,7 @@ def test_modem_settings_changed_from_outside_are_noticed() -> None:
     pair.modem.settings[b"BAND"] = b"868100000"
     assert pair.radio.tick(2 * LOOK_EVERY) == []
     (failed,) = pair.run(2 * LOOK_EVERY)
-    assert failed == Failed("the modem says +BAND=868100000, and was set to +BAND=869525000")
+    assert failed == Failed("the modem says +BAND=868100000, but was set to +BAND=869525000")
 
 
 @given(st.binary(max_size=240), st.data())

@@ -184,7 +184,7 @@ def test_messages_of_a_member_are_checked(site: Site) -> None:
     assert member is not None
     with pytest.raises(SiteError, match="cannot read a frame"):
         member.received("b", b"\x02", now)
-    with pytest.raises(SiteError, match="must name the members, and only the first"):
+    with pytest.raises(SiteError, match="and no other, must name the members"):
         member.received("b", encode(Names(("a", "b"))), now)
     member.joined("b", now)
     with pytest.raises(SiteError, match="must name the members"):
