@@ -66,13 +66,13 @@ def _tell(name: str, text: str, file: Path | None, config: Path | None, as_json:
         if file is None:
             (found,) = ask(folder_of(None, config), do="reload")
             refused = found["wrong"]
-            accepted, why = refused is None, "; the running gateway uses it"
+            accepted, why = refused is None, "; the running gateway has read this change"
     except NotRunning:
-        why = "; a gateway uses it from its next start"
+        why = "; a gateway reads this change at its next start"
     except OncewayError as error:
         refused = str(error)
     if refused is not None:
-        why = f"; the running gateway has not accepted it: {refused}"
+        why = f"; the running gateway has not accepted this change: {refused}"
     if as_json:
         typer.echo(json.dumps({"user": name, "taken": accepted}))
     else:

@@ -92,7 +92,7 @@ class LastPublications:
             del self.payload_conflicts[next(iter(self.payload_conflicts))]
         if found.count & (found.count + 1) == 0:  # the 1st, 2nd, 4th, 8th, …
             log.error(
-                "two payloads of one key: %s (incarnation %d) sequence %d arrived again with"
+                "payload conflict: %s (incarnation %d) sequence %d arrived again with"
                 " another payload (%d since the start)",
                 name,
                 incarnation,
@@ -109,5 +109,5 @@ def _conflict(first: bytes, second: bytes) -> bool:
     try:
         return not says_the_same(first, second)
     except Exception:  # a fault in the comparison must not end the board's connection
-        log.exception("two payloads of one key cannot be compared: they count as different")
+        log.exception("two payloads of one sequence cannot be compared: they count as different")
         return True

@@ -232,8 +232,8 @@ class LoraSection(Section):
             raise ValueError(f"power = {self.power} is not allowed: {band.rule}")
         if self.modem == "rylr998" and self.spreading_factor > _RYLR998_FACTOR:
             raise ValueError(
-                f"spreading_factor = {self.spreading_factor}: an RYLR998 has {_RYLR998_FACTOR} at"
-                " most on a channel of 125 kHz"
+                f"spreading_factor = {self.spreading_factor}: an RYLR998 allows at most"
+                f" {_RYLR998_FACTOR} on a channel of 125 kHz"
             )
         if self.modem == "rylr998" and self.power not in _RYLR998_POWERS:
             raise ValueError(f"power = {self.power}: an RYLR998 sends with 0 to 22 dBm")

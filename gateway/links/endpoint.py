@@ -75,7 +75,7 @@ class Endpoint:
             if not waits:
                 raise
             self.waits_for = f"{error.where}: {error.what}. The gateway waits for the address"
-            log.error("%s; the rest runs. %s", self.waits_for, error.hint)
+            log.error("%s; the rest of the gateway runs. %s", self.waits_for, error.hint)
             self._waiting = asyncio.get_running_loop().create_task(self._try_again())
 
     async def _try_again(self) -> None:

@@ -105,7 +105,7 @@ class Clock:
             log.warning("%s", self.doubt)
         elif why is None and self.doubt is not None:
             self.doubt = None
-            log.warning("the clock shows %s, which is believed", day(now))
+            log.warning("the clock is believed again: it shows %s", day(now))
 
     def start(self, axis: float, monotonic: float) -> None:
         """Continue the time axis at `axis` seconds, when the event loop's clock shows

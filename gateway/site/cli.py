@@ -115,7 +115,7 @@ def invite(
         return
     typer.echo(
         f"{file}: valid for one gateway, until {made.expires:%Y-%m-%d %H:%M} UTC. Bring it to"
-        f" {printable(name)}, where no other user can read it, and run there:"
+        f" {printable(name)}, into a folder that no other user can read, and run there:"
         f" sudo onceway site join {file.name}"
     )
 

@@ -217,8 +217,8 @@ class Copies:
             return
         self._aside.add(key)
         log.error(
-            "%s: the copy of row %d of line %d has changed since it was stored. It does not land,"
-            " and stays in the table copy_damaged",
+            "%s: the copy of row %d of spool %d (table line) has changed since it was stored. It"
+            " does not land, and stays in the table copy_damaged",
             self._file,
             key & _MASK,
             key >> _BITS,

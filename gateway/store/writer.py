@@ -187,7 +187,7 @@ class Writer:
         try:
             order(self._database)
         except Exception:
-            log.exception("an order to the store was dropped after an internal error")
+            log.exception("the store's thread dropped a task after an internal error")
 
     def _look_around(self, _: sqlite3.Connection) -> None:
         with _noted(self._looking):

@@ -251,7 +251,7 @@ def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_
     for payload in (last_publications(3), b"no SenML", last_publications(4)):
         boards.last_publications.hear(("roof-2", 8, 1), payload, 5)
     assert [message.partition(" arrived again")[0] for message in caplog.messages] == [
-        "two payloads of one key: roof-2 (incarnation 8) sequence 1"
+        "payload conflict: roof-2 (incarnation 8) sequence 1"
     ] * 2
     assert boards.payload_conflicts == 3
     (trouble,) = troubles(boards, 5)
@@ -398,6 +398,6 @@ async def test_a_repetition_with_another_payload_is_acknowledged_and_reported(
 
 
 async def is_told(running: GatewayProcess, folder: Path) -> None:
-    await running.logged("two payloads of one key: roof-1")
+    await running.logged("payload conflict: roof-1")
     _, text = await onceway("gateway", "status", "--data", str(folder))
     assert "roof-1: sequence 1 arrived again with another payload (1 since" in text

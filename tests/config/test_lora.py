@@ -22,7 +22,7 @@ def test_the_default_is_the_channel_with_ten_percent() -> None:
         ({"power": 15, "frequency": 868_100_000}, "EN 300 220-2 band M: duty cycle 1.0%, 14 dBm"),
         ({"power": 28}, "EN 300 220-2 band P: duty cycle 10.0%, 27 dBm"),
         ({"power": -10}, "power"),
-        ({"modem": "rylr998", "spreading_factor": 10}, "an RYLR998 has 9 at most"),
+        ({"modem": "rylr998", "spreading_factor": 10}, "an RYLR998 allows at most 9"),
         ({"modem": "rylr998", "power": 23}, "an RYLR998 sends with 0 to 22 dBm"),
         ({"modem": "rnode"}, "modem"),
         ({"frequency": 869_300_000}, "869.3 MHz with 125 kHz lies in no sub-band of EU868"),

@@ -98,20 +98,20 @@ async def test_added_user_may_connect_at_once(tmp_path: Path) -> None:
     add = ("user", "add", "lena", "--password-stdin", "--config", str(file))
     async with gateway(tmp_path, "--config", str(file)) as running:
         code, said = await asyncio.to_thread(lambda: run(*add, given="correct horse\n"))
-        assert (code, "the running gateway uses it" in said) == (0, True)
+        assert (code, "the running gateway has read this change" in said) == (0, True)
         async with wire(running.port, Connect("c", username="lena", password=b"correct horse")):
             pass
         remove = ("user", "remove", "lena", "--config", str(file))
         code, said = await asyncio.to_thread(run, *remove)
-        assert (code, "the running gateway uses it" in said) == (0, True)
+        assert (code, "the running gateway has read this change" in said) == (0, True)
         assert (await asyncio.to_thread(lambda: run(*add, given="correct horse\n")))[0] == 0
         file.write_text(file.read_text().partition("[[listener]]")[0])
         code, said = await asyncio.to_thread(run, *remove)
         assert code == 1, "it may still connect"
-        assert "the running gateway has not accepted it" in said
+        assert "has not accepted this change" in said
         assert "there is nothing to serve" in said
     code, said = await asyncio.to_thread(lambda: run(*add, given="correct horse\n"))
-    assert "from its next start" in said
+    assert "at its next start" in said
 
 
 def test_a_password_has_eight_characters(tmp_path: Path) -> None:

@@ -564,7 +564,7 @@ async def test_a_member_whose_own_address_is_absent_runs_and_logs_it(
         assert attic.row("attic")["problem"].startswith(absent)
         assert "does not have that address" in attic.row("attic")["problem"]
         assert barn.row("barn")["problem"] is None
-        assert said(log, absent, "the rest runs") == 1
+        assert said(log, absent, "the rest of the gateway runs") == 1
         if "%" in absent:  # its network interface comes
             attic.net._listener._config = site.config("attic")
             await until(lambda: attic.net.port > 0)

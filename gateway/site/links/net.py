@@ -111,7 +111,7 @@ class Net:
         self._unlisted.clear()
         self._listener.open()
         if absent := self._listener.absent():
-            log.error("%s; the rest runs", absent)
+            log.error("%s; the rest of the gateway runs", absent)
         now = loop.time()
         for name, address in self._site.members.items():
             if name != self._name:

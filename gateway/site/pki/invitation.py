@@ -200,7 +200,7 @@ def answer(folder: Path, members: dict[str, str], data: bytes) -> tuple[bytes, s
     except OncewayError as error:
         return Answer(refused=error.what).model_dump_json().encode(), f"refused: {error.what}"
     made = Answer(certificate=spent.certificate, members=members, again=spent.again)
-    return made.model_dump_json().encode(), f"{spent.name} has its certificate"
+    return made.model_dump_json().encode(), f"{spent.name} has received its certificate"
 
 
 def _grant(folder: Path, request: Request) -> _Spent:
