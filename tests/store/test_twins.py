@@ -183,7 +183,7 @@ def test_salvage_tells_changed_rows_and_ends_their_sessions(world: World, tmp_pa
     write(world.database, tmp_path)
     lost = salvage(tmp_path).lost
     assert any("'boot' of meta" in line for line in lost)
-    assert any("session of flying" in line and "it ends" in line for line in lost)
+    assert any("session of flying" in line and "the session ends" in line for line in lost)
     assert check(tmp_path) == []
 
 
@@ -200,7 +200,7 @@ def test_salvage_believes_the_rows_whose_copies_are_unreadable(tmp_path: Path) -
     damage_first_leaf(tmp_path, "twin")
     lost = salvage(tmp_path).lost
     assert any(line.startswith("twin: ") for line in lost)
-    assert len([line for line in lost if "it ends" in line]) == 1, "its copy is readable"
+    assert len([line for line in lost if "the session ends" in line]) == 1, "its copy is readable"
     assert not any(line.startswith("meta: ") for line in lost)
     assert check(tmp_path) == []
     with closing(open_store(tmp_path, "site-7")) as database:
