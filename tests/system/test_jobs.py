@@ -43,7 +43,7 @@ def test_job_is_a_problem_only_after_its_bound(caplog: pytest.LogCaptureFixture)
     job.succeed()
     time.now = 5000
     assert (job.problem, job.error, job.failures) == (None, None, 3)
-    assert caplog.messages[-1].startswith("files are not tidied no longer")
+    assert caplog.messages[-1].startswith("this problem is over: files are not tidied")
     assert len(caplog.messages) == 2
 
 
