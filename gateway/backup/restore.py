@@ -106,7 +106,7 @@ def _registry(source: Path, target: Path, entry: Entry) -> list[str]:
         raise OncewayError(
             f"the device registry of the backup, or of this machine, cannot be read ({error})",
             str(target),
-            "If the one on this machine is damaged, move it away and restore again",
+            "If the registry on this machine is damaged, move it away and restore again",
         ) from error
     _place(source, target, entry, keep=True)
     return (

@@ -57,7 +57,7 @@ site judges the board.)
 _REFUSED: dict[Refusal | None, tuple[str, str]] = {
     Refusal.WRONG_KEY: (
         "another key than the registry's",
-        "If it is this board, give it a new key by cable: sudo onceway device rekey {}",
+        "If this is the right board, give it a new key by cable: sudo onceway device rekey {}",
     ),
     Refusal.UNKNOWN_KEY: (
         "a key, and the registry has none for it",

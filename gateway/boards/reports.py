@@ -167,8 +167,8 @@ class Boards:
             (
                 f"{name} lost",
                 f"{name}: publication {found.sequence} was damaged in the board's memory and is"
-                f" lost ({found.count} since the gateway's start): if there are more, replace the"
-                " board",
+                f" lost ({found.count} since the gateway's start): if this happens again, replace"
+                " the board",
             )
             for name, found in self._losses.items()
             if monotonic - found.last < FORGET_US

@@ -40,8 +40,8 @@ _ALIAS_BYTES = 128_000
 """Largest total size of the topic names of one client's aliases, in bytes."""
 _ENDS = "; its connection ends, and nothing is read from the client for 1 to 30 s"
 _TOO_FAST = (
-    "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: it is read more"
-    " slowly"
+    "its user publishes more than quota.messages_per_s or quota.bytes_per_s allow: the gateway"
+    " reads from the client more slowly"
 )
 _NOT_PASSED_THROUGH = (PropertyId.TOPIC_ALIAS, PropertyId.MESSAGE_EXPIRY_INTERVAL)
 

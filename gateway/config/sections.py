@@ -760,7 +760,7 @@ class SiteSection(Section):
     `copies`.
     """
     copies_silent_s: Annotated[float, Field(ge=1, strict=False)] = 600.0
-    """Seconds that a member must be silent before this gateway lands the rows kept for it."""
+    """Seconds that a member must be silent before this gateway lands the rows of that member."""
     _written: dict[str, str] = PrivateAttr(default_factory=dict)
     """`members` as in the configuration file, before a signed list replaced them
     (`site_members.py`).

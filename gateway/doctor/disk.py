@@ -73,7 +73,7 @@ def _errors(device: Path, root: Path) -> Iterator[Finding]:
         yield wrong(
             "card",
             f"the file system of {device.name} has counted {amount(count, 'error')}",
-            "Make a copy now: `sudo onceway store backup --to FILE`. Then check it"
+            "Make a copy now: `sudo onceway store backup --to FILE`. Then check the file system"
             " (`sudo touch /forcefsck`, reboot), and replace the card if errors occur again",
         )
     else:

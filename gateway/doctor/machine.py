@@ -37,7 +37,7 @@ def clock(trusted: bool, data: Path | None = None) -> Iterator[Finding]:
     else:
         yield wrong(
             "clock",
-            f"not synchronised, it shows {now}: messages get no time until it is",
+            f"not synchronised, it shows {now}: messages get no time yet",
             "`timedatectl` shows why. Without a network add a clock module, or set"
             " gateway.trust_clock = true if this clock is right",
         )

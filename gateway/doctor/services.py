@@ -83,7 +83,10 @@ def uplink(config: Config) -> Iterator[Finding]:
     yield from _landing(config, state)
 
 
-_HELD = "The card may fail: back up, then replace it. When you have read the file, move it away"
+_HELD = (
+    "The card may fail: make a backup, then replace the card. When you have read the file, move the"
+    " file away"
+)
 
 
 def _uplink(state: Status) -> Iterator[Finding]:

@@ -101,7 +101,7 @@ def _dated(part: str, ends: datetime) -> Finding:
     return ok(part, f"valid until {ends:%Y-%m-%d}")
 
 
-_RENEW = "Put a new one in its place, then `sudo systemctl reload onceway-gateway`"
+_RENEW = "Put a new certificate in its place, then `sudo systemctl reload onceway-gateway`"
 
 
 def files(data: Path) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def credentials(folder: Path) -> Iterator[Finding]:
         yield wrong(
             "credentials",
             f"accounts other than root may read {file}",
-            f"`sudo chown root: {file} && sudo chmod 600 {file}`, and choose new ones",
+            f"`sudo chown root: {file} && sudo chmod 600 {file}`, and choose new credentials",
         )
 
 
@@ -180,5 +180,8 @@ def _name(uid: int) -> str:
 def _of(part: str, error: Exception) -> Finding:
     if isinstance(error, OncewayError):
         text = f"{error.where}: {error.what}" if error.where else error.what
-        return wrong(part, text, error.hint or "Correct it, then `onceway gateway check-config`")
-    return wrong(part, str(error), "Correct it, then `onceway gateway check-config`")
+        return wrong(part, text, error.hint or _MEND)
+    return wrong(part, str(error), _MEND)
+
+
+_MEND = "Correct the mistake, then `onceway gateway check-config`"

@@ -48,7 +48,8 @@ def _certificate(config: Config) -> Finding:
     except FileNotFoundError:
         return wrong(part, "this gateway is not a member of a site yet", _JOIN)
     except PermissionError:
-        return unseen(part, "this account may not look at the certificate", "Run it with sudo")
+        text = "this account may not look at the certificate"
+        return unseen(part, text, "Run the command with sudo")
     except OncewayError as error:
         return wrong(part, str(error), error.hint or _JOIN)
     if removed:
@@ -95,7 +96,10 @@ _JOIN = (
     "On the first gateway `sudo onceway site invite NAME`, here `sudo onceway site join FILE`"
     " (README of the gateway)"
 )
-_RENEW = "This gateway renews it at its next start: `sudo systemctl restart onceway-gateway`"
+_RENEW = (
+    "This gateway renews the certificate at its next start:"
+    " `sudo systemctl restart onceway-gateway`"
+)
 _LINK = (
     "The certificate is renewed as soon as the first gateway, with Onceway 0.2.1 or later, can be"
     " reached"
@@ -111,7 +115,9 @@ _ONE = (
     "The right gateway is at its address in [site.members]; look for another machine with a copy of"
     " its card"
 )
-_SAME = "Write the same in the configuration of each member, and restart them"
-_THERE = "`sudo onceway doctor` on that machine says how to renew it"
+_SAME = "Write the same in the configuration of each member, and restart the members"
+_THERE = "`sudo onceway doctor` on that machine says how to renew the certificate"
 _UPDATE = "Install the newer Onceway on that machine: `sudo apt install ./onceway_NEWER.deb`"
-_REACH = "Does it run, is its address in [site.members] right, may this machine reach that port?"
+_REACH = (
+    "Does the member run, is its address in [site.members] right, can this machine reach that port?"
+)

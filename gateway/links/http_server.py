@@ -264,8 +264,8 @@ class Hosts:
         if any(fnmatchcase(name, pattern) for pattern in self._more):
             return None
         return (
-            f"This gateway has no name {quote(name[:_LONGEST_REASON])}. Ask for it by its address,"
-            " or add the name to `hosts` of [gateway] in gateway.toml."
+            f"This gateway does not have the name {quote(name[:_LONGEST_REASON])}. Use its address"
+            " instead, or add the name to `hosts` of [gateway] in gateway.toml."
         )
 
 

@@ -126,7 +126,7 @@ def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         raise OncewayError(
             "the key is protected by a passphrase",
             str(key),
-            "Use a key without one, readable by the service only.",
+            "Use a key without a passphrase, readable by the service only.",
         ) from error
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":

@@ -14,7 +14,7 @@ from gateway.system.time_of_day import STEP, day, doubt, rtc
 
 log = logging.getLogger(__name__)
 
-REMEDY = "If it is right: sudo onceway clock trust. If not, `timedatectl` shows where it comes from"
+REMEDY = "If this time is right: sudo onceway clock trust. If not, `timedatectl` shows its source"
 
 _TIMEX_SIZE = 256
 _STATUS_OFFSET = 40  # struct timex, <sys/timex.h>, 64-bit

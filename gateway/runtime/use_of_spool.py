@@ -15,7 +15,7 @@ def tell_use_of_spool(broker: Broker) -> None:
     """Log whether publications are kept for an uplink, and how many already wait for one."""
     spool = broker.spool
     if broker.config.spooled:
-        log.info("there is an [uplink]: publications to the topics of [spool] are kept for it")
+        log.info("there is an [uplink]: the spool keeps publications to the topics of [spool]")
     elif spool.count:
         log.warning("spool: %s", stranded(spool.count, spool.size))
     else:

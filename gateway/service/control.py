@@ -115,7 +115,7 @@ _OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "
 PRESENT_S = 1.0
 """Longest wait for the registry, in seconds. If its disk hangs, the last known state is shown."""
 
-_NO_SITE = "`onceway session list` shows this gateway's sessions; [site] needs a restart"
+_NO_SITE = "`onceway session list` shows this gateway's sessions; a new [site] needs a restart"
 
 Lending = Callable[[str], AbstractContextManager[None]]
 """A function that returns a context manager, within which other processes may use a port. Raises

@@ -32,9 +32,9 @@ def parse(text: str) -> list[str]:
     words: list[str] = json.loads(text)
     fine = isinstance(words, list) and 0 < len(words) <= MOST_WORDS
     if not fine or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise ValueError("words must be a list of strings, and not empty")
+        raise ValueError("`words` must be a list of strings that is not empty")
     if words[0] not in VERBS or any(word.partition("=")[0] in _FORBIDDEN for word in words):
-        raise ValueError("words must be a command of `onceway device` that needs no file")
+        raise ValueError("`words` must be a command of `onceway device` that needs no file")
     return words
 
 

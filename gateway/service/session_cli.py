@@ -149,8 +149,8 @@ def end(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """End a session: its connection (with reason 0x98), its subscriptions and its queue. They
-    cannot be restored. Its will is published.
+    """End a session: its connection (with reason 0x98), its subscriptions and its queue. None of
+    these can be restored. The client's will is published.
 
     Example: onceway session end dashboard
     """

@@ -63,7 +63,7 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         typer.echo(json.dumps(answer))
         return
     typer.echo(
-        f"site {made.site}: its first member is {name}; its key is in {settings.site_folder}"
+        f"site {made.site}: its first member is {name}; the keys are in {settings.site_folder}"
     )
     if settings.site is None:
         members = {name: f"ADDRESS:{_PORT}", "OTHER": f"ADDRESS:{_PORT}"}
@@ -146,8 +146,8 @@ def join(
         typer.echo(f"Add this to the configuration:\n\n{_section(members)}\n")
     elif settings.site.members != members:
         typer.echo(
-            f"[site.members] differs from that of {invitation.inviter}, which is:\n\n"
-            f"{_section(members)}\n\nMake them the same"
+            f"[site.members] here differs from [site.members] of {invitation.inviter}:\n\n"
+            f"{_section(members)}\n\nMake both the same"
         )
     typer.echo(f"Then: {_RESTART}")
 

@@ -388,7 +388,7 @@ def prepare(database: sqlite3.Connection, gateway: str) -> None:
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         text = (
-            f"the store was written by a newer Onceway (schema {version}, this one knows"
+            f"the store was written by a newer Onceway (schema {version}, this version knows"
             f" {SCHEMA_VERSION})"
         )
         raise StoreError(text, hint="Upgrade Onceway")

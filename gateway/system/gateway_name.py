@@ -62,7 +62,7 @@ def caution(name: str) -> str | None:
     """Return why a new gateway should not get this permitted name, as words that follow the name,
     or None. On SMB and FAT, the folders of two similar names may be the same folder.
     """
-    where = "SMB and FAT, where the landing place may be one day"
+    where = "SMB and FAT, to which the landing place may be moved one day"
     if found := "".join(sorted(set(name) & set('<>:"|*'))):
         return f"has characters that no folder name may have on {where}: {found}"
     if name.endswith("."):

@@ -119,7 +119,7 @@ class InternalErrors(Job):
         """The last error as a sentence, or None."""
         if self._last is None or self._clock() - self._last > FORGET_S:
             return None
-        return f"{self.failure}: {self.error}. Please report it with its lines of the log"
+        return f"{self.failure}: {self.error}. Please report this error with its lines of the log"
 
     def take(self, loop: AbstractEventLoop, context: dict[str, Any]) -> None:
         """Handle an exception of an event loop (`loop.set_exception_handler`): log it. Every error

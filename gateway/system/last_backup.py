@@ -86,7 +86,8 @@ class LastBackup:
         """Return the problem of the last backup, or None. utc: the time in µs, None if it is not
         known.
         """
-        good = "there is none yet" if self.landed is None else f"the last good one: {self._landed}"
+        landed = self.landed is not None
+        good = f"the last good backup: {self._landed}" if landed else "there is no backup yet"
         if self.ended is None and holder(data / LOCK) is None:
             return f"the backup that began on {_moment(self.began)} did not end; {good}"
         if self.error is not None:

@@ -125,7 +125,7 @@ async def test_a_backup_that_failed_is_a_problem_until_one_is_good(
         (found,) = control.ask(data, do="everything")
         (problem,) = (row for row in found["problems"] if row["part"] == "backup")
         assert f"the last backup failed: file://{site}/landing" in problem["what"]
-        assert "there is none yet" in problem["what"]
+        assert "there is no backup yet" in problem["what"]
         assert "journalctl" in problem["todo"]
         (site / "landing").unlink()
         assert to_landing(site).returncode == 0

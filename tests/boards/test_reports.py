@@ -119,7 +119,7 @@ def test_lost_publication_is_reported(tmp_path: Path, caplog: pytest.LogCaptureF
     assert caplog.records[-1].__dict__["about"] == {"client": "roof-1"}
     assert troubles(boards, 0) == [
         "roof-1: publication 1234 was damaged in the board's memory and is lost (2 since the"
-        " gateway's start): if there are more, replace the board"
+        " gateway's start): if this happens again, replace the board"
     ]
     assert troubles(boards, FORGET_US) == []
 

@@ -94,7 +94,7 @@ def test_fast_publisher_is_read_more_slowly_and_loses_nothing(
     assert len(fast.take_all(Puback)) == 40
     assert len(watching.payloads) == 41
     assert world.broker.statistics.quota_pauses >= 3
-    assert caplog.text.count("it is read more slowly") == 1
+    assert caplog.text.count("reads from the client more slowly") == 1
 
 
 def test_properties_count_as_bytes_that_are_published() -> None:

@@ -80,7 +80,7 @@ def test_without_a_running_gateway_the_command_says_what_to_do(closed: Path) -> 
     ],
 )
 def test_the_gateway_does_nothing_else(words: object) -> None:
-    with pytest.raises(ValueError, match="words must be"):
+    with pytest.raises(ValueError, match="`words` must be"):
         device_commands.parse(json.dumps(words))
 
 

@@ -130,6 +130,6 @@ def _text(radio: dict[str, Any]) -> str:
         parts = [f"{board['age']:.0f} s ago", session]
         if board["rssi"] is not None:
             parts.append(f"{board['rssi']:.0f} dBm, SNR {board['snr']:.1f} dB")
-        parts.append(f"{board['airtime']:.1f} s of its frames within an hour")
+        parts.append(f"{board['airtime']:.1f} s of airtime within an hour")
         lines.append(f"  {board['name']}: heard {', '.join(parts)}")
     return "\n".join(lines)

@@ -194,8 +194,8 @@ class KissModem:
             self._ask(now, again=True)
         elif unanswered:
             events += self._fail(
-                f"no KISS modem answers (asked {self._steps[0].query}): is it plugged in, and has"
-                " it MeshCore's KISS modem firmware?"
+                f"no KISS modem answers (asked {self._steps[0].query}): is it plugged in, and does"
+                " it have MeshCore's KISS modem firmware?"
             )
         elif self._done_by is not None and now >= self._done_by:
             if self._busy:

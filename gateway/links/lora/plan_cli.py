@@ -180,6 +180,6 @@ def _text(plan: Plan) -> str:
 
 def _say_budget(budget: Budget) -> str:
     return (
-        f"sends {budget.used:.1f} s an hour of {budget.limit:.1f} s that it may:"
+        f"sends {budget.used:.1f} s an hour of the {budget.limit:.1f} s that are allowed:"
         f" {budget.share:.0%} of its budget"
     )

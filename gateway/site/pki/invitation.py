@@ -132,7 +132,7 @@ def invite(
     if name == inviter:
         raise OncewayError(
             f"{name!r} is this gateway itself",
-            hint="It renews its certificate by itself, at the latest when it starts",
+            hint="A member renews its certificate by itself, at the latest when it starts",
         )
     if address is not None:
         checked({**site.members, name: address})

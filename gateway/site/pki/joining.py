@@ -91,7 +91,8 @@ def _authority(invitation: Invitation) -> x509.Certificate:
         return x509.load_pem_x509_certificate(invitation.authority.encode())
     except ValueError as error:
         raise OncewayError(
-            "the invitation was altered: it has no certificate of the site's authority", hint=_AGAIN
+            "the invitation was altered: it lacks the certificate of the site's authority",
+            hint=_AGAIN,
         ) from error
 
 
@@ -123,7 +124,7 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
             found = name_in(x509.load_der_x509_certificate(shown))
             if found != invitation.inviter:
                 raise OncewayError(
-                    f"{found} answers there, not the inviter {invitation.inviter}",
+                    f"{found} answers at this address, not the inviter {invitation.inviter}",
                     where,
                     "Correct [site.members] on the first gateway, and make a new invitation",
                 )
@@ -137,7 +138,7 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
         ) from error
     except SiteError as error:
         raise OncewayError(
-            f"the program that answers there is not a gateway: {error.what}",
+            f"the program at this address is not a gateway: {error.what}",
             where,
             _look(invitation),
         ) from error
@@ -148,8 +149,8 @@ def _ask(invitation: Invitation, authority: x509.Certificate, request: bytes) ->
 
 def _look(invitation: Invitation) -> str:
     return (
-        "Does the gateway run there, started after `onceway site init`, and may this Pi reach that"
-        " port? Then run the same command again: the invitation is valid until"
+        "Was the gateway there started after `onceway site init`, does it still run, and can this"
+        " Pi reach that port? Then run the same command again: the invitation is valid until"
         f" {invitation.expires:%Y-%m-%d %H:%M} UTC"
     )
 

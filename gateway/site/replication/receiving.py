@@ -157,11 +157,11 @@ class Keeping:
             case Rows(name, rows):
                 line = self._line(member)
                 if line is None or line.state.line != name:
-                    raise SiteError("copies of a spool that it has not reported")
+                    raise SiteError("it sends copies of a spool that it has not announced")
                 size = sum(map(row_bytes, rows))
                 self._owed[member] += size
                 if self._owed[member] > MOST_OWED:
-                    raise SiteError("more copies than it may send at once")
+                    raise SiteError("it sends more copies at once than allowed")
                 self._waiting.append((line.number, list(rows), size))
         self._write()
 

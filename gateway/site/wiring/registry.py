@@ -130,7 +130,7 @@ class SiteRegistry:
         for conflict in conflicts:
             self._lost(conflict)
         if len(found) > MOST:
-            raise OncewayError(f"it has {len(found)} boards; at most {MOST} are shared")
+            raise OncewayError(f"there are {len(found)} boards; at most {MOST} can be shared")
         return found
 
 

@@ -297,8 +297,9 @@ class SiteCopies:
             if line.number not in self._orphaned:
                 self._orphaned.add(line.number)
                 log.warning(
-                    "%s: rows that it has acknowledged and not landed stay in %s: this gateway has"
-                    " no [uplink] that lands them. Add one, or land them: onceway spool land %s",
+                    "%s: rows that this member has acknowledged and not landed stay in %s: this"
+                    " gateway has no [uplink] that lands them. Add one, or land them:"
+                    " onceway spool land %s",
                     printable(line.member),
                     SHELF,
                     self._data,
@@ -333,7 +334,7 @@ class SiteCopies:
         if count and line.number not in self._logged:
             self._logged.add(line.number)
             log.warning(
-                "%s: this gateway lands the rows that it has acknowledged and not landed",
+                "%s: this gateway lands the rows that this member has acknowledged and not landed",
                 printable(line.member),
             )
         self.landed += count
