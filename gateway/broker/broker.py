@@ -271,9 +271,7 @@ class Broker(Core):
                 raise
             run, reason = None, ReasonCode.QUOTA_EXCEEDED
             if self.log_throttle.allows(f"will of {client}"):
-                log.error(
-                    "%s: internal error in its will; it is tried again", client, exc_info=error
-                )
+                log.error("%s: internal error in the will; trying it again", client, exc_info=error)
         if run is None or reason == ReasonCode.QUOTA_EXCEEDED:
             if will.due is None or will.due > self.now:
                 self.wills[client] = self.changes.wills[client] = will.at(self.now)

@@ -305,7 +305,9 @@ class LimitsSection(Section):
     retained: Count = 100_000
     """Largest number of retained messages. One user, or one address, may have four fifths."""
     retained_bytes: Count = 64 * MEGABYTE
-    """Size limit of all retained messages. In a site, deletions may take a sixteenth more."""
+    """Size limit of all retained messages. In a site, records of deletions may take a sixteenth of
+    this size in addition.
+    """
     connect_timeout_s: Annotated[int, Field(ge=1, le=3600)] = 10
     """Seconds in which a new connection must send CONNECT."""
     keep_alive_s: Annotated[int, Field(ge=0, le=65535)] = 0
@@ -391,7 +393,7 @@ class PageSection(Section):
 
 class MirrorSection(Section):
     """Readings of boards as JSON, for programs that do not read SenML-CBOR: the retained messages
-    `readings/DEVICE/NAME`. They never go to the uplink, and are kept in memory only. Only the
+    `readings/DEVICE/NAME`. These never go to the uplink, and are kept in memory only. Only the
     gateway may publish to these topics. Without this section, the gateway publishes none of them.
     """
 
@@ -540,7 +542,7 @@ class QuotaSection(Section):
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns; "" is the user of all anonymous clients. The first section that matches a
-    user holds for the user.
+    user applies to the user.
     """
     sessions: Count | None = None
     """Largest number of sessions. A further session is refused with 0x97."""
@@ -578,7 +580,8 @@ class AclSection(Section):
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns; "" is the user of anonymous clients and of boards."""
     boards: bool = False
-    """Whether this section is for boards. If so, it is for users only if `users` is given as well.
+    """Whether this section is for boards. A section for boards applies to users only if it also
+    contains the key `users`.
     """
     clients: Annotated[list[str], Field(min_length=1)] = ["*"]
     """Shell patterns of client identifiers."""
@@ -598,8 +601,8 @@ class AclSection(Section):
     """
     identity: list[Annotated[str, Field(min_length=1)]] = []
     """Shell patterns of client identifiers. From these clients, the user properties `incarnation`
-    and `seq` are accepted as identity. If no section allows users anything, they are accepted from
-    all clients but those with the name of a board of the device registry.
+    and `seq` are accepted as identity. If no section allows users anything, these properties are
+    accepted from all clients, except those with the name of a board in the device registry.
     """
 
     def allowed(self, action: str, user: str, client: str, *, owned: bool) -> list[str]:
@@ -741,7 +744,7 @@ class SiteSection(Section):
 
     members: Annotated[dict[MemberName, Address], Field(min_length=1, max_length=16)]
     """Every gateway of the site, including this one: its gateway.name, and the HOST:PORT where the
-    other members reach it. The lines are the same in the file of each gateway.
+    other members reach it. Write the same lines into the file of each gateway.
     """
     bind: Bind | None = None
     """Address to listen on for the other members; default: every address, at this gateway's port in

@@ -140,7 +140,7 @@ def _problem_of(message: WSMessage) -> str | None:
     if message.type is WSMsgType.BINARY:
         return None
     if message.type is WSMsgType.TEXT:
-        return "a text message, where MQTT is binary [MQTT-6.0.0-1]"
+        return "a text message, but MQTT needs binary messages [MQTT-6.0.0-1]"
     return str(message.data)
 
 

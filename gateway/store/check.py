@@ -79,7 +79,11 @@ RULES = (
         " given_part.key = given.key AND part BETWEEN 0 AND given.parts - 1)",
         "a moved session without all its parts",
     ),
-    Rule("given_part", "key NOT IN (SELECT key FROM given)", "a part of a session that is gone"),
+    Rule(
+        "given_part",
+        "key NOT IN (SELECT key FROM given)",
+        "a part of a moved session without its row in the table given",
+    ),
 )
 """Rules between rows. A salvage deletes the rows that break a rule. It takes the rules in this
 order, because a deletion can make other rows break a later rule.

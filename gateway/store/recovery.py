@@ -233,7 +233,7 @@ def _delete_unsound(database: sqlite3.Connection, table: str) -> None:
 
 _CONSEQUENCE = {
     "session": ". The session ends, and its client gets Session Present 0 at its next CONNECT",
-    "own": ". Its remaining part is used",
+    "own": ". The remaining part of the session is used",
     "anew": ". The session ends, and a new one begins",
     "stray": ". These rows are deleted, and the client begins a new session",
     "given": ". The move is given up, and the client begins a new session",

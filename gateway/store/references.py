@@ -263,7 +263,7 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
         for first, count in entries:
             missing -= _identifiers(first, count, following)
         if missing:
-            yield session, f"{amount(len(missing), 'message')} in flight, and gone from the store"
+            yield session, f"{amount(len(missing), 'message')} in flight, but gone from the store"
         if swept and (idle := _idle(following, flying | released, entries)):
             amount_idle = amount(len(idle), "entry", "entries")
             yield session, f"{amount_idle} of its queue neither in flight nor to be sent"
@@ -439,8 +439,8 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
         " FROM batch WHERE landed IS NULL AND rows <> there"
     ):
         yield Missing(
-            f"batch {number}, which has not landed: {are(rows - present, 'row')} gone from the"
-            f" spool, of {rows:,}"
+            f"batch {number}, which has not landed: of its {amount(rows, 'row')},"
+            f" {rows - present:,} are gone from the spool"
         )
 
 

@@ -49,7 +49,7 @@ def vanished(path: Path) -> str | None:
     except FileNotFoundError:
         return "the log and its index are missing: lost, or copied by another program"
     frames = _INDEX.unpack(data)[0] if len(data) == _INDEX.size else 0
-    return f"the index names {frames} frames, and the log has {size} bytes" if frames else None
+    return f"the index names {frames} frames, but the log has {size} bytes" if frames else None
 
 
 def damage(path: Path) -> str | None:

@@ -172,7 +172,7 @@ CASES = {
     "queue, under way": (
         "flying",
         "DELETE FROM queue WHERE " + of("flying") + " AND first = 3",
-        "1 message in flight, and gone from the store",
+        "1 message in flight, but gone from the store",
     ),
     "flow": ("flying", "DELETE FROM flow WHERE " + of("flying"), "packet identifiers are gone"),
     "flow of a queue": (
@@ -215,7 +215,7 @@ CASES = {
     "spool, of a batch": (
         None,
         "DELETE FROM spool WHERE id = 3",
-        "1 row is gone from the spool, of 2",
+        "of its 2 rows, 1 are gone from the spool",
     ),
 }
 REFUSED = {

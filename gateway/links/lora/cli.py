@@ -46,7 +46,7 @@ def status(
     if as_json:
         typer.echo(json.dumps(found))
     elif not found:
-        typer.echo("no radios: a [[lora]] section names one")
+        typer.echo("no radios: a [[lora]] section adds one")
     else:
         for radio in found:
             typer.echo(_text(radio))
@@ -76,7 +76,7 @@ def listen(
     folder = running_folder(data, config)
     with _running(folder):
         if not control.ask(folder, do="radios"):
-            raise OncewayError("no radios: a [[lora]] section names one", str(folder))
+            raise OncewayError("no radios: a [[lora]] section adds one", str(folder))
         try:
             for frame in control.follow(folder, do="listen"):
                 if frame:

@@ -20,10 +20,10 @@ _STRANGERS = (2, 7, 18, 19, 20, 21)
 """Error codes X509_V_ERR_… for an authority that is unknown or did not sign this certificate."""
 _ALERTS = {
     "TLSV1_ALERT_UNKNOWN_CA": "it considers this gateway's certificate to be of another site",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds this gateway's certificate out of date: see both"
-    " clocks, and `onceway site status`",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses this gateway's certificate, perhaps because of a"
-    " clock that is off",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it finds this gateway's certificate out of date: compare"
+    " the clocks of both gateways, and see `onceway site status`",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it refuses this gateway's certificate, perhaps because a clock"
+    " is wrong",
     "TLSV1_ALERT_DECRYPT_ERROR": "it considers this gateway's certificate to be of another site",
 }
 
@@ -59,7 +59,9 @@ def why(error: Exception | None) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         code, now = error.verify_code, f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         if code == _NOT_YET:
-            return f"its certificate is not valid yet, by this gateway's clock ({now}): set it"
+            return (
+                f"its certificate is not valid yet, by this gateway's clock ({now}): set the clock"
+            )
         if code == _ENDED:
             return f"its certificate has expired, by this gateway's clock ({now})"
         if code in _STRANGERS:

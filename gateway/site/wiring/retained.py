@@ -217,7 +217,7 @@ class SiteRetained:
         if lost:
             more = f" and {len(lost) - _NAMES} more" if len(lost) > _NAMES else ""
             self._lost(
-                f"retained messages were changed on both sides while there was no link to"
+                f"retained messages were changed here and there while there was no link to"
                 f" {printable(member)}; the older change is lost: {', '.join(lost[:_NAMES])}{more}"
             )
 
