@@ -74,7 +74,7 @@ def _read_body(stream: BinaryIO, fields: dict[bytes, list[bytes]]) -> None:
     if codings[-1:] == [b"chunked"]:
         _read_chunks(stream)
     elif coded and sized:
-        raise OddAnswer("the answer has a Content-Length beside another Transfer-Encoding")
+        raise OddAnswer("the answer has a Content-Length and a Transfer-Encoding")
     elif coded or not sized:
         if len(stream.read(MOST_BYTES)) == MOST_BYTES:
             raise OddAnswer("the answer is too long")

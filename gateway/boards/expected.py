@@ -60,7 +60,7 @@ _REFUSED: dict[Refusal | None, tuple[str, str]] = {
         "If this is the right board, give it a new key by cable: sudo onceway device rekey {}",
     ),
     Refusal.UNKNOWN_KEY: (
-        "a key, and the registry has none for it",
+        "a key, although the registry has none for the board",
         "Give it a new key by cable: sudo onceway device rekey {} --board KIND",
     ),
     Refusal.NO_PROOF: (

@@ -302,7 +302,7 @@ def shorten_longest_queues(core: Core) -> None:
         _drop_expired(core, session)
         if session.queueing.full == "end the session":
             if before > 0:
-                text = f"all queues together are full ({_ALL_QUEUES}), this one is the longest"
+                text = f"all queues together are full ({_ALL_QUEUES}), and this one is the longest"
                 _end(core, session, f"{text} ({send_flow.size} bytes)")
                 excess -= before
         else:

@@ -61,7 +61,7 @@ def client_of(command: int, family: int, data: bytes) -> tuple[str, int] | None:
         return None
     size = _ADDRESS_BYTES.get(family)
     if size is None:
-        raise ProxyHeaderError(f"a PROXY header for no TCP connection: 0x{family:02x}")
+        raise ProxyHeaderError(f"a PROXY header that is not for a TCP connection: 0x{family:02x}")
     if len(data) < 2 * size + 4:
         raise ProxyHeaderError("a PROXY header that is too short for its addresses")
     host = ip_address(data[:size])

@@ -75,7 +75,7 @@ class PacketStream:
         of PUBLISH packets.
         """
         if version is None and sender is Side.SERVER:
-            raise ValueError("a server's packets cannot be read without the version")
+            raise ValueError("a server's packets cannot be read without the MQTT version")
         self.maximum = maximum
         """Largest packet accepted, in bytes, fixed header included. May be changed between runs."""
         self.version = version

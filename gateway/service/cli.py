@@ -243,7 +243,7 @@ def show_config(
     """
     file = config_file(config)
     if not reference and file is None:
-        raise nothing_named("`onceway gateway config --reference` prints one to start from")
+        raise nothing_named("`onceway gateway config --reference` prints a file to start from")
     if as_json:
         shown = [asdict(entry) for entry in entries()] if reference else {"file": str(file)}
         typer.echo(json.dumps(shown))

@@ -152,7 +152,7 @@ class Gateway:
             log.info("configuration, users and certificates read again")
             for key in unchanged:
                 log.warning("%s has changed: it takes effect at the next start of the service", key)
-            waits = f"Reloaded; at the next start only: {', '.join(unchanged)}" if unchanged else ""
+            waits = f"Reloaded; need a restart: {', '.join(unchanged)}" if unchanged else ""
             notify(f"STATUS={waits}")
             return None, unchanged
 

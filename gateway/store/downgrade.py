@@ -80,7 +80,7 @@ _LEFT_OUT = {
     5: "sessions that are on their way to another gateway of the site, and notices to other"
     " gateways that are not sent yet: wait until `onceway site status` shows neither",
     4: "the accepted sequences of each board: a reading that arrives again may be in the"
-    " spool twice; the table keeps one of each",
+    " spool twice; the table keeps each reading once",
     3: "the generation of the store: it does not notice that a store is a copy",
     2: "the owner of each session: any user may take over any session",
 }

@@ -439,8 +439,8 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
         " FROM batch WHERE landed IS NULL AND rows <> there"
     ):
         yield Missing(
-            f"batch {number}, which has not landed: of its {amount(rows, 'row')},"
-            f" {rows - present:,} are gone from the spool"
+            f"batch {number} of {amount(rows, 'row')}, which has not landed:"
+            f" {are(rows - present, 'row')} gone from the spool"
         )
 
 

@@ -240,7 +240,7 @@ def test_secrets_stay_out_of_texts() -> None:
 
 
 def test_a_stream_of_server_packets_needs_the_version() -> None:
-    with pytest.raises(ValueError, match="without the version"):
+    with pytest.raises(ValueError, match="without the MQTT version"):
         PacketStream(100, None, Side.SERVER)
 
 

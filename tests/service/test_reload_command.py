@@ -86,7 +86,7 @@ async def test_systemd_shows_what_waits_for_a_start(tmp_path: Path) -> None:
             configuration(tmp_path, "[mirror]\n")
             running.process.send_signal(signal.SIGHUP)
             told = await asyncio.to_thread(channel.recv, 200)
-            assert told == b"STATUS=Reloaded; at the next start only: mirror"
+            assert told == b"STATUS=Reloaded; need a restart: mirror"
             await running.logged("mirror has changed: it takes effect at the next start")
             configuration(tmp_path)
             running.process.send_signal(signal.SIGHUP)

@@ -215,7 +215,7 @@ CASES = {
     "spool, of a batch": (
         None,
         "DELETE FROM spool WHERE id = 3",
-        "of its 2 rows, 1 are gone from the spool",
+        "of 2 rows, which has not landed: 1 row is gone from the spool",
     ),
 }
 REFUSED = {

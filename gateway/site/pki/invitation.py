@@ -214,7 +214,7 @@ def _grant(folder: Path, request: Request) -> _Spent:
         expected = _mac(kept.secret, request.id, request.csr.encode())
         if not hmac.compare_digest(expected, request.mac):
             raise SiteError(
-                "the request does not prove the invitation's secret: the file was altered"
+                "the request has no proof of the secret in the invitation: the file was altered"
             )
         key = _requested(request.csr, kept.name)
         if isinstance(kept, _Spent):

@@ -330,7 +330,7 @@ class Site:
         if self._broker.log_throttle.allows(f"doubt about {connection.client}"):
             log.warning(
                 "%s got a suspect session: %s. Messages that the client publishes again may be in"
-                " the spool twice; the table keeps one of each that has an identity",
+                " the spool twice; the table keeps each message with an identity once",
                 printable(name_of(key)),
                 reason(silent),
                 extra=about(**connection.about, reason="doubt"),
