@@ -502,8 +502,8 @@ class AccessSection(Section):
     of other users. An identifier is another user's if it is that user's name, alone or followed by
     a colon and more text, or if that user has a session under it. "user name": the user name
     itself, which a client without an identifier gets. "user name prefix": the user name, alone or
-    followed by a colon and more text. With the last two, clients without a user name cannot use
-    identifiers that begin in this way with a known user's name.
+    followed by a colon and more text. With "user name" and "user name prefix", a client without a
+    user name cannot use the name of a known user, alone or followed by a colon and more text.
     """
     prefixes: list[Annotated[str, Field(min_length=1)]] = []
     """If any are given, each client identifier must begin with one of them."""
@@ -573,8 +573,8 @@ class AclSection(Section):
     """Access rules for topics. Without any [[acl]], an admitted client may do everything. If all
     sections only deny, it may do everything else. `%u` and `%c` stand for the user name and the
     client identifier. Boards are not users: if no section names boards, they may do everything.
-    While access.identifiers is "any", `%c` lets several users read only with an identifier that is
-    the user name, alone or followed by a colon and more text.
+    While access.identifiers is "any", a rule with `%c` that lets several users read applies only to
+    a client whose identifier is the user name, alone or followed by a colon and more text.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
@@ -699,17 +699,17 @@ class BridgeSection(Section):
     """
     retained: bool = True
     """Whether the retained messages of these topics are compared after each connect, so that both
-    brokers hold the same. Without any `[[acl]]`, changes cross in both directions, whether a topic
-    is in up or in down.
+    brokers hold the same. Without any `[[acl]]`, changes are forwarded in both directions, whether
+    a topic is in up or in down.
     """
     max_messages: Count = 1_000_000
     """Messages that may wait for the other broker; beyond this number, the oldest are dropped and
     counted.
     """
     max_bytes: Count | None = None
-    """Bytes that may wait for the other broker. Default: 100 MB; less if half of
-    limits.memory_bytes, minus the max_bytes of the other bridges, does not give each bridge without
-    this key as much. Then these bridges get equal shares of it.
+    """Bytes that may wait for the other broker. Default: 100 MB, or less if memory is scarce: all
+    bridges together get at most half of limits.memory_bytes. Bridges without this key get equal
+    shares of the rest of that half.
     """
     aside_messages: Count = 1000
     """Largest number of messages that are set aside because they can never reach the other broker
