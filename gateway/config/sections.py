@@ -502,8 +502,8 @@ class AccessSection(Section):
     of other users. An identifier is another user's if it is that user's name, alone or followed by
     a colon and more text, or if that user has a session under it. "user name": the user name
     itself, which a client without an identifier gets. "user name prefix": the user name, alone or
-    followed by a colon and more text. With "user name" and "user name prefix", a client without a
-    user name cannot use the name of a known user, alone or followed by a colon and more text.
+    followed by a colon and more text. Clients without a user name may never use the name of a known
+    user, alone or followed by a colon and more text.
     """
     prefixes: list[Annotated[str, Field(min_length=1)]] = []
     """If any are given, each client identifier must begin with one of them."""
@@ -573,8 +573,8 @@ class AclSection(Section):
     """Access rules for topics. Without any [[acl]], an admitted client may do everything. If all
     sections only deny, it may do everything else. `%u` and `%c` stand for the user name and the
     client identifier. Boards are not users: if no section names boards, they may do everything.
-    While access.identifiers is "any", a rule with `%c` that lets several users read applies only to
-    a client whose identifier is the user name, alone or followed by a colon and more text.
+    A rule with `%c` may let several users read while access.identifiers is "any". Then it applies
+    only to clients whose identifier is the user name, alone or followed by a colon and more text.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]
