@@ -46,7 +46,11 @@ async def command(
     if problem is None or problem is _SLOW:
         sender = quote(user)
         log.warning(
-            "%s: sent the command %r of %s", device, text, sender, extra=about(client=device)
+            "%s: the command %r was sent for user %s",
+            device,
+            text,
+            sender,
+            extra=about(client=device),
         )
     return problem
 

@@ -134,7 +134,7 @@ def files(data: Path) -> Iterator[Finding]:
         )
     elif os.geteuid() and not os.access(data, os.W_OK):
         yield unseen(
-            part, f"{data} is for {_name(folder.st_uid)}, not for you", "Run the command with sudo"
+            part, f"only {_name(folder.st_uid)} may write to {data}", "Run the command with sudo"
         )
     elif not foreign:
         yield ok(part, f"{data} belongs to {_name(folder.st_uid)}")

@@ -100,7 +100,7 @@ def downgrade(folder: Path, version: int) -> list[str]:
         raise unusable(folder, error) from error
     if not OLDEST <= version < min(found, SCHEMA_VERSION + 1):
         raise StoreError(
-            f"it has schema {found} and cannot be written as {version}",
+            f"a store with schema {found} cannot be converted to schema {version}",
             str(path),
             f"Choose a schema from {OLDEST} to {found - 1}" if found > OLDEST else None,
         )

@@ -127,7 +127,7 @@ def test_knowledge_of_other_members_is_suspect_when_the_site_comes_back(tmp_path
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION, SCHEMA_VERSION + 1])
 def test_no_other_version_is_written(tmp_path: Path, version: int) -> None:
     fill(tmp_path)
-    with pytest.raises(StoreError, match=f"cannot be written as {version}"):
+    with pytest.raises(StoreError, match=f"cannot be converted to schema {version}"):
         downgrade(tmp_path, version)
     open_store(tmp_path, "site-7").close()
 

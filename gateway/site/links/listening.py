@@ -70,7 +70,7 @@ def _listen(host: str, port: int) -> socket.socket | None:
         raise OncewayError(
             f"cannot listen for the site's other members ({error.strerror})",
             f"{host}:{port}",
-            "Correct `site.bind`, or end the program that has this port",
+            "Correct `site.bind`, or end the program that uses this port",
         ) from error
     made.setblocking(False)
     return made
@@ -118,7 +118,9 @@ class Listener:
         if _is_here(self._config.site_bind[0]):
             return None
         where = (self._config.site and self._config.site.bind) or "site.bind"
-        return f"{where}: this machine does not have that address. The gateway waits for it"
+        return (
+            f"{where}: this machine does not have that address. The gateway waits for the address"
+        )
 
     async def keep_accepting(self) -> None:
         loop = asyncio.get_running_loop()
