@@ -409,7 +409,7 @@ def with_checks(
     """Return the rows with row numbers in place of the broker's numbers of messages. Delete earlier
     rows with the same broker's numbers: the broker uses the number of an unneeded message again.
     """
-    stored = [(row_number(message), *message[1:]) for message in messages]
+    stored = [(row[0] << BITS | content_sum(*row[1:]), *row[1:]) for row in messages]
     rows = {row[0] >> BITS: row[0] for row in stored}
     numbers = sorted(rows)
     if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:  # faster than a list
