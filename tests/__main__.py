@@ -1,10 +1,10 @@
-"""`make test`: `make lint` and all tests but those for the soak, in groups, six at a time. Groups
-that compute and groups that mostly wait (for boards, servers or a browser) are in one queue, the
-longest first: an idle core always gets another group, until the queue is empty.
+"""Run `make test`: first `make lint`, then all tests except the soak tests, in groups, six groups
+at a time. All groups are in one queue, the longest first. When a group ends, the next one starts,
+so cores are idle only at the end.
 
-In: options of pytest; with any, one pytest runs as usual, and no lint. Out: the output of each
-group when it has ended, with its seconds and the seconds of processor time, and an exit code that
-is not 0 if one failed.
+In: options of pytest. If there are any, one pytest runs with them, without groups and without lint.
+Out: the output of each group at its end, with its duration and its processor time in seconds. The
+exit code is not 0 if a group failed.
 """
 
 import os
@@ -43,17 +43,19 @@ LONG = [
     ["hil"],
     ["hil/test_sabotage.py", "hil/test_plugin.py"],
 ]
-"""The longest groups, which come first. The two with Spark have a JVM each. A folder here excludes
-its parts that another group has.
+"""The groups that take longest, as files and folders of tests; they start first. A folder in a
+group does not include files that another group names. The two groups with Spark start a JVM each.
 """
 PARTS = 5
-"""Groups of all tests that are not named here: short, so that no core is idle for long at the end.
+"""Number of groups that share the tests that `LONG` does not name. These groups are short, so that
+no core is idle for long at the end.
 """
 
 
 def parts(taken: set[str]) -> list[list[str]]:
-    """Return every folder and file of tests that no named group has, in `PARTS` lists of
-    neighbours. The alphabet's last ones come first, as their tests take the longest.
+    """Return the names of all test files and folders that are not in `taken`, as `PARTS` lists.
+    Each list has names that follow each other in the alphabet. The end of the alphabet comes first,
+    because its tests take longest.
     """
     tests = {path for path in HERE.iterdir() if path.is_dir() or path.match("test_*.py")}
     others = sorted(path.name for path in tests if any(path.rglob("test_*.py")) or path.is_file())
@@ -76,9 +78,7 @@ def _paths(group: list[str], named: set[str]) -> list[str]:
 
 
 def run(command: list[str], output: IO[bytes]) -> tuple[int, str]:
-    """Run a group. Return its exit code and its times: a group that computes little but takes long
-    waits for something.
-    """
+    """Run a command. Return its exit code, and a text with its duration and its processor time."""
     begin = time.monotonic()
     process = subprocess.Popen(command, stdout=output, stderr=output)
     _, status, used = os.wait4(process.pid, 0)

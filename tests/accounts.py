@@ -1,7 +1,7 @@
-"""`onceway` under another account, by root. The source tree may be in a home folder that is closed
-to other accounts: they reach the tree and its .venv through folders that root has opened.
+"""Start `onceway` as root under another account. The source tree may be in a home folder that is
+closed to other accounts. They reach the tree and its .venv through folders that root has opened.
 
-In: an account's numbers. Out: what `subprocess` takes to start a program there.
+In: the numbers of a user and a group. Out: the arguments of `subprocess.Popen`.
 """
 
 import os
@@ -14,7 +14,7 @@ _TREE, _ENVIRONMENT = (os.open(folder, os.O_PATH) for folder in (ROOT, sys.prefi
 
 
 def onceway(*words: str | Path) -> list[str | Path]:
-    """Return a command line, as in `onceway gateway run`."""
+    """Return the command line for `onceway WORDS`."""
     return python("-m", "gateway", *words)
 
 
@@ -23,7 +23,7 @@ def python(*words: str | Path) -> list[str | Path]:
 
 
 def under(user: int, group: int) -> dict[str, Any]:
-    """Return more arguments for `subprocess.Popen`."""
+    """Return the arguments of `subprocess.Popen` that run a command under this account."""
     return {
         "executable": os.path.realpath(sys.executable),
         "env": os.environ | {"PYTHONPATH": f"/proc/self/fd/{_TREE}"},

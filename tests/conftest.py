@@ -1,8 +1,10 @@
-"""Settings of all tests. Hypothesis tries the same examples each time, without a time limit: a
-failure shall come from a change, not from chance or a busy machine. `pytest
---hypothesis-profile=default` looks for new ones. Some open a thousand connections: a shell allows
-fewer files than the system does. Tests marked `soak` run in `make soak` alone. Those marked `sim`
-need a firmware that was built from the present sources.
+"""Settings for all tests.
+
+Hypothesis tries the same examples each time, and has no time limit. So a test fails because of a
+change, and not by chance or on a busy machine. `pytest --hypothesis-profile=default` tries new
+examples. The limit of open files is raised, because some tests open a thousand connections. Tests
+with the mark `soak` run only in `make soak`. Tests with the mark `sim` need a firmware that is
+built from the present sources.
 """
 
 import gc
@@ -21,7 +23,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
 
 
 _SOAK_S = 3600
-"""Seconds that a test of `make soak` may take, unless it says so itself."""
+"""Time limit in seconds of a test with the mark `soak`, if it has no mark `timeout`."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,8 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fail a test of a simulated board if the firmware is older than its sources: pytest does not
-    build, and the test would try a program of older sources.
+    """Fail a test of a simulated board if the firmware is older than its sources. pytest itself
+    does not build the firmware.
     """
     stale = ""
     if item.get_closest_marker("sim"):
@@ -46,11 +48,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the tests themselves out of garbage collection, because they stay until the end."""
+    """Exclude the test code from garbage collection. It stays in memory until the end anyway."""
     gc.freeze()
 
 
 @pytest.fixture(params=[5, pytest.param(1, marks=pytest.mark.soak)])
 def step(request: pytest.FixtureRequest) -> int:
-    """Return the step of a sweep over places: `make test` tries every fifth, `make soak` all."""
+    """Return the distance between the places that a test tries: `make test` tries every fifth
+    place, and `make soak` tries all.
+    """
     return int(request.param)

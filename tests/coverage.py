@@ -1,11 +1,10 @@
-"""`make coverage`: which branches of the product the tests take, package by package.
+"""Measure which branches of the product the tests take, package by package (`make coverage`).
 
-In: options of pytest; without any all tests of `make test`, by Python and C. Out: a table in the
-terminal, and `build/coverage/holes.txt` with each line and branch that no test reaches; exit code 1
-if a test fails, or all tests ran and a package of GOALS stays below its goal.
-
-Python is counted by coverage.py, also in the processes that tests start. C is counted by gcov in
-the library's own tests on this machine.
+In: options of pytest; without options, all tests of `make test` run, in Python and C. Out: a table
+on the terminal, and `build/coverage/holes.txt` with each line and branch that no test takes. The
+exit code is 1 if a test fails. With all tests, it is also 1 if a package is below its goal in
+GOALS. coverage.py counts Python, also in processes that the tests start. gcov counts C in the
+library's own tests on this machine.
 """
 
 import gzip
@@ -28,12 +27,14 @@ FIRMWARE = FOLDER / "firmware"
 GOALS = dict.fromkeys(
     [f"gateway/{name}" for name in ("broker", "mqtt", "links", "store", "uplink", "ingest")], 95.0
 )
-"""Percent of branches, by package."""
+"""Goal for each package: percentage of branches that the tests take."""
 
 
 @dataclass(slots=True)
 class Counted:
-    """Counts of a package: all branches, branches that a test takes, and untested lines."""
+    """Counts of a package. branches: number of branches. taken: number of branches that a test
+    takes. holes: lines and branches that no test takes.
+    """
 
     branches: int = 0
     taken: int = 0
@@ -77,7 +78,7 @@ def _run_c() -> int:
 
 
 def _read_gcov() -> Iterator[dict[str, Any]]:
-    """Yield gcov's output for each object of each test."""
+    """Yield gcov's report of each object file of each C test."""
     for counts in sorted((FIRMWARE / "tests").rglob("*.gcda")):
         argv = ["gcov", "--json-format", "--branch-counts", counts.name]
         subprocess.run(argv, cwd=counts.parent, check=True, capture_output=True)
@@ -87,7 +88,7 @@ def _read_gcov() -> Iterator[dict[str, Any]]:
 
 
 def of_python(told: dict[str, Any], found: dict[str, Counted]) -> None:
-    """told: coverage.py's report as JSON."""
+    """Add the counts of Python files. told: coverage.py's report as JSON."""
     for name, file in sorted(told["files"].items()):
         counted, sums = found["/".join(name.split("/")[:2])], file["summary"]
         counted.branches += sums["num_branches"]
@@ -101,7 +102,9 @@ def of_python(told: dict[str, Any], found: dict[str, Counted]) -> None:
 
 
 def of_c(told: Iterator[dict[str, Any]], found: dict[str, Counted]) -> None:
-    """told: gcov's reports; a branch counts as taken if any of the tests takes it."""
+    """Add the counts of C files. told: gcov's reports. A branch counts as taken if at least one
+    report has it as taken.
+    """
     taken: dict[tuple[str, int, int], bool] = defaultdict(bool)
     ran: dict[tuple[str, int], bool] = defaultdict(bool)
     for report in told:
@@ -127,7 +130,7 @@ def of_c(told: Iterator[dict[str, Any]], found: dict[str, Counted]) -> None:
 
 
 def show(found: dict[str, Counted]) -> int:
-    """Print the table. Returns 1 if a package stays below its goal."""
+    """Print the table. Return 1 if a package is below its goal, else 0."""
     table = Table("package", "branches", "taken", "percent", "goal")
     low = 0
     for package, counted in sorted(found.items()):

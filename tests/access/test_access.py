@@ -49,8 +49,8 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def configured(folder: Path, text: str) -> tuple[Path, str, str]:
-    """Return the data directory and arguments of a gateway with this configuration, whose user
-    alice has the password `right`.
+    """Return the data directory and the arguments of a gateway with this configuration. The gateway
+    has a user alice with the password `right`.
     """
     path = folder / "gateway.toml"
     path.write_text(f'[gateway]\ndata = "{folder / "data"}"\n{text}')
@@ -82,7 +82,7 @@ async def test_a_password_opens_the_gateway_and_a_wrong_one_does_not(tmp_path: P
             == R.BAD_USER_NAME_OR_PASSWORD
         )
         assert await answer(running.port, Connect("c")) == R.NOT_AUTHORIZED
-        for _ in range(2):  # compared with the hash, then remembered
+        for _ in range(2):  # first by the hash, then from memory
             assert await answer(running.port, alice()) == R.SUCCESS
         assert await answer(running.port, alice(b"guess")) == R.BAD_USER_NAME_OR_PASSWORD
         async with aiomqtt.Client(

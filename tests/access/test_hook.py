@@ -1,4 +1,4 @@
-"""Users that a command or an HTTP server knows."""
+"""Users whose passwords a hook checks: a command or an HTTP server."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ async def test_command_knows_users_of_the_hook(tmp_path: Path) -> None:
         assert await answer(running.port, connect("carol", b"guess")) == R.BAD_USER_NAME_OR_PASSWORD
         assert await answer(running.port, Connect("c")) == R.NOT_AUTHORIZED
         assert await answer(running.port, alice()) == R.SUCCESS
-        for _ in range(3):  # a yes is remembered
+        for _ in range(3):  # the gateway remembers that the hook accepted the password
             assert await answer(running.port, connect("carol")) == R.SUCCESS
         questions = asked(tmp_path)
         assert [item["password"] for item in questions] == ["guess", "right"]
@@ -150,8 +150,8 @@ async def test_silent_hook_admits_no_user_and_is_logged_once(tmp_path: Path, how
 
 
 def test_a_program_inherits_nothing_but_its_question() -> None:
-    """The program gets no socket of a client, does not ignore SIGPIPE as the gateway does, and runs
-    in a session of its own.
+    """The program gets no socket of a client, and runs in its own process session. SIGPIPE, which
+    the gateway ignores, ends it as usual.
     """
     program = (
         'test "$(wc -c)" = 500000 && test "$(cut -d" " -f6 /proc/$$/stat)" = $$'
@@ -195,7 +195,8 @@ def server(
             if question["user"].startswith("status "):
                 status = int(question["user"].removeprefix("status "))
             self.send_response(500 if question["user"] == "odd" else status)
-            self.send_header("Content-Length", "0")  # without close_notify nothing else ends it
+            # without close_notify, only the length ends the answer
+            self.send_header("Content-Length", "0")
             self.end_headers()
 
         def log_message(self, *_: object) -> None: ...
@@ -317,7 +318,7 @@ def test_addresses_that_do_not_answer_share_the_time_with_the_others(
     with socket.socket() as full, ExitStack() as clients, server([]) as url:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
-        for _ in range(4):  # what comes next is not answered
+        for _ in range(4):  # fill the backlog: later connections get no answer
             client = clients.enter_context(socket.socket())
             client.setblocking(False)
             client.connect_ex(full.getsockname())

@@ -1,4 +1,4 @@
-"""The answer of an HTTP hook counts when it is whole: every kind of answer, cut at every byte."""
+"""Only a complete answer of an HTTP hook counts. Each kind of answer is cut off after each byte."""
 
 import io
 import socket
@@ -87,7 +87,7 @@ def test_an_answer_that_ends_at_any_byte_but_its_last_is_cut_off(kind: str) -> N
 
 @pytest.mark.parametrize("kind", TO_THE_END)
 def test_a_body_without_a_length_ends_with_the_connection(kind: str) -> None:
-    """RFC 9112, section 8: without a length, the header must be complete."""
+    """RFC 9112, section 8: such an answer is complete if its header is complete."""
     head = TO_THE_END[kind]
     for body in (b"", b"o", b"ok"):
         assert read_status(io.BytesIO(head + body)) == 200
@@ -156,8 +156,8 @@ def test_hook_answer_over_tcp_decides_the_login(answer: bytes, lets_in: bool) ->
 
 @pytest.mark.parametrize("head", TO_THE_END.values())
 def test_a_body_that_never_ends_is_no_answer(head: bytes) -> None:
-    """The gateway gives up at the time limit and closes the connection itself. That close is not
-    the end of an answer.
+    """The gateway itself closes the connection at its time limit. This does not count as the end of
+    the answer.
     """
     with saying(head, stays=True) as url:
         begin = time.monotonic()
@@ -170,7 +170,9 @@ def test_a_body_that_never_ends_is_no_answer(head: bytes) -> None:
 def test_end_of_a_tls_answer_without_close_notify_is_a_cut(
     kind: str, notified: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RFC 9112, sections 8 and 9.8. An answer with a length is complete without close_notify."""
+    """An answer with a Content-Length is complete without close_notify (RFC 9112, sections 8 and
+    9.8).
+    """
     authority = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -180,11 +182,11 @@ def test_end_of_a_tls_answer_without_close_notify_is_a_cut(
         def serve() -> None:
             plain, _ = server.accept()
             with context.wrap_socket(plain, server_side=True) as client:
-                while b"}" not in client.recv(1 << 16):  # else its end is a reset
+                while b"}" not in client.recv(1 << 16):  # unread input would make the close a reset
                     pass
                 client.sendall((WHOLE | TO_THE_END)[kind])
                 if notified:
-                    with suppress(OSError):  # the other end may have gone first
+                    with suppress(OSError):  # the gateway may have closed the connection already
                         client.unwrap()
 
         thread = threading.Thread(target=serve, daemon=True)

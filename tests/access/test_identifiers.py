@@ -80,7 +80,9 @@ def test_the_identifier_may_have_to_begin_with_the_user_name(
 @pytest.mark.parametrize("user", [None, "alice", "carol"])
 @pytest.mark.parametrize("wanted", ["bob", "bob:", "bob:phone"])
 def test_the_name_of_a_user_is_kept_for_that_user(way: str, user: str | None, wanted: str) -> None:
-    """Without this rule, an [[acl]] with %c gives commands for one user to another one."""
+    """An [[acl]] rule with %c could otherwise let one user receive the commands for another
+    user.
+    """
     assert chosen(user, wanted, identifiers=way) is None
     assert chosen("bob", wanted, identifiers="any") == wanted
 
@@ -166,7 +168,7 @@ async def test_a_gateway_goes_by_its_rules_and_by_the_registry(tmp_path: Path) -
 def test_filter_with_an_identifier_that_others_may_take_lets_no_client_read(
     what: str, users: list[str], user: str | None, client: str, may: bool
 ) -> None:
-    """A rule for several users has `%c`, and access.identifiers is "any"."""
+    """The rule has `%c`, the client identifier, in its topics, and access.identifiers is "any"."""
     rule = {"users": users, what: ["commands/%c/#"], "write": ["sensors/%c"]}
     config = parse({"acl": [rule, {"users": ["root"], "read": ["#"]}]}, "here")
     acl = Acl(config.acl, owns=config.owns_identifier)

@@ -1,4 +1,4 @@
-"""Logins: an address with many sockets or many guesses slows only itself."""
+"""Logins: an address with many sockets or many guesses delays only its own logins."""
 
 import asyncio
 import itertools
@@ -25,7 +25,7 @@ from tests.service.wire import Wire
 
 
 async def login(port: int, connect: Connect, address: str = "127.0.0.1") -> int:
-    """Return the reason in CONNACK, for a client at an address of this machine."""
+    """Connect from an address of this machine. Return the reason code in CONNACK."""
     streams = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
     client = Wire(*streams, connect.version)
     client.send(connect)
@@ -37,8 +37,9 @@ async def login(port: int, connect: Connect, address: str = "127.0.0.1") -> int:
 
 @asynccontextmanager
 async def flood(port: int, sockets: int, address: str) -> AsyncIterator[list[int]]:
-    """Guess passwords over many sockets of one address, each a second after its last answer: a
-    faster flood measures this machine. Yield the reasons so far.
+    """Guess passwords from one address over many sockets, until the block ends. Each socket waits a
+    second after each answer: a faster flood would only measure the speed of this machine. Yield the
+    list to which each answer's reason code is added.
     """
     reasons: list[int] = []
 
@@ -94,7 +95,7 @@ async def test_an_address_waits_after_some_wrong_passwords_and_others_do_not(
 
 
 async def test_wrong_names_of_others_at_an_address_keep_no_known_user_out(tmp_path: Path) -> None:
-    """All clients behind a proxy share one address."""
+    """All clients behind a proxy have the same address."""
     arguments = configured(tmp_path, LISTENER)
     users = Users(tmp_path / "data" / "users")
     names = [f"user{number}" for number in range(5)]
@@ -104,7 +105,7 @@ async def test_wrong_names_of_others_at_an_address_keep_no_known_user_out(tmp_pa
         connects = [Connect(name, username=name, password=b"right") for name in names]
         for connect in connects:
             assert await login(running.port, connect) == R.SUCCESS
-        for name in names:  # another password: none is remembered, each has to be compared
+        for name in names:  # the gateway has not seen the new passwords, so it compares each one
             users.add(name, "other")
         running.process.send_signal(signal.SIGHUP)
         await running.logged("configuration, users and certificates read again")
@@ -117,8 +118,8 @@ async def test_wrong_names_of_others_at_an_address_keep_no_known_user_out(tmp_pa
 
 
 async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> None:
-    """A user behind a proxy logs in for the first time, while other clients of the proxy guess
-    without end. A wrong password and an unknown name get the same answer.
+    """The new user is behind the same proxy as clients that guess passwords without end. A wrong
+    password and an unknown name get the same answer after the same time.
     """
     loop = asyncio.get_running_loop()
     answers: asyncio.Queue[Refusal | None] = asyncio.Queue()
@@ -153,8 +154,9 @@ async def test_guesses_of_other_names_keep_no_new_user_of_the_address_out() -> N
 
 
 async def test_each_kind_of_question_has_places_of_its_own() -> None:
-    """200 passwords may wait, plus 200 of users who have logged in from their address before. A
-    hook has as many places for each of the two kinds.
+    """Passwords wait in four queues: for the gateway's own users and for users of the hook, each
+    divided into users who have logged in from their address before, and all others. Each queue
+    takes `MOST_WAITING` passwords.
     """
     loop = asyncio.get_running_loop()
     answers: list[Refusal | None] = []
@@ -179,7 +181,9 @@ async def test_each_kind_of_question_has_places_of_its_own() -> None:
 
 
 async def test_earlier_login_is_accepted_after_a_restart(tmp_path: Path) -> None:
-    """The hook knows the user, and the gateway remembers over a restart that the name exists."""
+    """Only the hook knows the user. The gateway keeps on disk from which addresses a user has
+    logged in.
+    """
     program = tmp_path / "hook"
     program.write_text("#!/bin/sh\nread line\ncase $line in *right*) exit 0;; esac\nexit 1\n")
     program.chmod(0o755)

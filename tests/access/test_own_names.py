@@ -37,7 +37,7 @@ OTHERS = [
 
 
 class Caller:
-    """A connection that has not said CONNECT."""
+    """A connection that has not sent CONNECT."""
 
     def __init__(self, certificate: str | None) -> None:
         self.user: str | None = None
@@ -48,7 +48,7 @@ class Caller:
 
 
 class Hook(Passwords):
-    """Passwords that must not be compared."""
+    """A password check that must not be called."""
 
     def wrong(self, *arguments: object) -> None:  # type: ignore[override]
         raise AssertionError("the hook was asked")

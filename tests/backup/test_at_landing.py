@@ -1,5 +1,5 @@
-"""Backups at the landing place: the newest ones stay, whatever their size, and a failed one is
-shown.
+"""Backups at the landing place: the newest backups stay, whatever their size, and a backup that
+fails is reported.
 """
 
 import json
@@ -94,7 +94,7 @@ def test_a_cut_one_never_has_a_first_piece(
         make(local, whole, NOON)
     assert [name[-4:] for name in stored(local)] == [".002"]
     monkeypatch.setattr(local, "create", lambda name, data: made(name, data) and False)
-    make(local, whole, NOON + DAY)  # a lost answer: the request was repeated, and found the piece
+    make(local, whole, NOON + DAY)  # the answer was lost: the repeated request finds the piece
     assert {name[:8] for name in stored(local)} == {f"{NOON + DAY:%Y%m%d}"}
 
 
@@ -154,7 +154,9 @@ def test_backup_is_refused_where_a_folder_seems_not_to_be_mounted(
 
 @pytest.mark.parametrize("lacks", ["passphrase", "landing", "store", "old"])
 def test_each_failure_is_noted(site: Path, tmp_path: Path, lacks: str) -> None:
-    """The timer's command fails in one way each; its output goes only to the log."""
+    """The timer's command fails because of one thing, which it `lacks`, or because an old backup
+    cannot be removed. Its output goes only to the log.
+    """
     config, data = site / "gateway.toml", site / "data"
     backed_up(site, tmp_path / "b")
     words = {"passphrase": "passphrase is empty", "landing": "there is no section [uplink]"}
@@ -163,7 +165,7 @@ def test_each_failure_is_noted(site: Path, tmp_path: Path, lacks: str) -> None:
     elif lacks == "store":
         (data / "gateway.db").write_bytes(b"no database")
         words[lacks] = "gateway.db"
-    elif lacks == "old":  # cannot be removed
+    elif lacks == "old":  # an old backup that cannot be removed
         (site / "landing/site-7/backups/20200101T000000Z-00c0ffee.owback").mkdir(parents=True)
         words[lacks] = "cannot remove site-7/backups/20200101T000000Z-00c0ffee.owback"
     done = onceway(
@@ -230,7 +232,7 @@ def test_a_note_that_cannot_be_read_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_the_note_follows_no_link(tmp_path: Path) -> None:
-    """Root writes the note into a folder of another account."""
+    """Root writes the note, but another account owns the folder."""
     target = tmp_path / "of-root"
     target.write_text("untouched")
     for name in ("backup.json", "backup.json.new"):

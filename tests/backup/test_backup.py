@@ -1,5 +1,5 @@
-"""`onceway backup` and `onceway restore`: another machine continues as the gateway, and the person
-is told all that is necessary.
+"""`onceway backup` and `onceway restore`: a new machine takes the place of the gateway, and the
+user is told everything that is necessary.
 """
 
 import io
@@ -63,7 +63,9 @@ def registry(path: Path, *names: str) -> Registry:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
-    """Return a machine: its folder holds the configuration and the data directory."""
+    """Return the folder that stands for a machine: it has the configuration and the data
+    directory.
+    """
     site = tmp_path / "site"
     site.mkdir()
     (site / "gateway.toml").write_text(
@@ -146,7 +148,7 @@ def test_batches_are_signed_with_the_key_that_the_centre_trusts(site: Path, tmp_
     trusted = load_or_make(data).public
     backed_up(site, file)
     (data / "uplink.key").unlink()
-    other = load_or_make(data).public  # another machine, whose uplink has run already
+    other = load_or_make(data).public  # a new machine, on which the uplink has already run
     done = onceway("restore", file, "--config", site / "gateway.toml")
     assert done.returncode == 0, done.stderr
     assert load_or_make(data).public == trusted != other
@@ -178,7 +180,7 @@ def test_files_that_the_configuration_names_come_along(site: Path, tmp_path: Pat
 def test_restore_writes_the_configuration_where_the_environment_says(
     site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a new machine, no file exists at that path."""
+    """No file exists at that path before, as on a new machine."""
     backed_up(site, tmp_path / "b")
     shutil.rmtree(site)
     monkeypatch.setenv("ONCEWAY_CONFIG", str(site / "gateway.toml"))
@@ -211,7 +213,7 @@ def test_without_a_terminal_no_passphrase_is_asked_for(site: Path) -> None:
         text=True,
         input="typed where all can see it\n",
         check=False,
-        start_new_session=True,  # no terminal to ask at either
+        start_new_session=True,  # no terminal for a prompt
         env={key: value for key, value in os.environ.items() if key != "ONCEWAY_PASSPHRASE"},
     )
     assert done.returncode == 1
@@ -329,7 +331,7 @@ def test_the_place_in_a_site_comes_back_and_no_open_invitation_does(
     assert (entry.path, entry.mode) == (str(site / "data/site/member.pem"), 0o600)
     assert (folder / entry.name).read_bytes() == Path(entry.path).read_bytes()
     shutil.rmtree(site / "data/site")
-    if not os.geteuid():  # root restores what is the service's
+    if not os.geteuid():  # root gives restored files to the account of the service
         for item in manifest.files:
             object.__setattr__(item, "owner", "nobody")
     put_back(folder, manifest, site / "data", config)

@@ -1,4 +1,4 @@
-"""A restore lists the commands that wait for boards, and that it drops, before it does."""
+"""A restore drops commands that wait for boards. It lists them before it drops them."""
 
 import json
 import sqlite3
@@ -20,7 +20,9 @@ LINES = [f"roof-1: 'commands/roof-1' {text.decode()!r}" for text in COMMANDS]
 
 
 def store_with_commands(folder: Path, *payloads: bytes) -> None:
-    """Make a store in which commands wait for a board, and a message for a client."""
+    """Make a store with messages that wait: each payload as a command for a board, and one message
+    for a client.
+    """
     world = World()
     board = DeviceIdentity("roof-1", 7, 1)
     for name, device in (("roof-1", board), ("client", None)):

@@ -1,4 +1,6 @@
-"""A backup cannot be read without its passphrase, and no change or cut goes unnoticed."""
+"""A backup cannot be read without its passphrase, and every change or truncation of it is
+noticed.
+"""
 
 import hashlib
 import io
@@ -22,7 +24,7 @@ def derive(passphrase: str, salt: bytes) -> tuple[bytes, bytes]:
 
 @pytest.fixture(autouse=True)
 def quick():
-    """Use small pieces and a cheap key: the construction is the same."""
+    """Make the tests fast: backups have small pieces and a cheap key derivation."""
     with (
         patch.object(sealed, "_PIECE", PIECE),
         patch.object(sealed, "_derive", derive),

@@ -13,7 +13,7 @@ PIECE, TAG = 65_536, 16
 
 
 def opened(file: bytes, passphrase: str) -> list[bytes]:
-    """Return the pieces of a file, by the format alone."""
+    """Decrypt a backup by the documented format, without the product's code. Return its pieces."""
     assert file[:7] == b"OWBACK1"
     salt, prefix, check = file[7:23], file[23:30], file[30:46]
     both = hashlib.scrypt(

@@ -56,7 +56,7 @@ def test_registered_devices_are_taken_revoked_ones_never_strangers_on_open_ports
 
 
 def test_boards_are_listed_by_name_also_after_a_change(tmp_path: Path) -> None:
-    """The gateways of a site enter the same boards in different orders."""
+    """The gateways of a site add the same boards in different orders."""
     with closing(Registry(tmp_path / FILE)) as registry:
         for name in ("roof-3", "roof-2", "roof-1"):
             registry.admit(name)
@@ -90,9 +90,7 @@ def lines() -> Iterator[list[Pty]]:
 
 @asynccontextmanager
 async def gateway_on(lines: list[Pty], folder: Path) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway process whose first serial port is not open to strangers, and whose second
-    is.
-    """
+    """Run a gateway with two serial ports: strangers may use only the second one."""
     config = folder / "gateway.toml"
     config.write_text(
         f'[gateway]\ndata = "{folder}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
@@ -156,7 +154,7 @@ async def test_a_stranger_is_pending_until_it_is_admitted(folder: Path, lines: l
         ] == [("roof-3", "admitted")]
         assert await _device(folder, "pending") == []
         board.power_off()
-        # a device that was refused greets again after ten seconds; this one sooner
+        # a refused board would greet again after ten seconds; a restarted one greets at once
         board = Board(lines[0], "roof-3", boot=2)
         await until(lambda: board.started)
         await until(lambda: pending(folder) == [])
@@ -225,7 +223,7 @@ async def test_locked_or_missing_registry_disconnects_no_board(
             writer.execute("UPDATE device SET port = 'elsewhere'")
             await running.logged("another program has locked the database: database is locked")
         (folder / FILE).rename(folder / "away")
-        await asyncio.sleep(1.5 * LOOK_S)  # nothing shall happen: there is no event to wait for
+        await asyncio.sleep(1.5 * LOOK_S)  # no event shows that the board stays connected
         (folder / "away").rename(folder / FILE)
         assert board.ended == []
         Registry(folder / FILE).revoke("roof-1")
@@ -290,7 +288,8 @@ def test_a_board_that_has_proved_its_key_is_not_taken_without_it_any_more(folder
     text = registry.boards.news()
     assert text is not None
     registry.boards.write(text)
-    for here in (port, DeviceAccess(Admitted(folder), stranger=True)):  # and after a restart
+    # `Admitted`: as after a restart
+    for here in (port, DeviceAccess(Admitted(folder), stranger=True)):
         assert here.greets("roof-1", False) is LinkRefusal.NO_PROOF
         assert here.greets("roof-1", False) is LinkRefusal.NO_PROOF
         assert here.greets("roof-1", True) is None
@@ -374,8 +373,8 @@ def test_the_registry_is_read_again_before_a_board_is_refused(folder: Path) -> N
 
 
 def test_port_that_is_open_by_another_name_counts_as_present(tmp_path: Path) -> None:
-    """The configuration named /dev/ttyUSB0 first, and names the same port by the board's number
-    now.
+    """The gateway first saw the board at /dev/ttyUSB0. The configuration now names the same port by
+    its link in by-id.
     """
     device, by_id = tmp_path / "ttyUSB0", tmp_path / "by-id"
     device.touch()

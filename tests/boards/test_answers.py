@@ -22,11 +22,13 @@ from tests.service.wire import wire
 
 NAME = "roof-1"
 Say = Callable[[aiomqtt.Message], tuple[bytes, bytes | None, int] | None]
-"""A command → payload of the answer, its Correlation Data, its QoS; None: nothing."""
+"""A function from a command to the board's answer: payload, Correlation Data and QoS. It returns
+None if the board does not answer.
+"""
 
 
 def payload(kind: int, number: int, correlation: bytes) -> bytes:
-    """Build an answer as firmware/src/ow_answer.c does."""
+    """Return the payload that firmware/src/ow_answer.c builds."""
     return struct.pack(">B3si", kind << 4 | len(correlation), correlation, number)
 
 
@@ -44,7 +46,9 @@ def saying(kind: int, number: int = 0) -> Say:
 
 @asynccontextmanager
 async def board(port: int, *says: Say) -> AsyncIterator[list[bytes]]:
-    """Connect as a board that gives these answers to each command. Yield the received commands."""
+    """Connect as a board that gives each of these answers to each command. Yield the payloads of
+    the received commands.
+    """
     commands: list[bytes] = []
     async with aiomqtt.Client(
         "127.0.0.1", port, identifier=NAME, protocol=aiomqtt.ProtocolVersion.V5
@@ -70,7 +74,7 @@ async def board(port: int, *says: Say) -> AsyncIterator[list[bytes]]:
 
 
 async def command(folder: Path, *arguments: str) -> tuple[int, str]:
-    """Exit code and output of `onceway device command`."""
+    """Run `onceway device command`. Return its exit code and its output."""
     registry = ("--registry", str(folder / "registry.db"))
     result = await asyncio.to_thread(
         CliRunner().invoke, app, ["command", NAME, *arguments, *registry]
@@ -145,8 +149,8 @@ async def test_older_firmware_says_what_it_does_not_know(tmp_path: Path) -> None
 
 
 async def test_the_reason_of_an_answer_counts_more_than_a_line_before_it(tmp_path: Path) -> None:
-    """A board logs a number out of range as an unknown command, and answers with the real reason
-    afterwards.
+    """If a number is out of range, a board first logs "unknown command". Its answer with the real
+    reason comes later.
     """
 
     def line(message: aiomqtt.Message) -> tuple[bytes, None, int]:

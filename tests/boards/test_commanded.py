@@ -1,4 +1,4 @@
-"""The gateway expects the interval that a command from here has set."""
+"""After a command has changed a board's interval, the gateway expects readings at that interval."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ async def site(folder: Path) -> AsyncIterator[tuple[Sensor, GatewayProcess]]:
 
 
 async def expects(folder: Path, interval_s: float) -> None:
-    """Wait until the gateway expects readings at this interval."""
+    """Wait until the gateway expects a reading of its only board every `interval_s` seconds."""
     async with asyncio.timeout(60):
         found = None
         while found != interval_s:

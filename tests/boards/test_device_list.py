@@ -1,4 +1,6 @@
-"""The list of devices is spooled by itself, whatever the topics of the spool are."""
+"""The gateway puts the list of devices into the spool, even if the configuration spools no
+topic.
+"""
 
 import json
 import sqlite3
@@ -24,7 +26,7 @@ UPLINK = '[uplink]\nlanding = "{folder}/landing"\n[spool]\ntopics = ["sensors/#"
 
 
 class Site:
-    """A gateway's folder and configuration."""
+    """The folder of a gateway, with its configuration and registry."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +48,7 @@ class Site:
         self.registry.finish(begun, "ab" * 32)
 
     def lists(self) -> list[list[dict[str, Any]]]:
-        """Return the lists in the spool, oldest first."""
+        """Return all lists of devices in the spool, oldest first."""
         with closing(sqlite3.connect(f"file:{self.data}/gateway.db?mode=ro", uri=True)) as store:
             rows = store.execute(
                 "SELECT payload FROM spool WHERE topic = 'onceway/devices' ORDER BY id"
@@ -150,9 +152,6 @@ def test_no_kind_of_section_keeps_the_list_back(section: dict[str, Any]) -> None
 async def test_a_list_that_becomes_a_day_old_while_the_gateway_runs_goes_up_again(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway restarts 23 hours after the newest list; the restart does not begin
-    another day.
-    """
     monkeypatch.setattr(device_list, "LOOK_S", 0.01)
     now_s = 2_000_000_000
     published: list[str] = []
@@ -175,7 +174,7 @@ async def test_a_list_that_becomes_a_day_old_while_the_gateway_runs_goes_up_agai
         )
     ):
         await until(lambda: len(published) == 1)
-        now_s += device_list.DAY_S  # the clock of the lambda above
+        now_s += device_list.DAY_S  # `now_s` is the time of the lambda above
         await until(lambda: len(published) == 2)
 
 

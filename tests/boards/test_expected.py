@@ -1,4 +1,4 @@
-"""Expected boards, and silent boards as problems."""
+"""Expected boards: a board that is silent for too long is reported as a problem."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ REFUSED = Seen(connected=False, port_open=True, refused=PORT)
 
 
 class Site:
-    """One board under a clock that the test sets."""
+    """A gateway with one board. The test sets the clock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class Site:
         self.start()
 
     def start(self) -> None:
-        """Start the gateway, or start it again."""
+        """Start the gateway, for the first time or again."""
         self.expected = Expected(self.folder, lambda: self.now)
 
     def stop(self) -> None:
@@ -41,7 +41,7 @@ class Site:
         return self.expected.states["roof-1"].word
 
     def wait(self, seconds: float, seen: Seen) -> str:
-        """Let time pass, with a check each second."""
+        """Check the board at each of the next seconds. Return the state at the last check."""
         word = self.look(seen)
         for _ in range(round(seconds)):
             self.now += 1
@@ -49,7 +49,7 @@ class Site:
         return word
 
     def words(self, seconds: int, seen: Seen) -> set[str]:
-        """Let time pass, with a check each second; return all texts that were shown."""
+        """Check the board at each of the next seconds. Return all states that were shown."""
         found = set()
         for _ in range(seconds):
             self.now += 1
@@ -91,7 +91,7 @@ def test_a_port_that_is_gone_is_a_problem_after_one_interval(tmp_path: Path, int
 
 
 def test_board_that_left_its_cable_for_the_radio_is_not_unplugged(site: Site) -> None:
-    """The board was written by cable, and the port of the cable is gone."""
+    """The firmware was written to the board by cable, and that port is gone now."""
     by_radio = Seen(connected=True, without_port=True, port_open=False)
     site.measure(5, 60)
     site.look(UNPLUGGED)
@@ -127,7 +127,7 @@ def test_a_refused_board_is_a_problem_at_once(site: Site) -> None:
 def test_each_refusal_has_its_own_words_and_the_remedy_of_the_port(
     site: Site, reason: Refusal
 ) -> None:
-    """The reason at the port has the same remedy (`gateway/links/serial_port.py`)."""
+    """The message about the port names the same remedy (`gateway/links/serial_port.py`)."""
     assert site.look(replace(REFUSED, refusal=reason)) == "refused"
     state = site.expected.states["roof-1"]
     command = state.todo.partition("sudo ")[2]
@@ -167,7 +167,9 @@ def test_silence_while_the_gateway_was_off_is_no_problem(site: Site) -> None:
 
 @pytest.mark.parametrize("hours", [1, 12, 24])
 def test_silence_counts_over_restarts_without_the_time_between(site: Site, hours: int) -> None:
-    """A gateway that starts each night misses a board that measures seldom."""
+    """A gateway that runs only some hours at a time also notices the silence of a board that seldom
+    measures. The time in which the gateway is off does not count.
+    """
     interval = hours * 3600
     site.expected.want("roof-1", interval)
     word, heard, off = site.look(HERE), site.now, 0
@@ -187,7 +189,7 @@ def test_silence_counts_over_restarts_without_the_time_between(site: Site, hours
 
 
 def test_a_board_has_time_to_speak_after_each_start(site: Site) -> None:
-    """A start of the gateway may reset the board, and then the board's interval begins again."""
+    """The start of a gateway may reset the board, which then begins a new interval."""
     for _ in range(5):
         site.wait(59, HERE)
         site.stop()
@@ -240,7 +242,7 @@ def test_a_registered_board_that_never_came_is_a_problem(tmp_path: Path) -> None
 
 
 def test_the_first_reading_counts_at_once(tmp_path: Path) -> None:
-    """The reading may arrive before the first check of a board that was just added."""
+    """The reading of a board that was just added may arrive before the first check."""
     site = Site(tmp_path)
     site.expected.look([], {})
     site.expected.hear("roof-1", 1.0, {"name": "t", "value": 2.0, "unit": "V"})
@@ -334,7 +336,9 @@ def _gaps(take: Callable[[Gaps], None]) -> float | None:
 
 
 def taken(*intervals: float) -> Gaps:
-    """Return the gaps between readings without a time of their own."""
+    """Return gaps between readings that have no time of their own. intervals: seconds between two
+    arrivals.
+    """
     gaps, now = Gaps(), 0.0
     gaps.take(None, now)
     for interval in intervals:
@@ -486,7 +490,7 @@ def test_a_longer_interval_that_was_commanded_is_no_alarm(site: Site) -> None:
 def test_a_command_to_a_new_board_makes_no_problem(
     tmp_path: Path, readings: int, command: str, limit: int
 ) -> None:
-    """The board may refuse the command, and then it speaks as often as before."""
+    """The board may refuse the command. It then keeps its interval."""
     site = Site(tmp_path)
     site.look(HERE)
     site.measure(readings, 60)

@@ -1,4 +1,4 @@
-"""`onceway device log`: the log that a board sends on request."""
+"""`onceway device log`: a board sends its log on request."""
 
 import asyncio
 import json
@@ -98,7 +98,7 @@ async def test_board_without_a_log_answers_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_board_that_answers_late_is_waited_for(tmp_path: Path) -> None:
-    """Rows that only say that the board has not answered yet are not shown."""
+    """While the board has not answered, no row says so."""
     async with gateway(tmp_path) as running, board(running.port, ("3 here", "0"), late=6):
         assert json.loads(await log(tmp_path, "--json", "--wait", "30")) == [
             {"utc": 3, "uptime": None, "text": "here"},
@@ -107,7 +107,7 @@ async def test_a_board_that_answers_late_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_command_not_taken_by_the_board_is_reported(tmp_path: Path) -> None:
-    """The board is a silent radio board, so PUBREC does not come."""
+    """A silent radio board sends no PUBREC."""
     async with gateway(tmp_path) as running, wire(running.port, Connect(NAME)) as silent:
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await silent.take(Suback)
@@ -128,7 +128,7 @@ async def test_impossible_log_line_is_cut(
 async def test_a_log_without_an_end_does_not_keep_others_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The page reads the log of one board at a time."""
+    """The page reads only one board's log at a time."""
 
     async def endless(*_: object) -> AsyncIterator[dict[str, Any]]:
         while True:

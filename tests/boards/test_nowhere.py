@@ -1,4 +1,4 @@
-"""Boards without a session at any gateway of a site."""
+"""Boards that have no session at any gateway of a site."""
 
 import asyncio
 
@@ -8,8 +8,8 @@ from gateway.boards.nowhere import ASK_S, SELDOM_S, Nowhere
 
 
 class Others:
-    """Two other gateways. held: clients of the first, None while it is silent. more: clients of the
-    second.
+    """The clients that two other gateways report when they are asked. held: clients of the first
+    gateway; None: that gateway is silent. more: clients of the second gateway.
     """
 
     def __init__(self, *held: str) -> None:
@@ -92,8 +92,8 @@ async def test_board_missing_before_a_restart_counts_until_the_first_answer() ->
 
 @pytest.mark.parametrize("before", [set(), {"roof-1"}])
 async def test_a_gateway_that_stays_silent_holds_no_board(before: set[str]) -> None:
-    """The first gateway by name is dead, so the second one searches, although it never got a reply
-    of the dead one.
+    """The first gateway by name is silent, so the second one asks all others. The silent gateway
+    has never answered it.
     """
     others = Others()
     others.held, others.more = None, {"roof-2"}

@@ -1,4 +1,4 @@
-"""Reports and refusals of boards, as `gateway status` and `onceway device list` show them."""
+"""Reports and refusals of boards: what `gateway status` and `onceway device list` show."""
 
 import asyncio
 import json
@@ -241,10 +241,10 @@ def test_another_payload_under_a_used_sequence_is_a_trouble_and_another_wording_
     boards.last_publications.hear(("roof-1", 7, 1), last_publications(2.5), 0)
     boards.last_publications.hear(
         ("roof-1", 7, 1), last_publications(2.5, at=1_767_225_600), 0
-    )  # it has learned the time
+    )  # the board has learned the time
     boards.last_publications.hear(
         ("roof-1", 8, 1), last_publications(9), 0
-    )  # its memory was emptied
+    )  # the board's memory was emptied
     boards.last_publications.hear(("roof-2", 8, 1), last_publications(9.5), 0)
     assert troubles(boards, 0) == []
     assert not caplog.records
@@ -286,7 +286,7 @@ def test_publications_kept_for_conflicts_are_bounded(tmp_path: Path) -> None:
         last_publications.hear(("a", 1, number), b"%d" % number, 0)
     last_publications.hear(("a", 1, 1), b"other", 0)
     assert last_publications.payload_conflicts["a"].count == 1
-    last_publications.hear(("a", 1, 0), b"other", 0)  # the oldest is forgotten
+    last_publications.hear(("a", 1, 0), b"other", 0)  # the oldest publication is no longer kept
     last_publications.hear(("b", 1, 0), bytes(LONGEST + 1), 0)
     last_publications.hear(("b", 1, 0), bytes(LONGEST + 2), 0)
     assert last_publications.payload_conflicts.keys() == {"a"}
@@ -310,7 +310,7 @@ def line() -> Iterator[Pty]:
 
 @asynccontextmanager
 async def gateway_on(line: Pty, folder: Path) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway whose boards may publish readings, but not their status."""
+    """Run a gateway whose access rules let boards publish readings, but not their status."""
     config = folder / "gateway.toml"
     config.write_text(
         f'[gateway]\ndata = "{folder}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
@@ -361,8 +361,8 @@ async def test_a_refused_status_is_seen_and_a_taken_one_is_shown(tmp_path: Path,
 async def test_a_repetition_with_another_payload_is_acknowledged_and_reported(
     tmp_path: Path, line: Pty, restarts: bool
 ) -> None:
-    """The broker must drop the repetition [MQTT-4.3.3-10], so only this report shows the conflict.
-    After a start, the report comes from the spool.
+    """The broker must drop the repeated publication [MQTT-4.3.3-10], so only the report shows its
+    other payload. After a restart, the gateway reads the first payload from the spool.
     """
     Registry(tmp_path / FILE).admit("roof-1")
 

@@ -1,13 +1,16 @@
-"""mosquitto's bridge and ours under faults (`python -m tests.bridge.faults`; `make soak` runs it).
+"""Compare the bridges of mosquitto and Onceway under faults (`python -m tests.bridge.faults`; `make
+soak` runs it). The bridge runs in the near broker and leads to the other broker, Debian's
+mosquitto.
 
-In: nothing. Out: the table in gateway/bridge/README.md, with three counts for each fault and each
-make:
+In: nothing. Out: the table in gateway/bridge/README.md. For each fault and each make of bridge, it
+has three counts:
 
-- messages at QoS 2 that were acknowledged here and did not arrive there in PATIENCE_S;
-- messages that arrived there twice or more;
-- retained topics that do not have their newest state at both ends.
+- messages at QoS 2 that the near broker acknowledged and that did not arrive at the other broker
+within PATIENCE_S;
+- messages that arrived at the other broker more than once;
+- retained topics whose newest state is missing at one broker.
 
-The other broker is Debian's mosquitto. Needs root, for a name with two addresses.
+The program needs root, for a host name with two addresses.
 """
 
 import argparse
@@ -39,23 +42,28 @@ from tests.service.wire import wire
 from tests.system.test_dial import silent
 
 PATIENCE_S = 30.0
-"""Seconds until messages count as lost and topics as diverged."""
+"""Time in seconds until missing messages count as lost, and different topics as diverged."""
 STATES = range(6)
 LEVELS = "x/" * 198
-"""Levels that the other broker takes, but not below PREFIX."""
+"""Topic levels that the other broker accepts. With PREFIX in front of them they are too many."""
 PREFIX = "a/b/c/d/"
 
 
 HOSTS = "127.0.0.1 localhost\n::1 two\n127.0.0.1 two\n"
-"""Addresses of the brokers here. The first one of `two` never answers."""
+"""A file /etc/hosts for the bridge: the host name `two` has two addresses. The first one never
+answers.
+"""
 PACKETS = 14
-"""Packets of the connection of a bridge after which the broker here is killed, each in turn."""
+"""Number of packets on the bridge's connection at which the near broker is killed, one after the
+other.
+"""
 
 
 class Proxy:
-    """A line to a port. cuts: bytes after which each next connection ends, the first one first.
-    rate: bytes a second, 0 for no limit. packets: reads that pass until `stopped` is set and
-    nothing passes any more, None for no end.
+    """A proxy to a port of this machine. cuts: the next connection ends after the first number of
+    bytes, the following connection after the second, and so on. rate: bytes per second; 0: no
+    limit. packets: number of reads that are forwarded before the proxy sets `stopped` and forwards
+    nothing more; None: no limit.
     """
 
     def __init__(self, port: int) -> None:
@@ -64,7 +72,7 @@ class Proxy:
         self.packets: int | None = None
         self.stopped = asyncio.Event()
         self.used = asyncio.Event()
-        """Event: the other end has sent bytes."""
+        """Set as soon as the target of the proxy has sent bytes."""
         self.there = port
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,8 +104,8 @@ class Proxy:
 
 @dataclass(frozen=True)
 class Place:
-    """The way to the other broker. before: words of a program that starts the broker here. ca: its
-    authority, if TLS is wanted.
+    """The address of the other broker. before: a command that starts the near broker as its
+    argument. ca: the certificate authority of the other broker; None: no TLS.
     """
 
     host: str
@@ -107,8 +115,8 @@ class Place:
 
 
 class Near:
-    """The near end with its bridge. make: mosquitto or onceway. there: the other broker. both:
-    whether messages cross in both directions, as retained ones always do.
+    """The near broker with its bridge. make: mosquitto or onceway. there: the other broker. both:
+    whether all messages cross in both directions; otherwise only retained ones do.
     """
 
     def __init__(
@@ -161,19 +169,21 @@ class Near:
 
 
 class Pair:
-    """Both ends, and what crossed."""
+    """The near and the other broker, and the messages between them."""
 
     def __init__(self, near: Near, far: Mosquitto, proxy: Proxy, prefix: str) -> None:
         self.near, self.far, self.proxy, self.prefix = near, far, proxy, prefix
         self.published: list[bytes] = []
         self.newest: dict[str, bytes] = {}
-        """Retained messages that both ends shall have."""
+        """Payload by topic of each retained message that both brokers should have."""
         self.arrived: Counter[bytes] = Counter()
         self.renew: Callable[[], object] = lambda: None
-        """Callback that gives the other broker a valid certificate from its next start on."""
+        """A function that replaces the certificate of the other broker by a valid one. The broker
+        uses it after its next start.
+        """
 
     async def publish(self, count: int, topic: str = "load/x") -> None:
-        """Publish messages at QoS 2, each acknowledged to the end."""
+        """Publish messages at QoS 2 to the near broker, and wait for each PUBCOMP."""
         async with wire(self.near.port, Connect("publisher")) as client:
             for _ in range(count):
                 payload = b"%d" % len(self.published)
@@ -184,7 +194,9 @@ class Pair:
                 self.published.append(payload)
 
     async def states(self, there: bool, text: bytes, *numbers: int) -> None:
-        """Change retained topics at one end, at QoS 0. An empty text deletes."""
+        """Publish retained messages at QoS 0. there: at the other broker, otherwise at the near
+        one. numbers: the topics. An empty text deletes the messages.
+        """
         port, prefix = (self.far.port, self.prefix) if there else (self.near.port, "")
         async with wire(port, Connect("states")) as client:
             for number in numbers:
@@ -197,7 +209,9 @@ class Pair:
             await asyncio.sleep(0.2)
 
     async def listen(self) -> None:
-        """Count what arrives there, on a session of its own, again after each end."""
+        """Count the messages that arrive at the other broker. After each loss of the connection,
+        connect and subscribe again.
+        """
         while True:
             with suppress(OSError, AssertionError, TimeoutError):
                 async with wire(self.far.port, Connect("listener")) as client:
@@ -222,7 +236,9 @@ class Pair:
         return found
 
     async def outcome(self) -> tuple[int, int, int]:
-        """Return lost and doubled messages, and topics that differ, after PATIENCE_S at most."""
+        """Return the numbers of lost messages, of doubled messages, and of topics that differ. Wait
+        at most PATIENCE_S until nothing is lost or differs.
+        """
         loop = asyncio.get_running_loop()
         until, both = loop.time() + PATIENCE_S, list[dict[str, bytes]]()
         while loop.time() < until:
@@ -248,8 +264,9 @@ async def pair(
     dead: bool = False,
     expired: bool = False,
 ) -> AsyncIterator[Pair]:
-    """Start both ends. loop: the other broker has a bridge to this one, too. dead: the other
-    broker's first address never answers. expired: its certificate has.
+    """Start both brokers. far: lines for the configuration of the other broker. loop: the other
+    broker has a bridge back to the near one. dead: the first address of the other broker never
+    answers. expired: the certificate of the other broker has expired.
     """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -295,7 +312,7 @@ async def pair(
 
 
 async def listen(stack: AsyncExitStack, proxy: Proxy) -> int:
-    """Return the port of a proxy."""
+    """Start a proxy, and return its port."""
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     stack.callback(server.close)
     return int(server.sockets[0].getsockname()[1])
@@ -343,7 +360,7 @@ async def cuts(both: Pair) -> None:
     both.proxy.cuts = [*range(150, 450, 15)]
     await both.far.start()
     async with asyncio.timeout(200):
-        while both.proxy.cuts:  # without messages, a connection would not reach its cut
+        while both.proxy.cuts:  # without traffic, a connection would not reach its number of bytes
             await both.publish(1)
             await asyncio.sleep(1)
 
@@ -385,7 +402,7 @@ async def renewed(both: Pair) -> None:
 
 async def deep(both: Pair) -> None:
     await both.publish(1, f"load/{LEVELS}x")
-    both.published.pop()  # no copy can arrive
+    both.published.pop()  # the other broker refuses this message
     await both.publish(20)
 
 
@@ -406,11 +423,13 @@ FAULTS: dict[str, tuple[Callable[[Pair], Awaitable[None]], dict[str, object]]] =
     "a name whose first address is silent": (traffic, {"dead": True}),
     "expired certificate, renewed later": (renewed, {"expired": True}),
 }
-"""Faults, each with parameters of `pair`."""
+"""For the name of each fault: the function that causes the fault, and arguments of `pair`."""
 
 
 async def outcome(fault: str, make: str) -> str:
-    """Return lost, doubled and diverged of one make under one fault."""
+    """Run one fault with one make of bridge. Return the three counts of the table, separated by
+    slashes, or "no end" after 600 s.
+    """
     act, more = FAULTS[fault]
     try:
         async with asyncio.timeout(600), pair(make, **more) as both:  # type: ignore[arg-type]

@@ -12,8 +12,8 @@ PROGRAM = "/usr/sbin/mosquitto"
 
 
 class Mosquitto:
-    """mosquitto with a folder of its own, in which it keeps its sessions when it is asked to end.
-    more: lines of its configuration. before: words of a program that starts it.
+    """mosquitto in a folder of its own. It saves its sessions there when it is stopped by SIGTERM.
+    more: lines of its configuration. before: a command that starts mosquitto as its argument.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Mosquitto:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start mosquitto, and return when it accepts connections."""
+        """Start mosquitto, and wait until it accepts connections."""
         self._process = await asyncio.create_subprocess_exec(
             *self._before, PROGRAM, "-c", str(self._config), stderr=asyncio.subprocess.DEVNULL
         )

@@ -1,7 +1,6 @@
-"""A broker that is hard to please, for tests: the other broker of a bridge.
-
-It never ends its session, accepts each QoS 2 message once, and treats each PUBLISH as the test
-determines: it accepts it, answers with a reason code, or closes the connection.
+"""A broker for tests of bridges that accepts or refuses each PUBLISH as the test wants. A refusal
+is a reason code or the end of the connection. The broker's session never expires, and the broker
+accepts each QoS 2 message once.
 """
 
 import asyncio
@@ -34,15 +33,17 @@ from gateway.mqtt.stream import PacketStream
 from gateway.mqtt.wire import pack_u16
 
 Verdict = int | Literal["close"] | Disconnect | None
-"""A reason code to answer with, what ends the connection, or None for no answer at all."""
+"""The answer to a packet: a reason code, the end of the connection ("close" or a DISCONNECT), or
+None for no answer.
+"""
 
 
 class Picky:
-    """A broker that refuses on demand. verdict: called for each PUBLISH; by default it accepts.
-    filters: the same for each filter of a SUBSCRIBE or UNSUBSCRIBE. release: the same for each
-    PUBREL, with its message. acts_late: a QoS 2 message is taken at its PUBREL, as many brokers do.
-    greet: called with each connection's number before CONNACK; "close" closes the connection
-    instead.
+    """A broker whose refusals the test sets. verdict: returns the answer to a PUBLISH. filters:
+    returns the answer to one filter of a SUBSCRIBE or UNSUBSCRIBE. release: returns the answer to
+    the PUBREL of a message. All three accept by default. acts_late: the broker takes a QoS 2
+    message at its PUBREL and not at its PUBLISH. greet: called with the number of a connection
+    before CONNACK; "close" ends that connection.
     """
 
     def __init__(self, **properties: int) -> None:
@@ -56,22 +57,24 @@ class Picky:
         self.acts_late = False
         self.greet: Callable[[int], Literal["close"] | None] = lambda number: None
         self.came: list[Packet] = []
-        """Every packet, in order."""
+        """Every packet received, in order."""
         self.largest = 0
-        """Bytes of the largest packet after a CONNECT."""
+        """Size in bytes of the largest packet received, CONNECT excluded."""
         self.answers: list[Puback | Pubrec] = []
-        """Answers to messages of `send`, for which PUBREL is sent."""
+        """PUBACK and PUBREC packets received for messages of `send`. The broker then sends
+        PUBREL.
+        """
         self.taken: list[Publish] = []
-        """Messages that were taken, each once at QoS 2."""
+        """Accepted messages, without repetitions at QoS 2."""
         self.connections = 0
         self.silent: set[int] = set()
         """Packet identifiers whose PUBREL gets no answer."""
         self.received: dict[int, Publish] = {}
-        """QoS 2 messages between PUBLISH and PUBREL, by identifier."""
+        """QoS 2 messages whose PUBREL has not come, by packet identifier."""
         self.clients: list[str] = []
-        """Client identifiers of the connections."""
+        """Client identifier of each connection, in order."""
         self._known: str | None = None
-        """Client identifier of the session, if there is one."""
+        """Client identifier of the session, or None without a session."""
         self._writers: set[asyncio.StreamWriter] = set()
         self._news = asyncio.Condition()
 
@@ -99,7 +102,8 @@ class Picky:
     def _answer(self, packet: Packet) -> bytes | Literal["close"] | Disconnect:
         match packet:
             case Connect():
-                if packet.clean_start:  # it reads retained messages, and has no session
+                # the bridge reads retained messages on a connection without a session
+                if packet.clean_start:
                     return encode(Connack(False, properties=dict(self.properties)), Version.V5)
                 self.connections += 1
                 if (wanted := self.greet(self.connections)) is not None:
@@ -177,16 +181,18 @@ class Picky:
 
     @property
     def sent(self) -> list[Publish]:
-        """Every PUBLISH received, repeated ones too."""
+        """Return every PUBLISH received, repetitions included."""
         return [packet for packet in self.came if isinstance(packet, Publish)]
 
     async def until(self, count: int, within: float = 60) -> None:
-        """Wait until the broker has accepted this number of messages."""
+        """Wait until the broker has accepted `count` messages. within: time limit in seconds."""
         async with asyncio.timeout(within), self._news:
             await self._news.wait_for(lambda: len(self.taken) >= count)
 
     def forget(self) -> None:
-        """Close every connection and lose the session, as a restart without its store does."""
+        """Close every connection and lose the session, like a broker that restarts without its
+        store.
+        """
         self._known = None
         self.close()
 

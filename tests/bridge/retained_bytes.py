@@ -1,8 +1,10 @@
-"""Bytes that a bridge sends for 1,000 retained topics (`python -m tests.bridge.retained_bytes`).
+"""Count the bytes that a bridge sends for 1,000 retained topics (`python -m
+tests.bridge.retained_bytes`).
 
-In: nothing. Out: bytes in each direction. The first comparison; one after an outage in which a
-single topic changed; a topic that both ends change at once; another topic that both change every
-second for two minutes; five minutes in which the line breaks every 10 s. Needs Debian's mosquitto.
+In: nothing. Out: bytes in each direction in five cases. The first comparison; a comparison after an
+outage in which one topic changed; one topic that both ends change at the same time; another topic
+that both ends change every second for two minutes; five minutes in which the connection breaks
+every 10 s. The program needs Debian's mosquitto.
 """
 
 import asyncio
@@ -19,18 +21,18 @@ TOPICS = 1_000
 CUTS, CUT_S = 30, 10.0
 COLLIDING_S = 120
 RESTING_S = 70.0
-"""Seconds after which no earlier message counts as on the way."""
+"""Pause in seconds after which the bridge no longer counts earlier messages as on the way."""
 PREFIX = "site-1/"
 
 
 class Line:
-    """A line to a port that counts bytes, up and down."""
+    """A proxy to a port of this machine that counts the bytes in each direction."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self.up = self.down = 0
         self.open = asyncio.Event()
-        """Event: bytes pass."""
+        """While this event is set, the proxy forwards bytes."""
         self.open.set()
         self._ends = set[asyncio.StreamWriter]()
 

@@ -1,4 +1,4 @@
-"""The rules for retained messages that two brokers hold, by a model of both ends."""
+"""The comparison of retained messages at both ends of a bridge, against a model of both brokers."""
 
 from collections.abc import Callable
 
@@ -61,12 +61,12 @@ def test_agreements_are_bounded() -> None:
 
 
 class Killed(Exception):
-    """The gateway dies in the middle of a comparison."""
+    """The gateway is killed during a comparison."""
 
 
 class Ends:
-    """A model of both brokers, the bridge, and the agreements on disk. Each topic has an oracle of
-    its own: which end changed since both were equal. A topic of `up` begins with u.
+    """A model of both brokers, of the bridge, and of the bridge's state on disk. For each topic,
+    the model knows which end has changed since both ends were equal. A topic of `up` begins with u.
     """
 
     def __init__(self) -> None:
@@ -80,20 +80,24 @@ class Ends:
         self.held: dict[str, bytes] = {}
         self.doubted: dict[str, bool] = {}
         self.number = 0
-        """Number of the mark, on disk as the two attributes above."""
+        """Number of the newest mark. Like `held` and `doubted`, it is on disk."""
         self.base: dict[str, str] = {}
-        """States when both ends were equal last."""
+        """State of each topic when both ends were equal last."""
         self.unsure: set[str] = set()
-        """Topics of which an end cannot know which of the two is newer."""
+        """Topics for which the bridge cannot know which end has the newer state."""
         self.unmarked: set[str] = set()
-        """Topics that changed or crossed since the last mark."""
+        """Topics that changed or crossed after the newest mark."""
         self.lost = False
-        """Whether the other broker has lost its session, or messages from before a mark."""
+        """Whether the other broker has lost its session, or messages that are older than the newest
+        mark.
+        """
 
-    # -- what happens
+    # -- events
 
     def change(self, here: bool, topic: str, text: str, vanishes: bool) -> None:
-        """vanishes: the connection is dead, and both ends have yet to notice."""
+        """Change a topic at one end. vanishes: the message is lost, because the connection is dead
+        and neither end has noticed that.
+        """
         _put(self.ours if here else self.theirs, topic, text)
         if not self.linked or here != topic.startswith("u"):
             return
@@ -118,13 +122,13 @@ class Ends:
         self.linked = False
 
     def kill(self) -> None:
-        """Kill the gateway, at any moment."""
+        """Kill the gateway."""
         self.linked = False
         self.unsure |= self.unmarked
         self.agreement = Agreement(1000, dict(self.held), self.number, dict(self.doubted))
 
     def off_and_on(self) -> None:
-        """Let the gateway run with `retained = false` for a while, in which topics change."""
+        """Let the gateway run with `retained = false` for a while. Meanwhile, topics change."""
         self.kill()
         self.held, self.doubted = {}, {}
         self.unsure |= {*self.ours, *self.theirs}
@@ -134,7 +138,7 @@ class Ends:
         self.saved = dict(self.theirs), self.there_number, self.session
 
     def roll_back(self) -> None:
-        """Kill the other broker, and start it with its last saved state."""
+        """Kill the other broker, and start it with the state that it saved last."""
         state, number, self.session = self.saved
         self.lost |= (number or 0) < self.number or not self.session
         self.unsure |= {t for t in {*state, *self.theirs} if state.get(t) != self.theirs.get(t)}
@@ -146,14 +150,16 @@ class Ends:
         self.lost = True
 
     def connect(self, dies: int = -1) -> None:
-        """Compare both ends. dies: the gateway dies before this step, -1 for never."""
+        """Connect and compare both ends. dies: number of the step before which the gateway is
+        killed; -1: it is not killed.
+        """
         if not self.linked:
             try:
                 self._compare(dies)
             except Killed:
                 self.kill()
 
-    # -- the bridge, in the order of `converge.py`
+    # -- the comparison, in the same order as in `converge.py`
 
     def _compare(self, dies: int) -> None:
         agreement = self.agreement
@@ -213,14 +219,16 @@ class Ends:
         self.number = number
 
     def _wanted(self, topic: str, known: bool) -> set[str]:
-        """Return the states that both ends may have after a comparison."""
+        """Return the states of a topic that are right at both ends after a comparison. An empty
+        text stands for no message.
+        """
         ours, theirs = self.ours.get(topic, ""), self.theirs.get(topic, "")
         first, second = (ours, theirs) if topic.startswith("u") else (theirs, ours)
         if not known:
             return {first or second}
         went_back = self.held.get(topic) == self._digest(self.theirs, topic)
         if topic in self.unsure or (topic in self.unmarked and went_back):
-            return {ours, theirs}  # it may as well have lost the later state
+            return {ours, theirs}  # the other broker may have lost the newer state
         if theirs == self.base.get(topic, ""):
             return {ours}
         if ours == self.base.get(topic, ""):
@@ -283,8 +291,8 @@ def test_both_ends_converge_in_ten_thousand_schedules(schedule: list[tuple[objec
 @pytest.mark.parametrize("here", [True, False])
 @pytest.mark.parametrize("killed", [False, True], ids=["cut", "kill"])
 def test_change_back_after_a_cut_is_not_undone(killed: bool, here: bool) -> None:
-    """Both ends agree on A. One end sends B, and the connection is lost before the mark. Then the
-    end that sent B sets A again.
+    """Both ends have A. One end sends B, and the connection is lost before the next mark. Then the
+    same end sets A again.
     """
     topic = "u" if here else "d"
     for new in ("b", ""):

@@ -1,5 +1,5 @@
-"""Messages that can never reach the other broker of a bridge are set aside, and the next one is
-sent.
+"""A message that the other broker of a bridge can never accept is set aside. The bridge then sends
+the next message.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ LIMIT = 2_000
 
 
 def aside(folder: Path) -> list[dict[str, Any]]:
-    """Return the set-aside messages that the command prints."""
+    """Return the messages that the command lists as set aside."""
     return [_row(item) for item in views.aside(folder / "data")]
 
 
@@ -94,14 +94,14 @@ async def happens(what: Callable[[], bool], within: float = 60) -> None:
 
 
 def there(packet: Publish) -> int:
-    """Return bytes of a message at the other broker."""
+    """Return the size in bytes of the packet that the bridge sends for this message."""
     named = Publish(PREFIX + packet.topic, packet.payload, packet.qos, packet.packet_id)
     named.properties = packet.properties
     return len(encode(named, Version.V5))
 
 
 def sized(qos: int, size: int, properties: Properties | None, retain: bool) -> Publish:
-    """Return a message whose packet at the other broker has this many bytes."""
+    """Return a message for which the bridge sends a packet of `size` bytes."""
     packet = Publish(READING, b"", qos, 1 if qos else 0, retain, properties=properties)
     packet.payload = bytes(size - there(packet))
     while there(packet) > size:
@@ -111,7 +111,7 @@ def sized(qos: int, size: int, properties: Properties | None, retain: bool) -> P
 
 
 async def say(client: Wire, packet: Publish) -> None:
-    """Publish a message and complete the exchange."""
+    """Publish a message, and wait for the end of its exchange."""
     client.send(packet)
     if packet.qos == 1:
         assert (await client.pick(Puback)).reason < 0x80
@@ -165,7 +165,7 @@ async def test_size_at_the_other_broker_is_computed_exactly(tmp_path: Path, qos:
 async def test_no_packet_of_any_kind_is_larger_than_the_other_broker_takes(
     tmp_path: Path, limit: int
 ) -> None:
-    """The limit also holds for SUBSCRIBE, UNSUBSCRIBE, DISCONNECT and acknowledgements."""
+    """SUBSCRIBE, UNSUBSCRIBE, DISCONNECT and acknowledgements are not larger either."""
     text = f'{UP}\ndown = ["c/#", "commands/of/a/long/name/#"]'
     async with picky(maximum_packet_size=limit) as far:
         async with (
@@ -181,7 +181,7 @@ async def test_no_packet_of_any_kind_is_larger_than_the_other_broker_takes(
             await until_aside(tmp_path, len(too_large))
             told = await until(tmp_path, waiting=0, received=1)
             assert "commands/of/a/long/name/#" in told["lacking"]
-            # the other broker has lost its session: ours says goodbye for good
+            # the other broker has lost its session: the bridge sends DISCONNECT
             far.forget()
             await near.logged("has forgotten our session")
             await until(tmp_path, error=None)
@@ -207,7 +207,7 @@ async def test_a_broker_that_accepts_no_message_at_all_is_distinguished(
 async def test_a_topic_that_is_too_long_with_its_prefix_is_set_aside(
     tmp_path: Path, qos: int
 ) -> None:
-    """Other connections in the same turn notice nothing."""
+    """Subscribers of this gateway still get the messages."""
     prefix = "p" * 200 + "/"
     text = f'up = ["#"]\nprefix = "{prefix}"\nqos = {qos}'
     long = "é" * ((65_535 - 201) // 2)
@@ -235,7 +235,9 @@ async def test_a_topic_that_is_too_long_with_its_prefix_is_set_aside(
 
 
 def refuse(payload: bytes, verdict: Verdict) -> Any:
-    """Return a verdict for one payload."""
+    """Return a function that answers `verdict` to messages with this payload, and success to all
+    others.
+    """
     return lambda packet: verdict if packet.payload == payload else 0
 
 
@@ -248,8 +250,9 @@ def test_each_failure_is_judged_once() -> None:
 @pytest.mark.mqtt("MQTT-4.4.0-2")
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_every_reason_code_sets_aside_or_waits(tmp_path: Path, qos: int) -> None:
-    """The test tries all 256 values, also those that the standard does not allow there. A temporary
-    refusal is tried again, and a message that was set aside is never sent again.
+    """The test tries two temporary refusals, and all other values of a byte, even if the standard
+    does not allow them here. After a temporary refusal, the bridge sends the message again. It
+    never sends a message again that was set aside.
     """
     later = {int(code) for code in OF_ANYTHING_ELSE}
     text = f"{UP}\nqos = {qos}"
@@ -260,7 +263,7 @@ async def test_every_reason_code_sets_aside_or_waits(tmp_path: Path, qos: int) -
         tried[packet.payload] = tried.get(packet.payload, 0) + 1
         return 0 if code in later and tried[packet.payload] > 1 else code
 
-    # each code that waits ends the connection, and the wait before the next one grows
+    # each temporary refusal ends the connection, and the pause grows: two of them suffice
     codes = [code for code in range(256) if code not in later] + [0x97, 0x89]
     async with (
         picky() as far,
@@ -329,7 +332,9 @@ async def test_a_message_that_closes_the_connection_three_times_is_set_aside(
 
 @pytest.mark.parametrize("qos", [1, pytest.param(2, marks=pytest.mark.soak)])
 async def test_among_many_in_flight_the_guilty_ones_are_found(tmp_path: Path, qos: int) -> None:
-    """Two of forty messages are guilty. All others arrive, at QoS 2 once."""
+    """The other broker closes the connection at three of forty messages. All others arrive; at QoS
+    2, they arrive once.
+    """
     poison = {b"7", b"8", b"31"}
     file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = {qos}")
     async with (
@@ -369,8 +374,8 @@ async def test_a_message_at_qos_0_that_closes_connections_costs_no_other_one(
 
 
 async def test_a_broker_that_goes_down_takes_no_message_along(tmp_path: Path) -> None:
-    """The other broker closes after or before CONNACK, announces its end, or is killed while a
-    message is in flight. The message is not blamed for any of these.
+    """While a message is in flight, the other broker closes the connection, announces its end, or
+    is killed. None of these sets the message aside.
     """
     async with (
         picky() as far,
@@ -395,8 +400,8 @@ async def test_a_broker_that_goes_down_takes_no_message_along(tmp_path: Path) ->
 async def test_a_broker_that_closes_every_connection_takes_no_message_along(
     tmp_path: Path,
 ) -> None:
-    """The other broker closes each connection, with and without the message. A message is blamed
-    only after a connection without it has held.
+    """The other broker closes each connection, whether the message was sent or not. The bridge sets
+    a message aside only if a connection without that message has lasted.
     """
     async with (
         picky() as far,
@@ -421,7 +426,7 @@ async def test_a_broker_that_closes_every_connection_takes_no_message_along(
 
 
 async def test_filters_at_which_the_other_broker_closes_are_left_out(tmp_path: Path) -> None:
-    """Messages that are in flight at that time are not set aside."""
+    """Messages in flight at such a close are not set aside."""
     text = f'{UP}\ndown = ["good/#", "bad/#"]'
     async with picky() as far:
         far.filters = lambda item: "close" if item.startswith("bad") else 0
@@ -477,7 +482,7 @@ async def test_after_a_suspected_filter_messages_go_as_many_at_a_time_as_before(
 async def test_mosquitto_refuses_one_message_and_gets_the_next(
     tmp_path: Path, more: str, topic: str, payload: bytes, reason: str, late: bool, qos: int
 ) -> None:
-    """late: the messages wait before the bridge connects."""
+    """late: the messages are published before the bridge connects."""
     far = Mosquitto(tmp_path / "far", f"allow_anonymous true\n{more}")
     text = f'{UP}\nprefix = "{"p/" * 101}"\nqos = {qos}'
     if not late:
@@ -507,8 +512,9 @@ async def test_mosquitto_refuses_one_message_and_gets_the_next(
 
 @pytest.mark.parametrize("step", ["before the commit", "after", "between closes", "before PUBCOMP"])
 async def test_a_kill_at_any_step_leaves_a_message_in_one_place(tmp_path: Path, step: str) -> None:
-    """The message is either in the queue or set aside, and at QoS 2 at most once at the other
-    broker."""
+    """The message is in the queue or set aside, not both. At QoS 2, it reaches the other broker at
+    most once.
+    """
     port = free_port()
     file = configuration(tmp_path, port, UP, free_port())
     how: Verdict = "close" if step in ("between closes", "before PUBCOMP") else 0x87
@@ -539,7 +545,9 @@ async def test_a_kill_at_any_step_leaves_a_message_in_one_place(tmp_path: Path, 
 
 
 async def test_kills_anywhere_lose_and_double_nothing(tmp_path: Path) -> None:
-    """At each moment of a kill, each message is at the other broker once or set aside once."""
+    """After kills at random moments, each message is either at the other broker once, or set aside
+    once.
+    """
     port, chance = free_port(), random.Random(7)
     file = configuration(tmp_path, port, UP, free_port())
     count = 60
@@ -557,7 +565,7 @@ async def test_kills_anywhere_lose_and_double_nothing(tmp_path: Path) -> None:
                     for _ in range(count // 6):
                         await publish(board, READING, b"%d" % sent, 2, sent + 1)
                         sent += 1
-                await asyncio.sleep(chance.uniform(0, 0.15))  # where the cut falls
+                await asyncio.sleep(chance.uniform(0, 0.15))  # the moment of the kill
                 await near.end(signal.SIGKILL)
         async with gateway(tmp_path, "--config", str(file)):
             await until(tmp_path, waiting=0, error=None)
@@ -600,7 +608,7 @@ def command(*words: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-# -- what is kept, and what a person does with it
+# -- set-aside messages: limits and commands
 
 
 async def test_set_aside_messages_are_shown_discarded_and_tried_again(tmp_path: Path) -> None:
@@ -648,8 +656,8 @@ def failing(folder: Path, *words: str) -> str:
 
 
 async def test_message_just_set_aside_is_tried_again(tmp_path: Path) -> None:
-    """The command works before the commit, since the bridge knows the number at once. It reads only
-    the named messages.
+    """The command works even before the message is committed as set aside. It reads only the
+    messages that it names.
     """
     async with (
         picky() as far,
@@ -686,7 +694,7 @@ def test_only_the_named_messages_are_read(tmp_path: Path) -> None:
 
 
 async def test_message_tried_again_keeps_its_properties(tmp_path: Path) -> None:
-    """The message keeps topic, payload, QoS, RETAIN and properties."""
+    """Topic, payload, QoS and RETAIN stay the same, too."""
     properties: Properties = {
         PropertyId.CONTENT_TYPE: "text/plain",
         PropertyId.USER_PROPERTY: [("seq", "17")],
@@ -711,7 +719,8 @@ async def test_message_tried_again_keeps_its_properties(tmp_path: Path) -> None:
             await near.logged("bridge cloud: connected after")
             await asyncio.to_thread(onceway, folder, "bridge", "again", "cloud", "--all")
             await far.until(1)
-            (came,) = [one for one in far.taken if one.topic == READING]  # and maybe a mark
+            # there may also be the bridge's mark
+            (came,) = [one for one in far.taken if one.topic == READING]
             expiry = (came.properties or {}).pop(PropertyId.MESSAGE_EXPIRY_INTERVAL)
             assert (came.properties or {})[PropertyId.USER_PROPERTY].pop()[0] == MARK
             assert 440 <= expiry <= 500
@@ -745,14 +754,14 @@ async def test_bound_of_set_aside_messages_outlives_a_restart(
             told = await until(tmp_path, set_aside=5)
             assert (told["aside"], told["aside_lost"]) == (3, 2)
             await near.logged("the oldest messages are lost")
-            # on disk, before the gateway is killed
+            # wait until the list is on disk, because the gateway is killed next
             await happens(lambda: [row["number"] for row in aside(tmp_path)] == [3, 4, 5])
         async with bridged(tmp_path, port, text) as near, wire(near.port, Connect("b")) as board:
             assert (await until(tmp_path, error=None))["aside"] == 3
             for number in range(5, 7):
                 await publish(board, READING, b"%d" % number, 2, number + 1)
             await until(tmp_path, aside=3, aside_lost=2)
-            # the list shows the disk's content, a commit after the counts
+            # the list is read from the disk, and appears there one commit after the counts
             await happens(
                 lambda: [int(base64.b64decode(item["payload"])) for item in aside(tmp_path)] == kept
             )

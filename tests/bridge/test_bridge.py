@@ -1,4 +1,4 @@
-"""`[[bridge]]`: topics of this gateway at another broker, and topics of the other broker here."""
+"""`[[bridge]]`: topics of this gateway appear at another broker, and topics of that broker here."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ def configuration(folder: Path, port: int, bridge: str, listen: int = 0) -> Path
 
 
 def onceway(folder: Path, *words: str) -> str:
-    """Return the answer of a command about this gateway."""
+    """Run `onceway` with this gateway's control socket. Return its output."""
     command = [sys.executable, "-m", "gateway", *words, "--data", str(folder / "data")]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -93,7 +93,7 @@ async def subscribe(client: Wire, topic_filter: str, qos: int = 2) -> None:
 
 
 async def take(client: Wire) -> Publish:
-    """Return the next message, and complete its exchange."""
+    """Return the next message, and acknowledge it completely."""
     packet = await client.pick(Publish)
     if packet.qos == 1:
         client.send(Puback(packet.packet_id))
@@ -105,14 +105,16 @@ async def take(client: Wire) -> Publish:
 
 
 class Far:
-    """Another broker whose packets the test determines."""
+    """Another broker that the test plays packet by packet."""
 
     def __init__(self, server: asyncio.Server, met: "asyncio.Queue[Wire]") -> None:
         self.port = int(server.sockets[0].getsockname()[1])
         self._met = met
 
     async def meet(self, present: bool, **properties: int) -> tuple[Wire, Connect]:
-        """Accept the next connection. present: whether its session is known."""
+        """Accept the bridge's next connection. Return it with its CONNECT. present: Session Present
+        in CONNACK. properties: of CONNACK.
+        """
         client = await asyncio.wait_for(self._met.get(), 30)
         hello = await client.pick(Connect)
         told = {PropertyId[name.upper()]: value for name, value in properties.items()}
@@ -143,8 +145,8 @@ async def bridged(folder: Path, port: int, bridge: str) -> AsyncIterator[Gateway
 async def subscribed(
     far: Mosquitto, near: GatewayProcess, topic_filter: str
 ) -> AsyncIterator[Wire]:
-    """Start the other broker, with a subscriber. The gateway is blocked until the subscriber is
-    connected: otherwise a quick bridge would send its messages before there is a subscriber.
+    """Start the other broker, and yield a subscriber there. The gateway is stopped until the
+    subscriber is connected. Otherwise, a quick bridge would send its messages too early.
     """
     near.process.send_signal(signal.SIGSTOP)
     await far.start()
@@ -207,7 +209,7 @@ async def test_message_from_the_remote_broker_is_not_sent_back(tmp_path: Path) -
 
 
 async def test_an_outage_stops_nothing_and_loses_nothing(tmp_path: Path) -> None:
-    """All messages arrive, from the first one on, and retained messages are retained at the other
+    """All messages arrive, from the first one on. Retained messages are also retained at the other
     broker.
     """
     far = Mosquitto(tmp_path / "far")
@@ -244,7 +246,9 @@ async def test_at_its_bound_the_oldest_are_dropped_and_counted(tmp_path: Path) -
 
 @pytest.mark.mqtt("MQTT-4.4.0-1", "MQTT-4.3.3-7")
 async def test_after_a_power_cut_each_exchange_goes_on_where_it_was(tmp_path: Path) -> None:
-    """An exchange continues with PUBREL if PUBREC was stored, else with PUBLISH and DUP."""
+    """The bridge sends PUBREL again if PUBREC was stored. Otherwise, it sends PUBLISH again, with
+    DUP.
+    """
     async with scripted() as far:
         async with bridged(tmp_path, far.port, UP) as near, wire(near.port, Connect("b")) as board:
             there, first = await far.meet(present=False)
@@ -268,7 +272,9 @@ async def test_after_a_power_cut_each_exchange_goes_on_where_it_was(tmp_path: Pa
 
 
 async def test_a_session_that_one_side_lost_is_not_met_again(tmp_path: Path) -> None:
-    """The other side would drop a new message with an identifier that it still knows."""
+    """If one side has lost the session, the bridge connects with a new client identifier. In the
+    old session, the other side would drop a new message whose packet identifier it still knows.
+    """
     async with (
         scripted() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -278,7 +284,7 @@ async def test_a_session_that_one_side_lost_is_not_met_again(tmp_path: Path) -> 
         await publish(board, READING, b"1", 2, 1)
         open_ = await there.pick(Publish)
         there.writer.close()
-        there, _ = await far.meet(present=False)  # it has forgotten us
+        there, _ = await far.meet(present=False)  # the other broker has forgotten the session
         await there.pick(Disconnect)
         await near.logged("has forgotten our session")
         there, second = await far.meet(present=False)
@@ -327,15 +333,15 @@ async def test_the_other_brokers_bounds_are_kept(tmp_path: Path) -> None:
         two = [await there.pick(Publish), await there.pick(Publish)]
         assert [packet.payload for packet in two] == [b"0", b"1"]
         there.send(Pubrec(two[0].packet_id))
-        await there.pick(Pubrel)  # and no third PUBLISH before it
+        await there.pick(Pubrel)
         there.send(Pubcomp(two[0].packet_id))
         assert (await there.pick(Publish)).payload == b"2"
 
 
 @pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.soak), 2])
 async def test_each_message_arrives_once_after_any_kill(tmp_path: Path, seed: int) -> None:
-    """The gateway is killed at any step. The other broker is ended by a signal after which it keeps
-    its sessions.
+    """The gateway is killed at random moments. The other broker is restarted by a signal at which
+    it saves its sessions.
     """
     chance = random.Random(seed)
     text = f'{UP}\ndown = ["commands/#"]'
@@ -359,20 +365,23 @@ async def test_each_message_arrives_once_after_any_kill(tmp_path: Path, seed: in
                 if cut % 3 == 1:
                     await far.end()
                     await far.start()
-                await asyncio.sleep(chance.uniform(0, 0.15))  # where the cut falls
+                await asyncio.sleep(chance.uniform(0, 0.15))  # the moment of the kill
                 await near.end(signal.SIGKILL)
         async with gateway(tmp_path, "--config", str(file)):
             await until(tmp_path, waiting=0)
             async with wire(far.port, again) as there:
                 while len(taken) < count:
                     taken.append((await take(there)).payload)
-                await publish(there, "sensors/end", b"-1", 2)  # nothing else stands before it
+                # no other message is in front of this one
+                await publish(there, "sensors/end", b"-1", 2)
                 assert (await take(there)).payload == b"-1"
         assert sorted(map(int, taken)) == list(range(count))
 
 
 async def test_commands_arrive_once_after_any_kill(tmp_path: Path) -> None:
-    """An identifier between PUBREC and PUBREL is also in this gateway's store."""
+    """The gateway also stores the packet identifiers of the other broker between PUBREC and
+    PUBREL.
+    """
     async with scripted() as far:
         file = configuration(tmp_path, far.port, 'down = ["commands/#"]', free_port())
         board = Connect("b", clean_start=False, properties=FOREVER)
@@ -398,7 +407,7 @@ async def test_commands_arrive_once_after_any_kill(tmp_path: Path) -> None:
 
 
 async def test_a_killed_broker_is_found_again(tmp_path: Path) -> None:
-    """mosquitto loses unsaved state by kill -9; the bridge continues."""
+    """mosquitto loses state that it has not saved. The bridge reconnects and continues."""
     async with (
         mosquitto(tmp_path / "far") as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -456,7 +465,7 @@ async def test_a_wrong_password_is_a_sentence_and_stops_nothing(tmp_path: Path) 
             await publish(board, READING, b"1", 2)
             found = await until(tmp_path, waiting=1)
             assert "user and password_file" in found["error"]
-            password.write_text("right\n")  # read again with each try
+            password.write_text("right\n")  # the bridge reads the file at each attempt
             await until(tmp_path, waiting=0, sent=1)
             assert "secret" not in "".join(near.log)
 

@@ -1,5 +1,6 @@
-"""Changes of one topic at both ends of a bridge while messages are on the way: a model with a
-clock."""
+"""A topic that both ends of a bridge change while messages are on the way, in a model with
+a clock.
+"""
 
 import heapq
 import math
@@ -28,12 +29,12 @@ from gateway.mqtt.packets import Publish
 TOPIC = "t"
 MANY = 300
 ROUNDS = 6
-"""Readings after which both ends must be equal if no further change is made."""
+"""Number of readings after which both ends must be equal, if no more changes come."""
 UP, DOWN = (True, 1), (False, 1)
 
 
 class Clock:
-    """A time that passes on request, and the events that are due."""
+    """A clock that a test moves, with callbacks that run when their time has come."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -51,8 +52,8 @@ class Clock:
 
 
 class Line:
-    """Two brokers with one topic, the messages between them, and the bridge's part of it. Messages
-    at one QoS keep their order; at different ones they may overtake each other.
+    """A bridge, two brokers with one topic, and the messages on the way between them. Messages with
+    the same QoS stay in order. A message may overtake messages with another QoS.
     """
 
     def __init__(self) -> None:
@@ -62,13 +63,13 @@ class Line:
         self.here: Digest = None
         self.there: Digest = None
         self.waiting: list[tuple[int, Digest]] = []
-        """Messages in the queue at this end."""
+        """Messages in the queue of the gateway, as QoS and state."""
         self.up: list[tuple[int, Digest]] = []
         self.down: list[tuple[int, Digest]] = []
         self.reading: tuple[Digest, Digest] | None = None
-        """States of both ends when a reading began, None without a reading."""
+        """States of both brokers at the start of the reading in progress; None if there is none."""
         self.touched = False
-        """Whether this end's state has changed since that time."""
+        """Whether the state here has changed since the start of that reading."""
         self.reads = 0
 
     def change(self, here: bool, state: bytes, qos: int) -> None:
@@ -109,7 +110,7 @@ class Line:
         self.agreement.confirm_mark(self.agreement.begin_mark())
 
     def begins(self) -> None:
-        """Begin a reading, as on a busy connection: all waiting messages have left."""
+        """Begin to read both states. Before that, all waiting messages leave and arrive."""
         if self.reading is None and not self.collisions.left_s:
             while self.waiting:
                 self.leaves()
@@ -136,7 +137,7 @@ class Line:
         self.collisions.ended(50)
 
     def settles(self) -> None:
-        """Let all messages arrive and all states be read, until no topic is in doubt."""
+        """Let all messages arrive, and read both states until no topic is in doubt."""
         before = self.reads
         while self.waiting or self.up or self.down or self.reading or self.collisions.topics:
             self.ends()
@@ -174,7 +175,7 @@ CROSSED: list[tuple[object, ...]] = [
     ("arrives", True, False),
     ("arrives", False, False),
 ]
-"""A schedule in which both messages are on the way at once."""
+"""Steps by which a message of each end is on the way at the same time."""
 
 
 @settings(max_examples=MANY, deadline=None)
@@ -258,7 +259,7 @@ def test_memory_of_doubts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Node:
-    """A broker with one topic."""
+    """A gateway or broker with one topic and several bridges."""
 
     def __init__(self) -> None:
         self.state: Digest = None
@@ -273,7 +274,7 @@ class Node:
 
 
 class Bridge:
-    """A bridge of one gateway to the next one."""
+    """A bridge from one node to another. down: messages also cross from the other node."""
 
     def __init__(self, clock: Clock, random: Random, near: Node, far: Node, down: bool) -> None:
         self._clock, self._random, self.near, self.far = clock, random, near, far

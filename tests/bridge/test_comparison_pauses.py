@@ -1,15 +1,19 @@
-"""A line that breaks again and again does not read all retained messages each time."""
+"""If a bridge's connection breaks often, the bridge does not compare all retained messages each
+time.
+"""
 
 from itertools import pairwise
 
 from gateway.bridge.comparison_pauses import BYTES_PER_S, FIRST_S, FREE, ComparisonPauses
 
 SIZE = 116_000
-"""Bytes of a comparison of 1,000 topics."""
+"""Bytes that a comparison of 1,000 topics transfers."""
 
 
 def flapping(pauses: ComparisonPauses, seconds: int, every: int, size: int = SIZE) -> list[int]:
-    """Return the times of the comparisons on connections that last `every` seconds each."""
+    """Return the times at which the bridge compares, for `seconds` seconds with a new connection
+    after every `every` seconds.
+    """
     compared = []
     for now in range(0, seconds, every):
         if pauses.left_s(now) < every:

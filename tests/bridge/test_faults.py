@@ -1,4 +1,4 @@
-"""The table of faults in the guide."""
+"""The table of faults in the guide of bridges."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Messages that this gateway refuses for now wait at the other broker: none is lost, and no other
-message waits for them.
+"""If this gateway temporarily refuses a message, the message waits at the other broker. It is not
+lost, and other messages do not wait for it.
 """
 
 from pathlib import Path
@@ -26,7 +26,9 @@ SLOW = Connect("slow", Version.V5, False, properties={PropertyId.SESSION_EXPIRY_
 async def test_a_command_that_is_refused_for_now_waits_and_others_go_on(
     tmp_path: Path, qos: int
 ) -> None:
-    """The subscriber is away and its queue is full; its commands wait, in order."""
+    """The queue of an absent subscriber is full, so its commands wait at the other broker, in
+    order.
+    """
     async with picky() as far, bridged(tmp_path, far.port, FULL) as near:
         await near.logged("bridge cloud: connected")
         async with wire(near.port, SLOW) as slow:
@@ -54,9 +56,7 @@ async def test_a_command_that_is_refused_for_now_waits_and_others_go_on(
 async def test_a_command_that_can_never_be_taken_is_refused_and_counted(
     tmp_path: Path, qos: int
 ) -> None:
-    """The reason code is the same as for a full queue, but room for this command will
-    never come.
-    """
+    """The command is larger than the queue, so waiting would not help."""
     async with picky() as far, bridged(tmp_path, far.port, FULL) as near:
         await near.logged("bridge cloud: connected")
         async with wire(near.port, SLOW) as slow:

@@ -1,5 +1,5 @@
-"""A message of the other broker that this gateway can never accept is refused, and the next one is
-accepted.
+"""If this gateway can never accept a message of the other broker, it refuses that message and
+accepts the next one.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.service.wire import wire
 
 LIMIT = 8_000
 POISON, GOOD = 7, 8
-"""Packet identifiers."""
+"""Packet identifiers of a message that the gateway refuses, and of one that it accepts."""
 _P = PropertyId
 
 
@@ -38,8 +38,8 @@ def raw(
     payload: bytes = b"x",
     flags: int = 0,
 ) -> bytes:
-    """Return a PUBLISH of the other broker, right or wrong. topic: without its length. properties:
-    with their length.
+    """Return the bytes of a PUBLISH, which may be malformed. topic: without its length field.
+    properties: with their length field. flags: RETAIN and DUP bits.
     """
     body = len(topic).to_bytes(2, "big") + topic
     body += pack_u16(identifier) if qos else b""
@@ -48,7 +48,7 @@ def raw(
 
 
 def block(*parts: bytes) -> bytes:
-    """Return properties with their length."""
+    """Return a block of properties with its length field."""
     joined = b"".join(parts)
     return encode_varint(len(joined)) + joined
 
@@ -88,7 +88,7 @@ BAD: dict[str, tuple[bytes, bytes, bytes]] = {
     "a bad topic above our limit": (b"commands/\xff", b"\0", bytes(LIMIT)),
     "a topic of 65,535 bytes": (b"commands/" + b"a" * 65_526, b"\0", b"x"),
 }
-"""Contents that this gateway refuses: topic, properties, payload."""
+"""Messages that the gateway refuses: topic, properties and payload."""
 FINE: dict[str, tuple[bytes, bytes]] = {
     "a subscription identifier": (proper({_P.SUBSCRIPTION_IDENTIFIER: [5]}), b"x"),
     "several subscription identifiers": (proper({_P.SUBSCRIPTION_IDENTIFIER: [5, 6]}), b"x"),
@@ -100,7 +100,7 @@ FINE: dict[str, tuple[bytes, bytes]] = {
     "words of an identity": (proper({_P.USER_PROPERTY: [("incarnation", "1"), ("seq", "2")]}), b""),
     "an empty payload": (b"\0", b""),
 }
-"""Contents that a broker may send, and that are taken: properties and payload."""
+"""Messages that the gateway accepts: properties and payload."""
 
 
 @pytest.mark.parametrize("flags", [0, 1], ids=["", "retained"])
@@ -108,7 +108,7 @@ FINE: dict[str, tuple[bytes, bytes]] = {
 async def test_impossible_message_is_refused_and_the_next_is_taken(
     tmp_path: Path, qos: int, flags: int
 ) -> None:
-    """One connection carries all impossible messages, each followed by a valid one."""
+    """All these messages come on one connection, each followed by a valid message."""
     text = f'{UP}\ndown = ["#"]\nqos = 2\nprefix = "commands/"\n[limits]\npacket_bytes = {LIMIT}'
     async with (
         picky() as far,
@@ -157,7 +157,9 @@ async def test_properties_of_the_connection_are_left_out(tmp_path: Path, qos: in
 
 @pytest.mark.parametrize("chunk", [1, 7, 4_096])
 def test_a_large_message_is_skipped_however_it_is_split(chunk: int) -> None:
-    """The packet's bytes are not kept in memory, and the packets before and after it are intact."""
+    """The bytes of the large packet are not kept in memory. The packets before and after it are
+    intact.
+    """
     stream, found = IncomingStream(LIMIT), []
     large = raw(1, POISON, A, payload=bytes(3 * LIMIT))
     data = raw(0, 0, A, payload=b"before") + large + large + raw(1, GOOD, A, payload=b"behind")

@@ -1,4 +1,6 @@
-"""Limits of the other broker: messages that it refuses cost neither others nor agreement."""
+"""Limits of the other broker: if it refuses messages, other messages still cross, and retained
+messages are still compared.
+"""
 
 import asyncio
 from pathlib import Path
@@ -27,7 +29,7 @@ from tests.service.wire import wire
 
 UP = 'up = ["up/#"]\nprefix = "s/"\n'
 DEEP = "/".join(["up", *["x"] * 205])
-"""A topic with more levels than mosquitto takes."""
+"""A topic with more levels than mosquitto accepts."""
 
 
 async def retain(client: Any, topic: str, payload: bytes, qos: int = 0) -> None:
@@ -41,9 +43,7 @@ async def retain(client: Any, topic: str, payload: bytes, qos: int = 0) -> None:
 async def test_messages_go_at_the_maximum_qos_of_the_other_broker(
     tmp_path: Path, most: int
 ) -> None:
-    """The limit also holds across a restart of the other broker. At QoS 0, the other broker has to
-    answer a PINGREQ first.
-    """
+    """The limit also holds after a restart of the other broker."""
     far_text = f"allow_anonymous true\nmax_qos {most}"
     async with (
         mosquitto(tmp_path / "far", far_text) as far,
@@ -76,7 +76,9 @@ async def test_messages_go_at_the_maximum_qos_of_the_other_broker(
 
 
 async def test_qos_0_messages_wait_until_the_other_broker_has_answered(tmp_path: Path) -> None:
-    """The connection ends before PINGRESP, so the messages are sent again."""
+    """Messages at QoS 0 have no acknowledgement, so the bridge sends PINGREQ after them. The
+    connection ends before PINGRESP, and the messages are sent again.
+    """
     async with (
         scripted() as far,
         bridged(tmp_path, far.port, UP) as near,
@@ -110,7 +112,7 @@ async def test_retained_topic_with_too_many_levels_stops_nothing(tmp_path: Path,
 
 
 async def test_refused_retained_message_is_not_tried_again_after_a_restart(tmp_path: Path) -> None:
-    """The message is set aside once; a new message on the topic is tried."""
+    """The message stays set aside. A new message on its topic is sent."""
     async with picky() as far:
         far.verdict = lambda packet: 0x87 if packet.topic == "s/up/a" else 0
         async with bridged(tmp_path, far.port, UP) as near:
@@ -127,7 +129,7 @@ async def test_refused_retained_message_is_not_tried_again_after_a_restart(tmp_p
 
 
 async def test_other_broker_with_a_small_packet_size(tmp_path: Path) -> None:
-    """Requests that name topics also keep to the other broker's Maximum Packet Size."""
+    """SUBSCRIBE and UNSUBSCRIBE packets are not larger than that size either."""
     topics = {f"up_{number:02}{'x' * 60}": "1" for number in range(20)}
     async with mosquitto(tmp_path / "far", "allow_anonymous true\nmax_packet_size 400") as far:
         async with bridged(tmp_path, far.port, UP) as near:
@@ -198,8 +200,9 @@ async def test_changed_property_crosses_after_an_outage(tmp_path: Path) -> None:
 
 
 async def test_each_missing_feature_of_the_other_broker_is_reported(tmp_path: Path) -> None:
-    """The other broker lacks wildcards or retained messages, ends sessions early, or grants a lower
-    QoS than its Maximum QoS. A missing feature that the bridge does not use is not reported.
+    """The other broker lacks wildcards and retained messages, ends sessions early, and grants a
+    lower QoS than its Maximum QoS. The bridge does not report missing features that it does not
+    use.
     """
     lacks = dict.fromkeys(
         ("wildcard_subscription", "subscription_identifier", "shared_subscription", "retain"), 0

@@ -1,4 +1,6 @@
-"""Bridges in a loop: a message crosses each bridge once, and the log names both ends of it."""
+"""Bridges in a loop: a message crosses each bridge once, and the log names both ends of the
+loop.
+"""
 
 import asyncio
 import json
@@ -42,8 +44,8 @@ def section(name: str, port: int, topics: str) -> str:
 async def ring(
     folder: Path, bridges: dict[str, tuple[str, str]]
 ) -> AsyncIterator[dict[str, GatewayProcess]]:
-    """Yield gateways by name, each with one bridge. bridges: by gateway, the other gateway and the
-    topics.
+    """Run gateways with one bridge each, and yield them by name. bridges: for each gateway, the
+    gateway at the other end of its bridge, and the lines with the topics.
     """
     ports = {name: free_port() for name in bridges}
     async with AsyncExitStack() as stack:
@@ -64,7 +66,7 @@ async def ring(
 
 
 async def copies(here: Wire, marker: bytes) -> int:
-    """Count the messages that arrive before a marker that follows them on the same topic."""
+    """Count the messages with payload `1` that arrive before the message with payload `marker`."""
     count = 0
     while (packet := await take(here)).payload != marker:
         count += packet.payload == b"1"
@@ -72,9 +74,10 @@ async def copies(here: Wire, marker: bytes) -> int:
 
 
 async def settled(folders: list[Path], **counts: int) -> list[dict[str, Any]]:
-    """Wait until the sums of all bridges have these counts and no message waits, twice in a row.
+    """Wait until all bridges together reach these counts, no message waits, and nothing changes any
+    more. Return the bridges.
 
-    A message is counted as sent when it is acknowledged, which may be after it came back.
+    A message counts as sent when it is acknowledged. It may have come back before that.
     """
     before: list[dict[str, Any]] = []
     async with asyncio.timeout(60):
@@ -102,7 +105,7 @@ async def test_two_bridges_into_each_other_stop_at_the_second_passage(
     ):
         await publish(here, "loop/1", b"1", qos)
         found = await settled([tmp_path / "a", tmp_path / "b"], looped=1)
-        # each bridge carries a message in each direction once at most
+        # each of the two bridges carries the message at most once in each direction
         assert sum(item["sent"] + item["received"] - item["looped"] for item in found) <= 4
         said = "".join([*running["a"].log, *running["b"].log])
         assert "bridge a/to-b: a message that this bridge had forwarded came back through" in said
@@ -129,8 +132,8 @@ async def test_a_loop_over_three_brokers_is_stopped(tmp_path: Path) -> None:
 
 
 async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path) -> None:
-    """Two bridges of one gateway meet at a mosquitto: one sends the topic, the other bridge brings
-    it back.
+    """Two bridges of one gateway lead to the same mosquitto. One bridge sends the topic there, and
+    the other bridge brings it back.
     """
     async with mosquitto(tmp_path / "far") as far:
         text = 'up = ["loop/#"]\n' + section("back", far.port, 'down = ["loop/#"]')
@@ -149,9 +152,7 @@ async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path
 async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
     tmp_path: Path, qos: int
 ) -> None:
-    """The rule holds in both directions. Later messages flow, and the packet identifiers are free
-    again.
-    """
+    """Afterwards, other messages cross, and the packet identifiers are free again."""
     text = f'up = ["loop/#"]\ndown = ["loop/#"]\nqos = {qos}'
     async with (
         scripted() as far,
@@ -191,7 +192,9 @@ async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
 def test_message_that_crosses_again_and_again_is_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The loop leads through a bridge that drops the mark, such as mosquitto's before MQTT 5."""
+    """The loop leads through a bridge that removes the bridge's mark, as mosquitto's bridge does
+    with MQTT 3.1.1.
+    """
     counts = Counts("a", "b", LogThrottle(time.monotonic))
     for number in range(5000):
         counts.crosses(Publish("t", b"%d" % number))
@@ -245,7 +248,9 @@ async def test_a_message_that_fits_only_without_the_mark_crosses_without_it(
 
 
 async def test_a_message_of_the_largest_size_comes_down_with_the_mark(tmp_path: Path) -> None:
-    """With the mark, the message is longer than limits.packet_bytes, and still arrives."""
+    """Together with the bridge's mark, the message is larger than limits.packet_bytes. It arrives
+    nevertheless.
+    """
     async with (
         picky() as far,
         bridged(tmp_path, far.port, 'down = ["loop/#"]\n[limits]\npacket_bytes = 2000') as near,

@@ -1,4 +1,4 @@
-"""Debian's mosquitto with a bridge into this gateway, at its defaults."""
+"""Debian's mosquitto has a bridge to this gateway, with its default settings."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,9 @@ from tests.service.wire import wire
 
 
 async def arrives(port: int, **wanted: bytes) -> None:
-    """Wait for retained messages; an underscore in a topic stands for a slash."""
+    """Wait until a broker has these retained messages. In the names, an underscore stands for a
+    slash.
+    """
     states = {topic.replace("_", "/"): text for topic, text in wanted.items()}
     async with asyncio.timeout(60):
         while not states.items() <= (await held(port)).items():
@@ -26,8 +28,8 @@ async def arrives(port: int, **wanted: bytes) -> None:
 async def test_mosquitto_bridges_into_this_gateway_at_its_defaults(
     tmp_path: Path, version: str
 ) -> None:
-    """Messages cross once in both directions, also retained ones. The gateway refuses nothing and
-    logs no warning.
+    """Messages, retained ones included, cross once in each direction. The gateway refuses nothing
+    and logs no warning.
     """
     port = free_port()
     bridge = (
@@ -64,7 +66,7 @@ async def test_mosquitto_bridges_into_this_gateway_at_its_defaults(
 @pytest.mark.soak
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
 async def test_loop_with_mosquitto_s_bridge_is_reported(tmp_path: Path, version: str) -> None:
-    """The loop is also stopped with MQTT 5."""
+    """With MQTT 5, the gateway also stops the loop."""
     port = free_port()
     bridge = (
         f"allow_anonymous true\nconnection b\naddress 127.0.0.1:{port}\n"

@@ -1,4 +1,6 @@
-"""Changes at the other broker: its address, its certificate, other clients, and silence."""
+"""Changes at the other broker of a bridge: its address, its certificate, other clients, and
+silence.
+"""
 
 import asyncio
 import json
@@ -28,7 +30,7 @@ from tests.service.wire import Wire, wire
 
 UP = 'up = ["up/#"]\n'
 HIDDEN = ("unshare", "-m", "sh", "-c")
-"""A program in a mount namespace of its own, with another /etc/hosts."""
+"""Start of a command that runs in its own mount namespace, where the test replaces /etc/hosts."""
 
 
 async def test_other_broker_with_an_ipv6_address_only(tmp_path: Path) -> None:
@@ -65,7 +67,8 @@ async def test_other_broker_that_moves_to_another_address_is_found(tmp_path: Pat
             writer.close()
 
         servers.append(await asyncio.start_server(accept, "127.0.0.1", port))
-        with hosts.open("r+") as found:  # the mount shows this file, not another of its name
+        # writes into the same file: the mount would not show a new one
+        with hosts.open("r+") as found:
             found.write("127.0.0.1 far\n")
         await asyncio.wait_for(reached.wait(), 60)
     finally:
@@ -78,7 +81,7 @@ async def test_other_broker_that_moves_to_another_address_is_found(tmp_path: Pat
 async def test_next_address_is_used_if_the_first_one_takes_connections_and_no_client(
     tmp_path: Path,
 ) -> None:
-    """The first address accepts the connection and then refuses the client, or closes."""
+    """At the first address, a server accepts the connection, refuses the client, and closes."""
     (tmp_path / "hosts").write_text("::1 far\n127.0.0.1 far\n")
     words = {PropertyId.REASON_STRING: "no\nroom", PropertyId.SERVER_REFERENCE: "x:1"}
 
@@ -106,7 +109,7 @@ async def test_next_address_is_used_if_the_first_one_takes_connections_and_no_cl
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another /etc/resolv.conf")
 async def test_silent_name_server_delays_no_client_and_no_other_bridge(tmp_path: Path) -> None:
-    """Clients, another bridge and the end of the gateway do not wait for the name server."""
+    """The end of the gateway does not wait for the name server either."""
     (tmp_path / "resolv").write_text("nameserver 127.0.0.77\noptions timeout:30 attempts:5\n")
     shell = f'mount --bind {tmp_path}/resolv /etc/resolv.conf && exec "$@"'
     async with mosquitto(tmp_path / "far") as far:
@@ -118,7 +121,7 @@ async def test_silent_name_server_delays_no_client_and_no_other_bridge(tmp_path:
             near = await start("--config", str(file), before=(*HIDDEN, shell, "sh"))
             try:
                 await near.ready()
-                await asyncio.to_thread(silent.recv, 512)  # the question
+                await asyncio.to_thread(silent.recv, 512)  # the lookup has begun
                 await say(near.port, up_a="1")
                 await equal(near.port, far.port, up_a="1")
                 assert not any("lost: cannot" in line for line in near.log), near.log
@@ -155,8 +158,8 @@ async def test_expired_certificate_is_a_sentence_and_its_renewal_is_found(tmp_pa
 async def test_another_client_with_the_bridge_s_client_identifier(
     tmp_path: Path, clean: bool
 ) -> None:
-    """The other client takes the session over, or ends it by a clean start. Messages
-    still cross.
+    """The other client takes over the session, or ends it by Clean Start. Messages cross again
+    afterwards.
     """
     async with mosquitto(tmp_path / "far") as far, bridged(tmp_path, far.port, BRIDGE) as near:
         await say(near.port, up_a="1")
@@ -168,7 +171,7 @@ async def test_another_client_with_the_bridge_s_client_identifier(
         async with wire(far.port, Connect(name, clean_start=clean, properties=FOREVER)):
             await near.logged(
                 "the other broker closed the connection"
-            )  # Debian's mosquitto gives no reason
+            )  # Debian's mosquitto sends no reason
         async with wire(near.port, Connect("b")) as board:
             await publish(board, "up/x", b"1", 2)
         await say(far.port, "s/", up_a="2", down_b="3")
@@ -178,7 +181,9 @@ async def test_another_client_with_the_bridge_s_client_identifier(
 
 
 async def test_silent_other_broker_is_given_up_after_its_keep_alive(tmp_path: Path) -> None:
-    """The connection stays open without any bytes, as after SIGSTOP."""
+    """The connection stays open, but no bytes come, as if the other broker were stopped by
+    SIGSTOP.
+    """
     async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
         there, _ = await far.meet(present=False, server_keep_alive=2)
         async with wire(near.port, Connect("b")) as board:

@@ -1,4 +1,4 @@
-"""The pauses between two attempts of a bridge to connect."""
+"""The pauses between the attempts of a bridge to connect."""
 
 import asyncio
 from pathlib import Path
@@ -53,10 +53,10 @@ def test_pause_grows_with_the_messages_at_which_the_other_broker_closes(suspects
 async def test_connection_that_breaks_after_each_message_is_tried_again_soon(
     tmp_path: Path,
 ) -> None:
-    """The log has one line for all of these connections."""
+    """All these connections together make one log line."""
     async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
         async with wire(near.port, Connect("board")) as board:
-            async with asyncio.timeout(30):  # without forgiveness the pauses alone take 31 s
+            async with asyncio.timeout(30):  # if the pauses grew, they alone would take 31 s
                 for number in range(6):
                     there, _ = await far.meet(present=number > 0)
                     await publish(board, "up/x", b"%d" % number, 1)
@@ -70,8 +70,8 @@ async def test_connection_that_breaks_after_each_message_is_tried_again_soon(
 
 
 async def test_client_that_takes_the_session_over_is_not_fought(tmp_path: Path) -> None:
-    """A second gateway runs with a copy of the files. The pauses grow although each of the two
-    moves messages.
+    """The other client is a second gateway with a copy of the files. The pauses of a gateway grow,
+    although messages cross on each of its connections.
     """
     async with scripted() as far, bridged(tmp_path, far.port, UP) as near:
         async with wire(near.port, Connect("board")) as board:

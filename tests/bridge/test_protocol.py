@@ -40,9 +40,7 @@ async def test_a_second_connack_ends_the_connection(tmp_path: Path, packet: Pack
 async def test_acknowledgements_of_nothing_change_nothing(
     tmp_path: Path, qos: int, reason: ReasonCode
 ) -> None:
-    """The acknowledgements have a packet identifier that is not in flight, or belong to another
-    QoS.
-    """
+    """The packet identifier is not in flight, or its message has another QoS."""
     async with (
         scripted() as far,
         bridged(tmp_path, far.port, f"{UP}\nqos = {qos}") as near,
@@ -75,7 +73,7 @@ async def test_the_server_keep_alive_is_kept(tmp_path: Path) -> None:
 
 
 async def test_server_keep_alive_of_0_asks_for_no_ping(tmp_path: Path) -> None:
-    """The bridge still sends PINGREQ at its own interval to notice a dead broker."""
+    """The bridge still sends PINGREQ at its own interval, to notice a dead broker."""
     section = f"{UP}\nretained = false"
     async with scripted() as far, bridged(tmp_path, far.port, section) as near:
         there, _ = await far.meet(present=False, server_keep_alive=0)

@@ -1,4 +1,6 @@
-"""The other broker closes the connection at a PUBREL: the message is given up, the next is sent."""
+"""If the other broker closes the connection at a PUBREL, the bridge gives that message up and sends
+the next one.
+"""
 
 import signal
 from pathlib import Path
@@ -16,8 +18,8 @@ POISON = {b"3", b"7"}
 
 
 def closes_at(broker: Picky, poison: set[bytes]) -> list[int]:
-    """Let a broker close at the PUBREL of each message of `poison`. Return the list to which each
-    close adds the packet identifier.
+    """Let the broker close the connection at the PUBREL of messages with these payloads. Return a
+    list, which gets the packet identifier at each such close.
     """
     closes: list[int] = []
 
@@ -43,7 +45,7 @@ def closes_at(broker: Picky, poison: set[bytes]) -> list[int]:
 async def test_a_pubrel_that_closes_the_connection_is_given_up(
     tmp_path: Path, late: bool, together: bool
 ) -> None:
-    """Every other message arrives once, also those in flight at the close."""
+    """All other messages arrive once, including those in flight when the connection closes."""
     file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = 2")
     count = 12
     async with (
@@ -76,8 +78,8 @@ async def test_a_pubrel_that_closes_the_connection_is_given_up(
 async def test_the_identifier_of_a_message_that_was_given_up_is_free_again(
     tmp_path: Path,
 ) -> None:
-    """A later message with the same identifier is not taken for a repetition of the first, because
-    each new session at the other broker gets its own identity.
+    """After the close, the bridge uses a new session with another client identifier. So the other
+    broker does not take a later message with the same packet identifier for a repetition.
     """
     async with (
         picky() as far,
@@ -101,8 +103,8 @@ async def test_the_identifier_of_a_message_that_was_given_up_is_free_again(
 async def test_a_kill_while_a_pubrel_is_on_trial_loses_and_doubles_nothing(
     tmp_path: Path, after: int
 ) -> None:
-    """after: the gateway is killed at this close; else, when the new session begins at the other
-    broker.
+    """after: number of the close at which the gateway is killed. If a new session begins at the
+    other broker before, the gateway is killed then.
     """
     file = configuration(tmp_path, port := free_port(), f"{UP}\nqos = 2")
     async with picky(port) as far:

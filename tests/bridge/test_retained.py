@@ -1,4 +1,4 @@
-"""Retained messages that mosquitto and this gateway both hold."""
+"""Retained messages of topics that mosquitto and this gateway both have."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ STATUS = ("bridge", "status")
 
 
 async def held(port: int, prefix: str = "") -> dict[str, bytes]:
-    """Return the retained messages of a broker below up and down."""
+    """Return a broker's retained messages below the topics up and down, without `prefix`."""
     found: dict[str, bytes] = {}
     async with wire(port, Connect("reader")) as client:
         client.send(Subscribe(1, [Subscription(f"{prefix}{x}/#", 0) for x in ("up", "down")]))
@@ -48,7 +48,7 @@ async def held(port: int, prefix: str = "") -> dict[str, bytes]:
 
 
 async def say(port: int, prefix: str = "", **states: str) -> None:
-    """Publish retained messages at QoS 0; an underscore in a topic stands for a slash."""
+    """Publish retained messages at QoS 0. In the names, an underscore stands for a slash."""
     async with wire(port, Connect("writer")) as client:
         for topic, text in states.items():
             client.send(Publish(prefix + topic.replace("_", "/"), text.encode(), 0, 0, True))
@@ -56,7 +56,9 @@ async def say(port: int, prefix: str = "", **states: str) -> None:
 
 
 async def equal(here: int, there: int, **wanted: str) -> None:
-    """Wait until both brokers have these retained messages."""
+    """Wait until both brokers have exactly these retained messages. In the names, an underscore
+    stands for a slash.
+    """
     state = {topic.replace("_", "/"): text.encode() for topic, text in wanted.items()}
     found: tuple[dict[str, bytes], dict[str, bytes]] | None = None
     try:
@@ -108,7 +110,9 @@ async def test_changes_and_deletions_at_qos_0_cross_after_an_outage(tmp_path: Pa
     "state", ["theirs", pytest.param("", marks=pytest.mark.soak)], ids=["change", "deletion"]
 )
 async def test_topic_that_both_ends_change_at_once_ends_equal(tmp_path: Path, state: str) -> None:
-    """The messages cross each other, so each end has the other's message at first."""
+    """Both changes are on the way at the same time, so each end first replaces its own state by the
+    other one.
+    """
     both = 'up = ["up/#"]\ndown = ["up/#"]\nprefix = "s/"\n'
     async with AsyncExitStack() as stack:
         far = await stack.enter_async_context(mosquitto(tmp_path / "far"))
@@ -248,8 +252,8 @@ async def test_state_and_mirrored_messages_are_retained_at_the_other_broker(
 
 
 async def test_readings_at_the_other_broker_survive_a_kill_of_the_gateway(tmp_path: Path) -> None:
-    """Mirrored readings are only in memory here. After their loss, the bridge deletes none of them
-    at the other broker.
+    """The gateway keeps mirrored readings only in memory. After a kill it has lost them, but the
+    bridge does not delete them at the other broker.
     """
     line = Pty()
     board = f'[mirror]\n[[serial]]\nport = "{line.path}"\nopen = true\n'
@@ -289,7 +293,7 @@ def test_later_reading_at_the_other_broker_is_not_replaced() -> None:
 
 
 async def readings(port: int) -> dict[str, bytes]:
-    """Return the retained readings at the other broker, as soon as it has any."""
+    """Wait until the other broker has retained readings, and return them."""
     async with asyncio.timeout(60):
         while not (found := await held_of(port, "s/readings/+/adc0")):
             pass
@@ -308,9 +312,7 @@ async def retained_there(port: int) -> bytes:
 
 @pytest.mark.soak
 async def test_qos_alone_is_no_difference(tmp_path: Path) -> None:
-    """The comparison reads at QoS 0, which needs no acknowledgements; messages cross with their own
-    QoS.
-    """
+    """The comparison reads at QoS 0 and therefore does not know the QoS of a retained message."""
     async with mosquitto(tmp_path / "far") as far:
         async with wire(far.port, Connect("writer")) as client:
             client.send(Publish("s/up/a", b"1", 1, 7, True))

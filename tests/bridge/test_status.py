@@ -1,4 +1,4 @@
-"""The state of a bridge, for users: the age of its oldest message."""
+"""The state of a bridge, as users see it: how old its oldest message is."""
 
 import json
 from dataclasses import asdict, replace
@@ -25,8 +25,8 @@ FINE = BridgeStatus("cloud", "mqtts://far", None, 1, 9, 0, 0, 0, 0, retained="eq
 def test_age_of_the_oldest_message_follows_the_head_of_the_queue() -> None:
     ages = QueueAge()
     ages.sample(0.0, 1, 1)
-    assert ages.seconds(9.0, 1) == 0.0  # younger than a sample
-    ages.sample(10.0, 1, 3)  # messages 1 and 2
+    assert ages.seconds(9.0, 1) == 0.0  # the message came after the last sample
+    ages.sample(10.0, 1, 3)  # sample at which messages 1 and 2 are in the queue
     ages.sample(20.0, 1, 4)
     assert ages.seconds(30.0, 1) == 20.0
     assert ages.seconds(30.0, 3) == 10.0

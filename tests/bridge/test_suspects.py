@@ -1,4 +1,4 @@
-"""The search for the message at which the other broker closes connections."""
+"""The search for messages at which the other broker closes the connection."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,9 @@ from gateway.bridge.suspects import SLOWEST, SOON_S, TIMES, Release, Suspects
 def connection(
     suspects: Suspects, waiting: list[int], closes: Callable[[int], bool], late: bool = False
 ) -> list[int]:
-    """Simulate one connection of the bridge: suspects are sent alone, other messages together.
-    Return the messages that still wait. closes: whether the other broker closes at a message. late:
-    whether it closes only after a long time.
+    """Simulate a connection of the bridge, which sends suspects alone and other messages together.
+    Return the messages that still wait. closes: returns whether the other broker closes at a
+    message. late: the close comes a long time after the message.
     """
     suspects.keep(waiting)
     left = [number for number in waiting if not suspects.guilty(number)]
@@ -60,9 +60,7 @@ def test_guilty_ones_are_found_and_no_other_one(poison: set[int], count: int) ->
 def test_random_broker_stops_blame_no_acceptable_message(
     kills: list[bool],
 ) -> None:
-    """Each connection accepts at least one message, or accepts none and is not blamed on
-    a message.
-    """
+    """A connection that ends early has accepted at least one message before."""
     suspects, waiting = Suspects(), list(range(10))
     for killed in kills:
         went: list[int] = []
@@ -79,7 +77,9 @@ def test_random_broker_stops_blame_no_acceptable_message(
 
 @pytest.mark.parametrize("size", [0, 1_000_000])
 def test_late_close_suspects_the_only_message_in_flight(size: int) -> None:
-    """The other broker never answers a message, and closes when its keep alive ends."""
+    """The other broker never acknowledges a message, and closes the connection at the end of its
+    keep alive.
+    """
     suspects = Suspects()
     for closes in range(TIMES):
         assert suspects.suspected(1) == bool(closes)

@@ -1,4 +1,4 @@
-"""Several bridges over the same topics: every broker ends with the same retained messages."""
+"""Several bridges with the same topics: in the end, every broker has the same retained messages."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ ALL = 'up = ["#"]\n'
 
 @asynccontextmanager
 async def named(folder: Path, port: int, bridges: str) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway that has the folder's name."""
+    """Run a gateway under the name of its folder. bridges: configuration of its bridges."""
     os.makedirs(folder, exist_ok=True)
     file = folder / "gateway.toml"
     file.write_text(
@@ -67,8 +67,8 @@ async def settles(
     what: Callable[[], object] = lambda: "",
     wanted: tuple[str, ...] = ("equal",),
 ) -> None:
-    """Wait until a condition holds, all bridges have compared both ends, and no message is in
-    flight.
+    """Wait until `right` returns true, all bridges have compared both ends, and no more messages
+    cross. what: returns a text for the failure. wanted: accepted results of a comparison.
     """
     before: object = None
     try:
@@ -91,8 +91,8 @@ async def settles(
     ids=["up", "up and down"],
 )
 async def test_two_gateways_with_all_topics_end_equal(tmp_path: Path, more: str) -> None:
-    """Both gateways change while they are disconnected, and each bridge then sends its own state to
-    the other end.
+    """Both gateways change while they are disconnected. Then each gateway's bridge sends its own
+    state to the other gateway.
     """
     a, b, topics = free_port(), free_port(), f"{ALL}{more}"
     to_b, to_a = section("to-b", b, topics), section("to-a", a, topics)
@@ -140,8 +140,8 @@ async def test_three_bridges_of_a_gateway_end_equal(tmp_path: Path) -> None:
 async def test_ring_of_gateways_ends_equal_and_a_deletion_goes_round(
     tmp_path: Path, names: str
 ) -> None:
-    """All gateways set the same topic at the same moment, so the messages overwrite each other in a
-    different order at each gateway.
+    """All gateways set the same topic at the same moment, so at each gateway the messages arrive in
+    a different order.
     """
     ports = {name: free_port() for name in names}
     up = 'up = ["t/#"]\n'
@@ -177,7 +177,9 @@ async def test_ring_of_gateways_ends_equal_and_a_deletion_goes_round(
     ],
 )
 async def test_overlapping_prefixes_do_not_grow(tmp_path: Path, prefixes: tuple[str, str]) -> None:
-    """Two bridges lead to one broker, and their topics overlap at this broker."""
+    """Two bridges lead to one broker, where the topics of one bridge are also topics of the
+    other.
+    """
     both = 'up = ["#"]\ndown = ["#"]\n'
     async with mosquitto(tmp_path / "far") as far:
         bridges = "".join(

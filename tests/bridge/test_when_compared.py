@@ -1,4 +1,6 @@
-"""The times at which a bridge compares retained messages, on a clock that jumps."""
+"""The times at which a bridge compares retained messages. The test's clock jumps ahead instead of
+waiting.
+"""
 
 import asyncio
 import selectors
@@ -17,7 +19,7 @@ from gateway.errors import OncewayError
 
 
 class _Selector(selectors.DefaultSelector):
-    """A selector that never waits: the time passes at once."""
+    """A selector that moves the clock ahead by the timeout instead of waiting."""
 
     now = 0.0
 
@@ -27,7 +29,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 def at_once(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine in a loop whose time jumps to the next timer."""
+    """Run a coroutine in an event loop whose clock jumps to the next timer."""
     selector = _Selector()
     loop = asyncio.SelectorEventLoop(selector)
     loop.time = lambda: selector.now  # type: ignore[method-assign]
@@ -36,7 +38,7 @@ def at_once(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class Kept:
-    """The part of a Convergence that waits for the next comparison."""
+    """The state of a Convergence between two comparisons."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -46,7 +48,7 @@ class Kept:
         self.collisions = Collisions(loop.time, self._changed.set)
         self.silent = True
         self.compared: list[tuple[float, list[str]]] = []
-        """Times at which topics in doubt were compared, and the topics."""
+        """Each comparison of topics in doubt: its time in seconds, and the topics."""
         crossings = SimpleNamespace(collisions=self.collisions)
         self.link: Any = SimpleNamespace(lost=lambda: self.lost, crossings=crossings)
 
@@ -99,7 +101,9 @@ def test_changes_get_their_marks_and_put_no_comparison_off() -> None:
 
 @pytest.mark.parametrize("changed", [True, False], ids=["crossed", "came back"])
 def test_topic_in_doubt_is_compared_seconds_later(changed: bool) -> None:
-    """A message that came back in a loop leaves the agreement as it is."""
+    """Topics in doubt are compared even if no message has crossed, for example after a message that
+    came back in a loop.
+    """
 
     async def doubtful() -> None:
         kept, loop = Kept(), asyncio.get_running_loop()
@@ -139,8 +143,8 @@ def test_messages_of_both_ends_minutes_apart_are_no_collision(silent: bool, read
 
 
 class Reconnected(Kept):
-    """The part of a Convergence that begins on a new connection. knows: whether the other broker
-    has its mark.
+    """The state of a Convergence on a new connection. knows: whether the other broker has the
+    bridge's mark. left_s: remaining pause until the next full comparison.
     """
 
     def __init__(self, knows: bool, left_s: float) -> None:
@@ -183,8 +187,8 @@ def test_pause_after_a_reconnect_is_for_a_broker_that_has_lost_nothing(
 
 
 class Busy:
-    """The part of a Convergence that waits until nothing crosses. speed: messages that leave in a
-    second; as many come.
+    """The state of a Convergence while many messages cross. speed: messages per second that enter
+    the queue and leave it. waiting: messages in the queue.
     """
 
     def __init__(self, speed: float, waiting: int) -> None:

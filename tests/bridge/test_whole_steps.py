@@ -1,6 +1,7 @@
-"""Steps of a bridge with set-aside messages, and of an administrator with a session, are done as a
-whole or not at all: an exception is raised at each call on the way, one at a time. Afterwards the
-engine has stopped before its next commit, or each message is in exactly one place.
+"""Some steps are done completely or not at all: those of a bridge with set-aside messages, and
+those of an administrator with a session. The test raises an exception at each call within a step,
+one call per run. Afterwards, the engine has stopped before its next commit, or each message is in
+exactly one place.
 """
 
 import asyncio
@@ -28,12 +29,12 @@ ROW = SimpleNamespace(
 
 
 class Injected(Exception):
-    """An error that the gateway does not expect."""
+    """An exception that the gateway does not expect."""
 
 
 def at_call(wanted: int, work: Callable[[], object]) -> bool:
-    """Do some work, and raise at its n-th call of a function of the gateway. Return False if there
-    are fewer calls.
+    """Do some work, and raise an exception at call number `wanted` of a function of the gateway.
+    Return False if the work makes fewer calls.
     """
     count = 0
 
@@ -47,7 +48,7 @@ def at_call(wanted: int, work: Callable[[], object]) -> bool:
     before = sys.getprofile()
     sys.setprofile(look)
     try:
-        with suppress(Injected, OncewayError):  # the second one where the engine has stopped
+        with suppress(Injected, OncewayError):  # OncewayError: the engine has stopped
             work()
     finally:
         sys.setprofile(before)
@@ -93,7 +94,7 @@ def end_session(world: World) -> Callable[[], object]:
 
 
 def run(awaited: Any) -> None:
-    """Run a coroutine as far as possible without its event loop."""
+    """Run a coroutine until it waits for something, and close it there."""
     try:
         awaited.send(None)
     except StopIteration:
@@ -102,8 +103,8 @@ def run(awaited: Any) -> None:
 
 
 def places(world: World) -> tuple[int, int, int]:
-    """Return the number of copies of the message in a queue and set aside, and whether the session
-    exists. A queue entry whose identifier waits for its PUBCOMP is done.
+    """Return the number of copies of the message in the queue, the number of copies set aside, and
+    the number of sessions. Messages whose PUBREL was sent do not count as in the queue.
     """
     released = {
         one for (ids,) in world.rows("SELECT released FROM flow") for one in unpack_ids(ids)

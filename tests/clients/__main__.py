@@ -1,9 +1,10 @@
-"""`python -m tests.clients`: clients that people use, tried at Onceway and at mosquitto.
+"""Try clients that people use with Onceway and with mosquitto (`python -m tests.clients`). The
+program leaves out clients that are not installed.
 
-`--install` first installs and builds the clients of npm, cargo, go and Home Assistant. A client
-that is not installed is left out. Out: `build/clients/cells.json`, from which `make docs` writes
-the page; the exit code is 1 if a cell was good at Onceway in the committed cells, and no longer is.
-`--only NAME` tries clients with this text in their names, and keeps the other rows.
+In: `--install` first installs and builds the clients of npm, cargo, go and Home Assistant. `--only
+NAME` tries only clients whose names contain NAME, and keeps the results of all others. Out:
+`build/clients/cells.json`, from which `make docs` writes the page. The exit code is 1 if a result
+with Onceway has become worse than in the committed file.
 """
 
 import argparse
@@ -36,13 +37,13 @@ PROBES = dict(
     )
 )
 ALONE = "restart"
-"""The probe that restarts the brokers, and so runs alone."""
+"""The probe that restarts the brokers. No other probe runs at the same time."""
 
 Work = Coroutine[Any, Any, str]
 
 
 class Run:
-    """The cells, and the work that fills them."""
+    """The results of all probes, and the coroutines that produce them."""
 
     def __init__(self, tried: list[Client], cells: Cells) -> None:
         self._tried = tried
@@ -80,7 +81,7 @@ class Run:
                 await self._cell("brokers", row, ALONE, *work(client, version, ALONE))
 
     def _plain(self, client: Client, cell: Callable[..., None]) -> None:
-        """Run the probes with a server that the test writes; it speaks MQTT 5."""
+        """Run the probes that use the test's own server, which speaks MQTT 5."""
         name = client.names[5]
         for qos in (1, 2):
             for column, reason in zip(COLUMNS["refused"][1:], REASONS, strict=True):

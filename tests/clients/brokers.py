@@ -1,4 +1,4 @@
-"""The two brokers, each with a listener of each kind, and a proxy that cuts connections."""
+"""The two brokers, each with a listener for every transport, and a proxy that cuts connections."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ Ports = dict[str, int]
 
 
 class Broker(Protocol):
-    """A broker under test. ports: its ports, by transport."""
+    """A broker under test. ports: the port of each transport."""
 
     ports: Ports
 
@@ -71,8 +71,9 @@ async def broker(own: Broker) -> AsyncIterator[Broker]:
 
 
 class Proxy:
-    """A proxy that forwards bytes to a broker, and cuts each of the first connections after a
-    number of bytes in both directions together. cuts: number of cuts so far.
+    """A proxy to a broker that cuts each of the first connections after a random number of bytes,
+    both directions together. cuts: in the constructor, number of connections to cut; as an
+    attribute, number of connections cut so far. least, most: limits of the number of bytes.
     """
 
     def __init__(self, to: int, cuts: int, rng: random.Random, least: int, most: int) -> None:

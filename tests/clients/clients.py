@@ -1,4 +1,6 @@
-"""The MQTT clients under test. Each has a driver (`drivers/options.py`), which is a process."""
+"""The MQTT clients under test. For each client there is a driver: a program that is started with
+the options in `drivers/options.py`.
+"""
 
 import asyncio
 import json
@@ -26,8 +28,10 @@ END_S = 20
 
 @dataclass(frozen=True)
 class Client:
-    """A client. names: its name by version of MQTT, 4 for 3.1.1. alone: whether the driver reports
-    before the message is acknowledged. ordered: whether the driver publishes in order.
+    """A client under test. names: its name in the table, by version of MQTT (4 means 3.1.1).
+    command: starts its driver. ways: transports that it supports. alone: whether its driver reports
+    a message as published without waiting for the acknowledgement. ordered: whether its driver
+    publishes the messages in order.
     """
 
     names: dict[int, str]
@@ -85,7 +89,7 @@ def _mosquitto() -> str:
 
 
 def install() -> None:
-    """Install and build the clients in build/, each unless that fails."""
+    """Install and build the clients in build/. Skip a client if that fails."""
     if (python := home_assistant.interpreter()) is not None:
         with suppress(subprocess.CalledProcessError):
             home_assistant.install(python)
@@ -112,7 +116,9 @@ def install() -> None:
 
 
 class Driver:
-    """A running driver. lines: its output so far. payloads: the messages in it."""
+    """A running driver. lines: its output so far. payloads: the numbers of the messages in its
+    output.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -142,12 +148,12 @@ class Driver:
         return await self.until(lambda: "ready" in self.lines, within)
 
     async def verdict(self, within: float) -> str:
-        """Return the last word of a driver that publishes."""
+        """Return the last line of a driver that publishes. within: time limit in seconds."""
         await self.until(lambda: self.lines, within + 5)
         return self.lines[0] if self.lines else "nothing"
 
     async def kill(self) -> None:
-        """End the driver, and the programs that it has started."""
+        """End the driver and all programs that it has started."""
         for number, within in ((signal.SIGTERM, 3), (signal.SIGKILL, END_S)):
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
@@ -158,7 +164,9 @@ class Driver:
 
 @asynccontextmanager
 async def running(client: Client, does: str, **options: object) -> AsyncIterator[Driver]:
-    """Run a driver. options: as in `drivers/options.py`."""
+    """Run a driver until the block ends. does: publish or subscribe. options: as in
+    `drivers/options.py`.
+    """
     given = {"does": does, "way": "tcp", "version": 5, "ca": None, "topic": "t", "qos": 2}
     given |= {"count": 1, "within_s": 15, "folder": ""} | options
     given["id"] = f"{does}-{given['topic']}"

@@ -1,7 +1,7 @@
-"""`python -m tests.clients.page` (part of `make docs`): the page `gateway/docs/clients.md`.
+"""Write the page `gateway/docs/clients.md` (`python -m tests.clients.page`, part of `make docs`).
 
-In: the cells of the last run (`build/clients/cells.json`; without a run, those of the tree). Out:
-the page, and the cells in the tree.
+In: the results of the last run, in `build/clients/cells.json`; without that file, the committed
+results. Out: the page, and the results to commit.
 """
 
 import json
@@ -92,7 +92,9 @@ answer with 0x80. After a cut paho.mqtt.golang sends some messages of QoS 2 agai
 program some again: put a number into each message, or use autopaho. While autopaho has no
 connection, `Publish` returns an error: publish again.
 """
-"""Paragraphs: client, colon, advice; written where the client has a row."""
+"""Advice on the page, one paragraph for a client: "NAME: ADVICE". The page shows a paragraph if its
+client has a row.
+"""
 
 BROKERS = ("MQTT", "TCP", "TLS", "WS", "WSS", "restart", "from, ten cuts", "to, ten cuts")
 COLUMNS = {
@@ -102,7 +104,8 @@ COLUMNS = {
 }
 
 Cells = dict[str, dict[str, dict[str, list[str]]]]
-"""Kind → row (client, and a version or QoS behind "|") → column → text of each broker, ours first.
+"""Results by kind of table, by row and by column. A row is the name of a client, with its version
+of MQTT or its QoS behind "|". A result has two texts: for Onceway and for mosquitto.
 """
 
 
@@ -117,12 +120,12 @@ def write(cells: Cells, path: Path) -> None:
 
 
 def bad(texts: list[str]) -> bool:
-    """Whether a cell describes a failure at Onceway."""
+    """Return whether a result describes a failure at Onceway."""
     return bool(texts) and "**" in texts[0]
 
 
 def worse(before: Cells, now: Cells) -> list[str]:
-    """Return the cells that were good at Onceway, and are not any more."""
+    """Return the results that were good at Onceway in `before`, and are bad in `now`."""
     return [
         f"{kind}: {row}, {column}: {texts[0]}"
         for kind, rows in now.items()

@@ -1,4 +1,4 @@
-"""The probes: each returns the text of a cell."""
+"""Probes of MQTT clients. Each returns the text of a result."""
 
 import asyncio
 import tempfile
@@ -22,19 +22,22 @@ MANY, CUTS = 1_000, 10
 REASONS = (R.NOT_AUTHORIZED, R.TOPIC_NAME_INVALID, R.QUOTA_EXCEEDED)
 KEEP_ALIVE_S = 2
 LONG_S = 240.0
-"""Longest time for many messages."""
+"""Time limit in seconds for a probe with many messages."""
 START_S = 180.0
-"""Longest time for a verdict. Home Assistant starts in two minutes on a busy machine."""
+"""Time limit in seconds for the report of a driver. On a busy machine, Home Assistant takes two
+minutes to start.
+"""
 QUIET_S = 60.0
-"""Time without a message after which no other one is awaited."""
+"""Time in seconds without a message, after which a probe waits for no more messages."""
 
 
-# -- a server that answers as told
+# -- with the test's own server
 
 
 async def refused(client: Client, reason: R | None, qos: int) -> str:
-    """Refuse a client's messages, and return what the client does about it. reason: of each answer;
-    None for DISCONNECT 0x97 in the place of the first one.
+    """Refuse each message of a client. Return what the client reports, and how many times it
+    published. reason: reason code of each answer; None: the server sends DISCONNECT 0x97 instead of
+    the first answer.
     """
     async with server() as own:
         if reason is None:
@@ -50,7 +53,7 @@ async def refused(client: Client, reason: R | None, qos: int) -> str:
 
 
 async def most_in_flight(client: Client) -> str:
-    """Receive Maximum 1."""
+    """Check that the client respects a Receive Maximum of 1."""
     async with server() as own:
         own.connack = Connack(False, properties={PropertyId.RECEIVE_MAXIMUM: 1})
         async with running(client, "publish", port=own.port, count=50, within_s=20) as driver:
@@ -61,7 +64,7 @@ async def most_in_flight(client: Client) -> str:
 
 
 async def keep_alive(client: Client) -> str:
-    """Check Server Keep Alive."""
+    """Check that the client respects Server Keep Alive."""
     async with server() as own:
         own.connack = Connack(False, properties={PropertyId.SERVER_KEEP_ALIVE: KEEP_ALIVE_S})
         async with running(client, "subscribe", port=own.port) as driver:
@@ -74,13 +77,13 @@ async def keep_alive(client: Client) -> str:
             return "kept" if longest < 1.5 * KEEP_ALIVE_S else "**ignored**"
 
 
-# -- brokers
+# -- with brokers
 
 
 @dataclass(frozen=True)
 class Where:
-    """A place for a probe: a broker, the CA of its certificate, a version of MQTT (4 is 3.1.1), and
-    a topic of its own.
+    """The target of a probe. own: the broker. ca: file with the CA of its certificate. version: of
+    MQTT (4 means 3.1.1). topic: a topic that no other probe uses.
     """
 
     own: Broker
@@ -103,7 +106,9 @@ Probe = Callable[[Client, Where], Awaitable[str]]
 
 
 def by(way: str) -> Probe:
-    """Send ten messages at QoS 2 from the client to itself."""
+    """Return a probe that sends ten messages at QoS 2 from a client over one transport, and
+    receives them with the same client.
+    """
 
     async def probe(client: Client, at: Where) -> str:
         if way not in client.ways:
@@ -124,7 +129,9 @@ def by(way: str) -> Probe:
 
 
 async def restart(client: Client, at: Where) -> str:
-    """Keep a session over a restart of the broker, with messages before and after it."""
+    """Restart the broker while it keeps a session. Publish messages to the session before and after
+    the restart.
+    """
     with tempfile.TemporaryDirectory() as folder:
         common = at.options() | {"folder": folder}
         async with running(client, "subscribe", **common) as ear:
@@ -141,7 +148,7 @@ async def restart(client: Client, at: Where) -> str:
 
 
 async def cut_publisher(client: Client, at: Where) -> str:
-    """Send many messages from the client, over a connection that is cut."""
+    """Let the client publish many messages over a proxy that cuts its connections."""
     came: list[int] = []
     more = at.options() | {"count": MANY, "within_s": LONG_S}
     async with (
@@ -156,7 +163,7 @@ async def cut_publisher(client: Client, at: Where) -> str:
 
 
 async def cut_subscriber(client: Client, at: Where) -> str:
-    """Send many messages to the client, over a connection that is cut."""
+    """Let the client receive many messages over a proxy that cuts its connections."""
     async with (
         cutting(at.own.ports["tcp"], CUTS, "subscriber") as proxy,
         running(client, "subscribe", **at.options() | {"port": proxy.port}) as driver,
@@ -173,8 +180,8 @@ def few(cuts: int) -> str:
 
 
 def count(found: list[int], wanted: int, ordered: bool = True) -> str:
-    """Return "once", or the numbers of lost and doubled messages. ordered: whether the messages
-    left in order.
+    """Return "once", or how many of the wanted messages were lost and how many arrived twice.
+    ordered: whether the messages were published in order.
     """
     lost, doubled = wanted - len({*found}), len(found) - len({*found})
     if not lost and not doubled:
@@ -185,8 +192,8 @@ def count(found: list[int], wanted: int, ordered: bool = True) -> str:
 
 
 async def progress(came: list[int], wanted: int) -> None:
-    """Wait until all messages have arrived, and half a second more; or until no message arrives any
-    more.
+    """Wait until all messages have arrived, or until none has arrived for QUIET_S. Then wait
+    another half second for duplicates.
     """
     size, since = -1, time.monotonic()
     while time.monotonic() - since < (QUIET_S if len(came) < wanted else 0.5):
@@ -203,7 +210,9 @@ async def until(done: Callable[[], bool], within: float) -> None:
 
 @asynccontextmanager
 async def hearing(at: Where, came: list[int]) -> AsyncIterator[None]:
-    """Subscribe over a connection that stays open."""
+    """Subscribe over a connection that no proxy cuts. Add the number of each received message to
+    `came`.
+    """
 
     async def hear(client: aiomqtt.Client) -> None:
         async for message in client.messages:
@@ -218,7 +227,7 @@ async def hearing(at: Where, came: list[int]) -> AsyncIterator[None]:
 
 
 async def give(at: Where, numbers: range) -> None:
-    """Publish over a connection that stays open."""
+    """Publish messages with these numbers over a connection that no proxy cuts."""
     async with aiomqtt.Client("127.0.0.1", at.own.ports["tcp"]) as client:
         for number in numbers:
             await client.publish(at.topic, str(number), 2)

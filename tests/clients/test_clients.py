@@ -1,5 +1,5 @@
-"""The runner of the table of clients: its judgement, its proxy, its page, and two clients that are
-always here.
+"""The program that makes the table of clients: its judgement, its proxy and its page. Two clients
+that are always installed are tried.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ def test_messages_are_counted(found: list[int], ordered: bool, text: str) -> Non
 
 
 def test_page_in_the_tree_is_that_of_its_cells() -> None:
-    """Run `make docs` after a run of `python -m tests.clients`."""
+    """If this fails, run `make docs`."""
     assert PAGE.read_text() == page(read(CELLS))
 
 
@@ -76,7 +76,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_paho_says_published_of_a_refused_message() -> None:
-    """Because of this fault in paho, Onceway has a publisher of its own."""
+    """Onceway has its own publisher because paho has this fault."""
     paho = next(one for one in clients() if one.names[5].startswith("paho"))
     assert await probes.refused(paho, R.NOT_AUTHORIZED, 2) == "published (1 ×)"
 

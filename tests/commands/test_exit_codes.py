@@ -1,4 +1,4 @@
-"""One exit code for each cause, over all commands and errors of the gateway."""
+"""Exit codes of all commands and errors: each cause has one code."""
 
 import ast
 import importlib
@@ -52,7 +52,6 @@ def test_each_code_has_one_cause_and_each_cause_one_code() -> None:
 
 
 def test_each_error_has_the_code_of_its_cause() -> None:
-    """An error class outside these families has none of their codes."""
     families: dict[int, type[OncewayError] | tuple[type[OncewayError], ...]] = {
         exit_codes.LOCKED: Locked,
         exit_codes.STORE: (StoreError, BackupError),
@@ -72,8 +71,8 @@ def test_each_error_has_the_code_of_its_cause() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_end_with_codes_of_the_table(path: Path) -> None:
-    """A command that finds something out of order may exit with 1; all other codes have a name in
-    the table.
+    """Commands that exit with a literal number use 0 or 1. All other codes have a name in the
+    table.
     """
     for node in ast.walk(ast.parse(path.read_bytes())):
         match node:

@@ -1,5 +1,5 @@
-"""Another program at the path of the control socket: the command prints a sentence, and does not
-hang.
+"""If another program listens at the path of the control socket, a command prints an error and does
+not hang.
 """
 
 import socket
@@ -30,7 +30,9 @@ from gateway.errors import OncewayError
 def test_a_foreign_control_socket_is_an_error(
     answer: bytes | str | None, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """answer: None if the program never answers; "drips" if it sends a line that never ends."""
+    """answer: what the other program sends. None: it never answers. "drips": it sends a line that
+    never ends.
+    """
     monkeypatch.setattr(control_client, "TIMEOUT_S", 0.2)
     monkeypatch.setattr(control_client, "LONGEST_ROW", 1 << 20)
     done = threading.Event()

@@ -1,5 +1,5 @@
-"""The command line as a whole: which commands there are, what each needs, and which configuration
-it reads.
+"""The command line as a whole: which commands exist, which modules each imports, and which
+configuration each reads.
 """
 
 import json
@@ -71,7 +71,7 @@ def test_a_command_of_the_gateway_loads_no_part_of_the_centre(tmp_path: Path) ->
     ],
 )
 def test_account_without_file_access_is_pointed_to_sudo(words: str) -> None:
-    with TemporaryDirectory() as name:  # one of pytest's is closed to others
+    with TemporaryDirectory() as name:  # other accounts cannot enter pytest's folders
         folder = Path(name)
         folder.chmod(0o711)
         (folder / "data").mkdir(mode=0o700)

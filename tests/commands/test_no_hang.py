@@ -1,5 +1,5 @@
-"""Each command ends by itself beside a gateway and a landing place that do not answer, and at an
-open port without a board.
+"""Each command ends by itself, even if the gateway and the landing place do not answer, or an open
+port has no board.
 """
 
 import socket
@@ -25,8 +25,8 @@ from tests.links.board import Pty
 from tests.uplink.conftest import GatewayData
 
 END_S = 60.0
-"""Bound of a command, in seconds; far above the time of a command here: its own limits are set to
-fractions of a second.
+"""Time limit in seconds for a command. Commands end much sooner, because the tests set the timeouts
+of the commands to fractions of a second.
 """
 SERVICES = {"gateway run", "uplink run"}
 COMMANDS = sorted(
@@ -61,7 +61,7 @@ VALUES = {
 
 
 class Silent:
-    """A server that takes connections and never answers."""
+    """A server that accepts connections and never answers."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -95,7 +95,9 @@ def place() -> Iterator[tuple[Silent, int]]:
 
 @pytest.fixture
 def gateway(tmp_path: Path, place: tuple[Silent, int]) -> Iterator[Silent]:
-    """Yield the control socket of a gateway that hangs, beside its configuration and data."""
+    """Make a configuration, a data directory, and the control socket of a gateway that never
+    answers. Yield the server behind that socket.
+    """
     data = GatewayData(tmp_path / "data")
     data.add(3)
     with closing(Registry(data.path / "registry.db")) as registry:
@@ -124,7 +126,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def _end(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    """Run a command line to its end. Returns its exit code."""
+    """Run a command line. Return its exit code."""
     monkeypatch.setattr(sys, "argv", ["onceway", *words])
     codes: list[Any] = []
 
@@ -185,9 +187,7 @@ def test_each_command_ends_without_an_answer(
 def test_people_who_may_only_command_the_gateway_reach_it(
     name: str, gateway: Silent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The person is in onceway-admin, and may not read the configuration of the installed
-    gateway.
-    """
+    """The account is in the group onceway-admin, which may not read the configuration."""
 
     def load(path: Path) -> None:
         raise MayNotRead("this account may not read the configuration", str(path))
@@ -207,7 +207,7 @@ def test_listening_to_radios_ends(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """The gateway in this test never stops sending rows."""
+    """The gateway sends rows without end."""
     rows: dict[str, Any] = {"radios": [{}], "listen": repeat({})}
 
     def follow(folder: Path, do: str) -> Iterator[dict[str, Any]]:

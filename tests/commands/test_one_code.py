@@ -1,6 +1,6 @@
-"""One exit code for one cause, in all commands. Each command that needs a store is run without one,
-with an empty file and with a damaged one. Each command that needs a running gateway is run without
-one.
+"""Each cause has the same exit code in all commands. Commands that need a store run without a
+store, with an empty file, and with a damaged file. Commands that need a running gateway run without
+a gateway.
 """
 
 import os
@@ -30,9 +30,11 @@ OF_STORE = {
     *("store backup", "store downgrade", "uplink claim", "uplink status", "where"),
 }
 OF_NONE = OF_STORE | {"backup", "store check", "store salvage"}
-"""`store check` finds that a damaged store is not in order, and `store salvage` repairs it."""
+"""Commands that fail without a store. OF_STORE lacks those that accept a damaged store: `store
+check` reports it, and `store salvage` repairs it.
+"""
 READ_ANYWAY = {"spool land"}
-"""Commands that work on a copy elsewhere."""
+"""Commands that read a copy of a store at another place."""
 DAMAGE = {"empty": b"", "garbage": b"no database" * 1000, "none": None, "no folder": None}
 OF_GATEWAY = sorted(
     {*ASK_GATEWAY, "bridge again", "clock show", "clock trust", "device ping"}
@@ -42,7 +44,7 @@ OF_GATEWAY = sorted(
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a configuration, whose data directory is `data`."""
+    """Write a configuration. Return its data directory, which does not exist yet."""
     data, config = tmp_path / "data", tmp_path / "gateway.toml"
     config.write_text(
         f'[gateway]\nname = "site-1"\ndata = "{data}"\n[[listener]]\nbind = "127.0.0.1:0"\n'
@@ -94,7 +96,9 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def test_disk_that_takes_no_data_is_the_cause_that_each_command_says(
     state: str, disk: SmallDisk, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite says "unable to open" or "disk I/O error", for missing rights as for a broken disk."""
+    """SQLite's own messages do not tell: "unable to open" can mean missing rights, and "disk I/O
+    error" a broken disk.
+    """
     folder.symlink_to(disk.mount)
     with closing(open_store(disk.mount, "site-1")) as database:
         recover(database, None, 16)
@@ -121,7 +125,7 @@ def test_gateway_that_does_not_run_has_one_code(
 
 
 def test_no_command_about_a_store_is_forgotten() -> None:
-    """A new command of these groups has to be added to the lists above."""
+    """If this fails, add the new command to one of the lists above."""
     groups = {name.split()[0] for name in OF_STORE} - {"uplink"}
     named = OF_NONE | set(OF_GATEWAY) | {"store restore"}
     assert {name for name in COMMANDS if name.split()[0] in groups} <= named
@@ -145,10 +149,10 @@ def test_an_error_of_sqlite_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPa
 def test_account_without_rights_to_a_store_has_one_code(
     name: str, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite says only that it cannot open the file, although the store is not damaged."""
+    """SQLite only says that it cannot open the file, which could also mean damage."""
 
     def closed(path: Path) -> sqlite3.Connection:
-        return sqlite3.connect(path / "hidden")  # as if its folder were closed to us
+        return sqlite3.connect(path / "hidden")  # fails like a folder without rights
 
     folder.mkdir()
     GatewayData(folder)

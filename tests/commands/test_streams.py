@@ -1,4 +1,4 @@
-"""Standard streams that accept no output: a pipe whose reader has ended, a full disk, a closed
+"""Standard streams that take no output: a pipe without a reader, a full disk, or a closed
 stream.
 """
 
@@ -18,7 +18,7 @@ PLAIN, TABLE, LARGE = ["--version"], ["board", "list"], ["board", "list", "--jso
 
 @contextmanager
 def no_reader() -> Iterator[int]:
-    """Yield a pipe whose reader has ended, as after `| head -1`."""
+    """Yield the writing end of a pipe without a reader, as after `| head -1` has ended."""
     reader, writer = os.pipe()
     os.close(reader)
     yield writer
@@ -26,7 +26,9 @@ def no_reader() -> Iterator[int]:
 
 
 def run(words: list[str], out: int | None, *without: str) -> tuple[int, str]:
-    """Run a command without some streams. Return its exit code and its standard error."""
+    """Run a command. Return its exit code and its standard error. out: standard output; None: the
+    test's. without: streams that are closed: "in", "out" or "err".
+    """
     close = " ".join({"in": "<&-", "out": ">&-", "err": "2>&-"}[one] for one in without)
     done = subprocess.run(
         ["sh", "-c", f'exec "$@" {close}', "sh", ONCEWAY, *words],

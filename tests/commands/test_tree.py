@@ -1,5 +1,5 @@
-"""The tree of commands as a whole: each has a purpose and an example. Each that prints facts prints
-JSON too. A wrong command line gives exit code 2 and a hint.
+"""The tree of commands. Each command has a purpose and an example in its help. Each command that
+prints facts also prints them as JSON. A wrong command line ends with exit code 2 and a hint.
 """
 
 import json
@@ -23,11 +23,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / ".setup"))
 import manual
 
 SERVICES = {"gateway run", "uplink run"}
-"""Commands that print nothing but their log, which --log-format has as JSON."""
+"""Commands that print only their log. With --log-format, the log is JSON."""
 SPARK = {f"ingest {name}" for name in ("run", "release", "compact", "summarise", "expire")}
-"""Spark takes the place of the process, and logs."""
+"""Commands that start Spark in their place and print only its log."""
 RIG = {"hil run", "hil demo", "hil replay"}
-"""Commands that show how a run goes. Its facts are in report.json, or `hil report --json`."""
+"""Commands that print the progress of a run. `hil report --json` and report.json have its facts."""
 WITHOUT_JSON = SERVICES | SPARK | RIG
 
 Run = Callable[..., tuple[int, str, str]]
@@ -48,7 +48,9 @@ def _load(point: Any) -> Any:
 
 @cache
 def _build(wanted: str | None) -> Any:
-    """Return the root command. Packages that only the script leaves out stay in this process."""
+    """Return the root command with its groups. wanted: name of the only group to load; None: all
+    groups.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(script, "_load", _load)
         return typer.main.get_command(script._build(wanted))
@@ -70,7 +72,9 @@ def _options(command: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command line in this process: exit code, standard output, standard error."""
+    """Return a function that runs a command line in this process and returns its exit code,
+    standard output and standard error.
+    """
     monkeypatch.setattr(script, "_command", _build)
     monkeypatch.setattr(script.signal, "signal", lambda *_: None)
     monkeypatch.setenv("ONCEWAY_CONFIG", "/nowhere/gateway.toml")
@@ -125,8 +129,8 @@ def _groups(words: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
 
 
 def test_only_the_terminal_breaks_the_lines_of_help() -> None:
-    """A paragraph is one line, in each help text and each list of commands. No help text has words
-    in square brackets: rich takes them for markup and shows nothing.
+    """A paragraph in the source of a help text has no line breaks. It has no square brackets
+    either, because rich takes them for markup.
     """
     texts = {name: command.help or "" for name, command in TREE.items()}
     for point in [None, *sorted(item.name for item in entry_points(group="onceway.commands"))]:
@@ -159,9 +163,7 @@ def test_commands_that_print_facts_print_json(name: str) -> None:
 
 @pytest.mark.parametrize("name", TREE)
 def test_the_same_option_is_the_same_everywhere(name: str) -> None:
-    """--config always names the gateway's file and has the same default; --data always names its
-    folder.
-    """
+    """--config is always the gateway's file, and --data always the data directory."""
     options = _options(TREE[name])
     for text, default in (("--config", None), ("--data", None), ("--json", False)):
         if text in options:
@@ -229,7 +231,7 @@ def test_unknown_command_is_reported(words: list[str], run: Run) -> None:
     "name", sorted(TREE.keys() - WITHOUT_JSON - {"hil glue", "ingest prepare"})
 )
 def test_an_error_is_one_json_object(name: str, run: Run, tmp_path: Any) -> None:
-    """The commands run without a gateway and with missing files, so most of them fail."""
+    """The commands run with files that do not exist and without a gateway, so most of them fail."""
     needed = [item for item in TREE[name].params if item.required]
     words = []
     for item in needed:
@@ -249,9 +251,11 @@ WRONG = '[gateway]\nname = 5\n[[listener]]\nbind = ":1883"\nnosuch = 1\n'
 
 
 _MORE = {"backup": ["5m"], "bridge again": ["--all"], "bridge discard": ["--all"]}
-"""Options that a command needs beside its required arguments."""
+"""Arguments that a command needs in addition to the required ones."""
 _OTHER_FIRST = {"restore", "device import", "device read", "registry import", "gateway config"}
-"""Commands that read another file, or a board, before the configuration, or only name it."""
+"""Commands that do not read the configuration first: they read another file or a board before it,
+or only print its path.
+"""
 
 
 @pytest.mark.parametrize(
@@ -265,7 +269,7 @@ _OTHER_FIRST = {"restore", "device import", "device read", "registry import", "g
 def test_each_mistake_in_a_configuration_is_reported_with_its_line(
     name: str, run: Run, tmp_path: Path
 ) -> None:
-    """Each command that reads the configuration prints the same report."""
+    """Each command that reads the configuration reports its mistakes in the same words."""
     file = tmp_path / "gateway.toml"
     file.write_text(WRONG)
     words = list(_MORE.get(name, []))
@@ -292,11 +296,11 @@ _BY_NAME = sorted(
     if name.startswith("device ")
     and any(item.name == "name" for item in command.params if _is_argument(item))
 )
-"""Commands that take the name of a device."""
+"""Commands with a device's name as an argument."""
 _NEW = {"device add", "device provision", "device admit"}
-"""Commands that make a device."""
+"""Commands that add a device, so the name need not exist."""
 _OF_GATEWAY = {"device expect", "device pause", "device log", "device command", "device ping"}
-"""Commands that ask the running gateway; `tests/service/test_control.py` tries them."""
+"""Commands that need a running gateway. `tests/service/test_control.py` tests them."""
 
 
 @pytest.mark.parametrize("name", [one for one in _BY_NAME if one not in _NEW | _OF_GATEWAY])

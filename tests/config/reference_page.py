@@ -1,8 +1,8 @@
-"""The page of all configuration keys, gateway/config/REFERENCE.md, made from the models: `python -m
-tests.config.reference_page`, as part of `make docs`.
+"""Write gateway/config/REFERENCE.md, the page of all configuration keys (`python -m
+tests.config.reference_page`, part of `make docs`).
 
-In: the sections' code, and EXAMPLES for keys whose default shows too little. Out: one page, with
-the default, the meaning and an example of each key.
+In: the models of the sections, and EXAMPLES for keys whose default value shows too little. Out: the
+page, with the default, the meaning and an example of each key.
 """
 
 import tomllib
@@ -102,8 +102,8 @@ def name(entry: Entry) -> str:
 
 
 def example(entry: Entry, key: Key) -> str:
-    """Return the value that the page shows for a key: one other than the default where that says
-    more. Raises KeyError without one.
+    """Return the example of a key. It differs from the default if EXAMPLES has one, or if the key
+    is true or false. Raises KeyError for an empty default without an entry in EXAMPLES.
     """
     others = {"true": "false", "false": "true"}
     if key.default in ("", "[]", "{}"):

@@ -1,4 +1,4 @@
-"""[[lora]]: what the law forbids is refused with the rule's name."""
+"""[[lora]]: a setting that the law forbids is refused, and the message names the rule."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Common mistakes in the configuration: each message says what to write."""
+"""Common mistakes in the configuration. Each message says what to write instead."""
 
 import json
 import os
@@ -136,7 +136,7 @@ def test_unreadable_file_points_to_sudo_and_to_the_group(tmp_path: Path) -> None
     folder.mkdir(mode=0o750)
     (folder / "gateway.toml").touch()
     shutil.chown(folder, group="games")
-    for above in (tmp_path, *tmp_path.parents[:2]):  # pytest's own are closed, too
+    for above in (tmp_path, *tmp_path.parents[:2]):  # pytest closes its folders to other accounts
         above.chmod(0o711)
     os.seteuid(65534)
     try:
@@ -265,9 +265,7 @@ BETWEEN_AT = {
 
 
 def test_mistakes_between_keys_are_reported_beside_wrong_keys(tmp_path: Path) -> None:
-    """A check that reads a wrong key adds no report of its own: page, lora, quota and the whole
-    file here.
-    """
+    """If a check involves a wrong key, the check itself makes no further report."""
     with pytest.raises(ConfigError) as refused:
         _load(tmp_path, BETWEEN)
     told = {item.line: item.what for item in refused.value.mistakes}

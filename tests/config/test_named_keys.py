@@ -1,4 +1,4 @@
-"""Each configuration key that a log line, an error or an alert rule names exists."""
+"""Each configuration key exists that a log line, an error text or an alert rule mentions."""
 
 import ast
 import re
@@ -16,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    """Return the section behind an annotation such as `list[Section]` or `Section | None`."""
+    """Return the model of a section from an annotation such as `list[Section]` or `Section
+    | None`.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if get_origin(annotation) in (list, Union, UnionType):
@@ -38,7 +40,7 @@ _SQL = re.compile(r"\b(SELECT|FROM|WHERE|SET)\b")
 
 
 def _texts(file: Path) -> Iterator[str]:
-    """Yield the string constants of a module that are for people: no docstrings, no SQL."""
+    """Yield the strings of a module with at least one space, except docstrings and SQL."""
     tree = ast.parse(file.read_text())
     documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant)]

@@ -1,4 +1,4 @@
-"""`onceway gateway config --reference`: it names every key, with the values in force."""
+"""`onceway gateway config --reference` prints every key, with its default or its present value."""
 
 import re
 import tomllib
@@ -29,7 +29,7 @@ def test_defaults_of_the_reference_are_in_force() -> None:
             lines.append(f"{key} = {NEEDED[key]}")
         elif re.match(r"#\w+ = ", line):
             lines.append(f"{key} ={value}")
-        elif re.match(r"#?\[\w+\]$", line):  # tables of which there is one
+        elif re.match(r"#?\[\w+\]$", line):  # tables that appear once
             lines.append(line.removeprefix("#"))
         elif re.match(r"#\[", line):
             lines.append("[skipped]" if "[skipped]" not in lines else "")
@@ -45,7 +45,7 @@ def test_defaults_of_the_reference_are_in_force() -> None:
 
 
 def _without_skipped(lines: list[str]) -> list[str]:
-    """Return the configuration without the tables that may appear any number of times."""
+    """Return the lines without the tables that may appear several times."""
     kept, skip = [], False
     for line in lines:
         if line.startswith("["):
@@ -67,7 +67,9 @@ def test_every_key_has_its_meaning() -> None:
 
 
 def _sections(above: str, section: type[BaseModel]) -> dict[str, list[str]]:
-    """Return the names of all tables, each with its keys."""
+    """Return the keys of each table, by the table's name. above: name of the enclosing table, with
+    a dot.
+    """
     found: dict[str, list[str]] = {}
     for name, field in section.model_fields.items():
         kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]

@@ -1,4 +1,4 @@
-"""gateway/config/REFERENCE.md is that of the models; each example is a configuration."""
+"""gateway/config/REFERENCE.md is up to date with the models, and each example in it is valid."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "page.key": TLS,
     "notify": {"mail_server": "smtps://mail.example", "mail_to": ["lena@example.org"]},
 }
-"""Keys that an example needs beside it, of those that the models alone do not require."""
+"""Other keys that the example of a key needs, although the models do not require them."""
 
 
 def test_the_page_is_that_of_the_models() -> None:

@@ -1,4 +1,4 @@
-"""`[site]`: its meaning, and refused values."""
+"""`[site]`: what its keys do, and which values are refused."""
 
 from pathlib import Path
 from typing import Any

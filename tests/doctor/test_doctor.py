@@ -1,5 +1,5 @@
-"""`onceway doctor` names faults of a gateway, and their remedies. Where hardware is needed, a
-folder stands for /sys or /proc, with the files that the kernel would have there.
+"""`onceway doctor` finds faults of a gateway and names their remedies. In place of hardware, the
+tests use a folder with files as the kernel has them in /sys and /proc.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ def test_a_clock_that_is_not_synchronised(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def card(root: Path, data: Path, errors: int, life: str) -> None:
-    """Imitate an eMMC with one partition, on which the data directory is."""
+    """Write files as in /sys for an eMMC card with one partition, which has the data directory."""
     number = os.stat(data).st_dev
     block = root / "sys/devices/mmc0/block/mmcblk0"
     (block / "queue").mkdir(parents=True)
@@ -247,7 +247,7 @@ def test_files_of_the_uplink_are_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "uplink.key").touch()
     os.chown(tmp_path / "uplink.key", *accounts.uplink_owner(tmp_path))
     assert [item.state for item in settings.files(tmp_path)] == [State.OK]
-    tmp_path.chmod(0o750)  # all of it belongs to one account
+    tmp_path.chmod(0o750)  # without the setgid bit, gateway and uplink share one account
     assert [item.state for item in settings.files(tmp_path)] == [State.WRONG]
 
 
@@ -298,7 +298,7 @@ def test_files_of_another_user(tmp_path: Path) -> None:
 
 @pytest.fixture
 def configured(tmp_path: Path) -> Path:
-    """Return a gateway that has run once, and is stopped."""
+    """Return the data of a gateway that has run before and is stopped now."""
     data, landing = tmp_path / "data", tmp_path / "landing"
     data.mkdir(mode=0o750)
     landing.mkdir()
@@ -414,7 +414,7 @@ def test_a_gateway_that_hangs_is_wrong_and_not_merely_unseen(
     config = parse({"gateway": {"data": str(tmp_path)}}, "here")
     with socket.socket(socket.AF_UNIX) as listening, control_client.short(tmp_path) as path:
         listening.bind(path)
-        listening.listen()  # and nobody accepts
+        listening.listen()  # the gateway never accepts
         (found,) = services.gateway(config)
     assert (found.state, "does not answer" in found.what) == (State.WRONG, True)
     assert "journalctl" in f"{found.what} {found.todo}"

@@ -1,4 +1,6 @@
-"""Settings that doctor judges: each bound on both of its sides, and each finding's remedy."""
+"""Settings that doctor judges: each limit is tested on both sides, and each finding has its
+remedy.
+"""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -18,7 +20,9 @@ OK, WARNING, WRONG, UNSEEN = State.OK, State.WARNING, State.WRONG, State.UNSEEN
 
 
 def chain(folder: Path, *ends: timedelta) -> tuple[Path, Path]:
-    """Return the files of a key, and of certificates for it that end after these times."""
+    """Write a key, and a file with certificates for that key. ends: time until each certificate
+    expires. Return both paths.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "gateway")])
     now = datetime.now(UTC)

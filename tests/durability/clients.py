@@ -1,9 +1,9 @@
-"""Publishers and subscribers that keep their state through any outage of the gateway, as the
+"""Publishers and subscribers that keep their session state through outages of the gateway, as the
 standard requires.
 
-In: a port. Out: messages published, promised (PUBACK, PUBREC) and delivered, by the publisher's
-count. A payload is `NAME:NUMBER`, numbers from 0 on, so missing, double and misplaced messages
-show.
+In: a port. Out: for each publisher, how many messages were published, acknowledged (by PUBACK or
+PUBREC) and delivered. A payload is `NAME:NUMBER` with numbers from 0 on, so a missing, doubled or
+misplaced message is noticed.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ WINDOW = 100
 
 
 class Line(asyncio.Protocol):
-    """One connection. taken: called with the packets that came in one piece."""
+    """A network connection. taken: called with all packets that one read has completed."""
 
     def __init__(self, version: Version, taken: Callable[[list[Packet]], None]) -> None:
         self._stream = PacketStream(1 << 20, version, Side.SERVER)
@@ -68,8 +68,8 @@ class Line(asyncio.Protocol):
 
 
 class Client(ABC):
-    """A client with a session that never expires. known: the gateway has promised to keep the
-    session. changed: set when packets have arrived.
+    """A client whose session never expires. known: whether the gateway has confirmed that it keeps
+    the session. changed: set whenever packets have arrived.
     """
 
     def __init__(self, name: str, version: Version, faults: Faults) -> None:
@@ -101,7 +101,7 @@ class Client(ABC):
         await asyncio.wait_for(self._connected, 20)
 
     def drop(self) -> None:
-        """Drop the connection; later input on it is ignored."""
+        """Drop the connection, and ignore input that still arrives on it."""
         if self.line is not None:
             self.line.drop()
             self.line = None
@@ -130,7 +130,7 @@ class Client(ABC):
         return self.resume()
 
     def resume(self) -> list[Packet]:
-        """Return packets to send first on a new connection."""
+        """Return the packets to send first after a reconnect."""
         return []
 
     @abstractmethod
@@ -138,14 +138,14 @@ class Client(ABC):
         """Return the answers to a packet."""
 
     def more(self) -> list[Packet]:
-        """Return packets to send after all packets of one read."""
+        """Return further packets to send after all packets of one read were handled."""
         return []
 
 
 class Publisher(Client):
-    """A client that publishes and records its acknowledgements. published: number of messages that
-    were sent at least once. promised: number of acknowledged messages. going: whether it sends new
-    messages.
+    """A client that publishes, and that records acknowledgements. published: number of messages
+    sent at least once. promised: number of acknowledged messages. going: whether the client sends
+    new messages.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Publisher(Client):
         return []
 
     def _again(self, identifier: int) -> None:
-        """Send a refused message again later: the broker has promised nothing about it."""
+        """Send a refused message again after 50 ms."""
         line, sent = self.line, self._flights[identifier]
         assert sent is not None
         asyncio.get_running_loop().call_later(
@@ -220,9 +220,8 @@ class Publisher(Client):
 
 
 class Subscriber(Client):
-    """A subscriber at QoS 2 that keeps the packet identifiers between PUBLISH and PUBREL.
-    ledger: delivered messages. held back: number of repeated QoS 2 messages that were not
-    delivered.
+    """A subscriber at QoS 2 that keeps packet identifiers between PUBLISH and PUBREL. ledger:
+    delivered messages. held_back: number of repeated QoS 2 messages that were not delivered again.
     """
 
     def __init__(self, name: str, version: Version, faults: Faults) -> None:
@@ -243,7 +242,7 @@ class Subscriber(Client):
             case Suback():
                 assert self._subscribed is not None
                 self._subscribed.set_result(None)
-            case Publish(qos=0):  # it leaves before the commit of the publication
+            case Publish(qos=0):  # the gateway sends QoS 0 before the publication is committed
                 self.ledger.arrived(*label(packet.payload), once=False)
             case Publish(qos=1, packet_id=identifier):
                 self.ledger.arrived(*label(packet.payload), once=False)
@@ -262,6 +261,6 @@ class Subscriber(Client):
 
 
 def label(payload: bytes) -> tuple[str, int]:
-    """Return the publisher and number of a payload."""
+    """Split a payload into the publisher's name and the number."""
     name, _, number = payload.decode().rstrip().partition(":")
     return name, int(number)

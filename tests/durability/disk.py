@@ -1,4 +1,4 @@
-"""A disk that can be full: a tmpfs. It needs root."""
+"""A disk that can be full. It is a tmpfs, and needs root."""
 
 import contextlib
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class SmallDisk:
-    """A tmpfs of this many bytes. mount: where it is."""
+    """A tmpfs of `size` bytes. mount: its folder."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.mount = folder / "small"
@@ -15,7 +15,7 @@ class SmallDisk:
         self._ballast = self.mount / "ballast"
 
     def fill(self) -> None:
-        """Fill the remaining space."""
+        """Fill the disk completely."""
         with self._ballast.open("ab", buffering=0) as file:
             for chunk in (65536, 4096):
                 with contextlib.suppress(OSError):
@@ -23,15 +23,15 @@ class SmallDisk:
                         pass
 
     def free(self) -> None:
-        """Free the space again."""
+        """Free that space again."""
         self._ballast.unlink()
 
     def let_write(self, may: bool) -> None:
-        """Mount the disk for reading and writing, or for reading only."""
+        """Mount the disk again, writable or read-only."""
         _run("mount", "-o", "remount,rw" if may else "remount,ro", self.mount)
 
     def close(self) -> None:
-        _run("umount", "--lazy", self.mount)  # a failed command may have left a file open
+        _run("umount", "--lazy", self.mount)  # a command that failed may still have a file open
 
 
 def _run(*command: str | Path) -> str:

@@ -1,7 +1,7 @@
-"""The checker: which subscriber got which messages.
+"""Checks which messages arrived at a place.
 
-In: arrivals, as publisher's name and number (0, 1, 2, … in the order published). Out: `faults`, in
-words: twice, out of order, missing.
+In: arrivals, each with the publisher's name and the number of the message (0, 1, 2, … in the order
+of publishing). Out: `faults`, a text for each message that is missing, doubled or out of order.
 """
 
 from collections import Counter
@@ -10,8 +10,8 @@ Faults = list[str]
 
 
 class Ledger:
-    """Arrivals at one place. repeats: arrivals beyond the first of messages that may come again
-    (QoS 1).
+    """The messages that arrived at one place. repeats: number of repeated arrivals that are allowed
+    (QoS 0 and 1).
     """
 
     def __init__(self, place: str, faults: Faults) -> None:
@@ -23,7 +23,7 @@ class Ledger:
         self._last: dict[str, int] = {}
 
     def arrived(self, name: str, number: int, once: bool) -> None:
-        """Record an arrival. once: the message may not arrive a second time (QoS 2)."""
+        """Record an arrival. once: a second arrival is a fault, as at QoS 2."""
         came = self._came.setdefault(name, Counter())
         seen = came[number] or number < self._settled[name]
         came[number] += 1
@@ -37,16 +37,18 @@ class Ledger:
             self._last[name] = number
 
     def missing(self, name: str, published: int) -> list[int]:
-        """Return the numbers below `published` that have not arrived."""
+        """Return the numbers below `published` of messages that have not arrived."""
         came = self._came.get(name, Counter())
         return [number for number in range(self._settled[name], published) if number not in came]
 
     def newest(self, name: str) -> int:
-        """Return the highest number that has arrived, -1 before the first."""
+        """Return the highest number that has arrived, or -1 if none has."""
         return self._last.get(name, -1)
 
     def settle(self, name: str, published: int) -> None:
-        """Check that every number below `published` has arrived."""
+        """Add a fault if a message with a number below `published` has not arrived. Later checks
+        begin at that number.
+        """
         if missing := self.missing(name, published):
             self._faults.append(
                 f"{self.place}: {len(missing)} of {name} never came, the first {missing[0]}"

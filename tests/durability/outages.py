@@ -1,10 +1,11 @@
-"""Power cuts and kills by the hundred: `python -m tests.durability.outages --cuts 200 --kills 100
+"""Run hundreds of power cuts and kills: `python -m tests.durability.outages --cuts 200 --kills 100
 --seed 1`.
 
-Each part is a site of its own that goes down a dozen times (`site.py`). Power cuts need root and
-loop devices; without, they are left out, and the run says so. The run ends with a table of events,
-which shows whether messages were in flight at the cuts. Exit 1 when a promise is broken, with the
-seed that shows it (the moments depend on the machine as well: run it a few times).
+The run consists of sites (`site.py`) that each have a dozen outages. Power cuts need root and loop
+devices. Without these, the program reports that it leaves power cuts out. At the end, a table shows
+for example whether messages were in flight at the outages. The exit code is 1 if a promise is
+broken; the output then has the seed. The moments also depend on the machine, so a seed may need
+several runs to show a fault again.
 """
 
 import argparse
@@ -24,11 +25,13 @@ PART = 12
 
 
 async def run(kind: str, times: int, seed: int, reached: Counter[str]) -> list[str]:
-    """Run a number of outages of one kind and return the broken promises."""
+    """Run `times` outages of one kind. Return the broken promises. reached: counts of events, which
+    the run adds to.
+    """
     done = 0
     task = asyncio.current_task()
     assert task is not None
-    # so that disks are unmounted
+    # SIGTERM must still unmount the disks
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
     def progress() -> None:
@@ -82,7 +85,7 @@ def main() -> int:
         for name in ("in the middle of a publication", "while the gateway started", "log not empty")
         if not reached[name]
     ]
-    # few outages may miss some of it
+    # a short run may miss some of these events
     never = never if arguments.cuts + arguments.kills >= 50 else []
     if never:
         print(f"never met: {', '.join(never)}", file=sys.stderr)

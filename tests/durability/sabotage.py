@@ -1,4 +1,4 @@
-"""A gateway with an intended fault, to see that the checker finds the fault: `python -m
+"""Run a gateway with an intended fault, which the checker must find: `python -m
 tests.durability.sabotage FAULT gateway run …`.
 """
 
@@ -30,17 +30,17 @@ def _with_synchronous(value: str) -> None:
 
 
 def no_sync() -> None:
-    """Commit without a wait for the disk."""
+    """Never sync the disk."""
     _with_synchronous("OFF")
 
 
 def lazy_sync() -> None:
-    """Sync the disk at checkpoints only, as is common practice."""
+    """Sync the disk only at checkpoints, as many programs do."""
     _with_synchronous("NORMAL")
 
 
 def early_ack() -> None:
-    """Acknowledge before the commit, on a disk that takes its time."""
+    """Acknowledge before the commit, and make each commit slow."""
 
     def slowly(database: sqlite3.Connection, commit: Commit, *more: SpoolChecks) -> float:
         time.sleep(0.02)
@@ -54,8 +54,8 @@ def early_ack() -> None:
 
 
 def forgotten_identifiers() -> None:
-    """Keep packet identifiers of received messages in memory only; and acknowledge so slowly that a
-    kill finds some in flight.
+    """Keep the packet identifiers of received messages only in memory. Make each commit slow, so
+    that a kill comes while messages are in flight.
     """
     real = Changes.seal
 

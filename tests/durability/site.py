@@ -1,9 +1,10 @@
-"""A gateway under load that goes down again and again, and the promises that hold after each time.
+"""A gateway that has many outages under load, and a check of its promises after each outage.
 
-In: a data directory, on any disk. Out: `faults`, and `reached`, which says what the outages met.
-Publishers at QoS 1 and 2 and subscribers that stay connected or connect from time to time, of MQTT
-5 and 3.1.1. After each outage all clients reconnect with their state, exchanges in flight end, and
-then every message must be at every subscriber and in the spool: at QoS 2 once and in order.
+In: a data directory, on any disk. Out: `faults`, texts of broken promises; and `reached`, counts of
+the situations in which the outages came. Publishers send at QoS 1 and 2. Some subscribers stay
+connected, and one connects from time to time. Clients speak MQTT 5 or 3.1.1. After each outage, all
+clients reconnect with their session state and finish their exchanges. Then every message must be at
+every subscriber and in the spool; at QoS 2, it must be there once and in order.
 """
 
 import asyncio
@@ -24,14 +25,14 @@ from tests.service.process import GatewayProcess, spooling, start
 from tests.store.drain import drain
 
 LONGEST_S = 1.0
-"""Seconds of load between two outages."""
+"""Longest time in seconds between two outages."""
 AGAIN = 0.3
-"""Chance that an outage comes while the gateway starts after another."""
+"""Probability that another outage comes while the gateway starts after an outage."""
 
 
 class Site:
-    """A gateway as a process, with its data. program: arguments of `sys.executable` that run the
-    gateway. patience: seconds until a missing message is called lost.
+    """A gateway process with its data and clients. program: arguments of `sys.executable` that run
+    the gateway. patience: seconds to wait for a message before it counts as missing.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Site:
         self._spool = Ledger("spool", self.faults)
 
     async def open(self) -> None:
-        """Start the gateway for the first time."""
+        """Start the gateway for the first time, and let the subscribers subscribe."""
         await self._start()
         for subscriber in (*self._present, self._away):
             await subscriber.connect(self._port)
@@ -68,7 +69,7 @@ class Site:
         self._away.drop()
 
     async def close(self) -> None:
-        """Stop the gateway, which must end cleanly after all outages."""
+        """Stop the gateway. Add a fault if it does not end cleanly."""
         assert self._gateway is not None
         for client in self._clients:
             client.drop()
@@ -76,7 +77,7 @@ class Site:
             self.faults.append(f"the gateway ended with exit code {code}: {self._gateway.log[-3:]}")
 
     async def abandon(self) -> None:
-        """End the gateway in any case."""
+        """Kill the gateway if it still runs."""
         if self._gateway is not None and self._gateway.process.returncode is None:
             await self._gateway.end(signal.SIGKILL)
 
@@ -99,8 +100,8 @@ class Site:
     async def outages(
         self, times: int, disk: LoopDisk | None, progress: Callable[[], None] = lambda: None
     ) -> None:
-        """Run from the first start to a clean stop, with this number of power cuts, or of kills
-        without a `disk`; a broken promise ends the run earlier.
+        """Start the gateway, run `times` outages, and stop the gateway. If a promise is broken, end
+        earlier. disk: the disk whose power is cut; None: the gateway is killed.
         """
         try:
             await self.open()
@@ -114,8 +115,8 @@ class Site:
             await self.abandon()
 
     async def outage(self, disk: LoopDisk | None) -> None:
-        """Load, then a power cut at some moment, or kill -9 where there is no `disk`; now and then
-        another while the gateway starts.
+        """Run the load for a while, then cut the power of the disk or kill the gateway. Sometimes
+        do that again while the gateway starts.
         """
         await self._load()
         await self._down(disk)
@@ -149,7 +150,8 @@ class Site:
         copy = None
         if disk is not None:
             self._gateway.process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(0.01)  # what it has sent arrives: those promises count, too
+            # receive acknowledgements that were sent before the cut: they must be true as well
+            await asyncio.sleep(0.01)
             copy = await asyncio.to_thread(disk.freeze)
         for publisher in self._publishers:
             self.reached["in the middle of a publication"] += (
@@ -163,8 +165,8 @@ class Site:
             disk.restart(copy)
 
     async def _settle(self) -> None:
-        """Bring all clients back, wait for exchanges in flight, and then check that all messages
-        are everywhere.
+        """Reconnect all clients, wait until all exchanges have ended, and check that every message
+        has arrived everywhere.
         """
         for client in self._clients:
             await client.connect(self._port)
@@ -178,7 +180,7 @@ class Site:
                     )  # type: ignore[misc]
         except TimeoutError:
             self.faults.append(f"not at rest after {self._patience} s")
-        await asyncio.sleep(0.02)  # what came twice would come now
+        await asyncio.sleep(0.02)  # time for messages that arrive twice
         self._away.drop()
         await asyncio.to_thread(self._read_spool)
         for publisher in self._publishers:
@@ -195,7 +197,7 @@ class Site:
         )
 
     def _read_spool(self) -> None:
-        """Take the rows away, as the uplink does."""
+        """Check the rows of the spool, and remove them as the uplink does."""
         exact = {publisher.name: publisher.qos == 2 for publisher in self._publishers}
         with closing(connect(self.data / FILE)) as database:
             rows = database.execute("SELECT id, payload FROM spool ORDER BY id").fetchall()
@@ -206,7 +208,7 @@ class Site:
                 drain(database, rows[-1][0])
 
     def table(self) -> Counter[str]:
-        """Return the events that the run has covered."""
+        """Return the counts of all events of the run."""
         subscribers = (*self._present, self._away)
         return self.reached + Counter(
             {

@@ -1,9 +1,9 @@
-"""A bridge whose two ends have many outages under load: each acknowledged message reaches a
-subscriber of the other broker, at QoS 2 once and in order. At the end both hold the same retained
-messages.
+"""A bridge whose two ends have many outages under load. Each acknowledged message reaches a
+subscriber of the other broker; at QoS 2, it arrives once and in order. At the end, both brokers
+have the same retained messages.
 
-The other broker is mosquitto, which keeps its sessions when it is asked to end and not when it is
-killed; or another gateway, which may lose its power.
+The other broker is mosquitto or another gateway. mosquitto saves its sessions when it is stopped,
+but not when it is killed. The power of the other gateway may be cut.
 """
 
 import asyncio
@@ -30,30 +30,30 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 ROUNDS = 12
 LONGEST_S = 1.0
-"""Seconds of load between two outages."""
+"""Longest time in seconds between two outages."""
 PATIENCE_S = 120
 UP = 'up = ["load/#", "state/#"]\ndown = ["there/#"]\nqos = {}'
 STATES = [f"{end}/{number}" for end in ("state", "there") for number in range(8)]
-"""Topics of retained messages, which both ends change."""
+"""Topics of retained messages. Both ends change them."""
 
 
 class Broker(Protocol):
-    """One end. port: where it listens while it runs."""
+    """A broker at one end of the bridge. port: its port while it runs."""
 
     port: int
 
     async def start(self) -> None: ...
 
     async def down(self) -> None:
-        """End it as abruptly as possible."""
+        """End the broker in the most abrupt way that it survives without loss."""
         ...
 
     async def end(self) -> None: ...
 
 
 class Gateway:
-    """A gateway that keeps its port over restarts. disk: the disk whose power is cut; None: the
-    gateway is killed. text: further lines of its configuration.
+    """A gateway that has the same port after each restart. disk: the disk whose power `down` cuts;
+    None: `down` kills the gateway. text: further lines of the configuration.
     """
 
     def __init__(self, folder: Path, disk: LoopDisk | None, text: str = "") -> None:
@@ -77,7 +77,8 @@ class Gateway:
         copy = None
         if self._disk is not None:
             self._running.process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(0.01)  # what it has sent arrives: those promises count, too
+            # receive acknowledgements that were sent before the cut: they must be true as well
+            await asyncio.sleep(0.01)
             copy = await asyncio.to_thread(self._disk.freeze)
         await self._running.end(signal.SIGKILL)
         if self._disk is not None and copy is not None:
@@ -89,14 +90,16 @@ class Gateway:
 
 
 class PoliteMosquitto(Mosquitto):
-    """mosquitto that is ended by SIGTERM and writes its state."""
+    """A mosquitto whose `down` is SIGTERM, so that it saves its state."""
 
     async def down(self) -> None:
         await Mosquitto.end(self)
 
 
 class Pair:
-    """A publisher here, a subscriber there, and the parts between them that go down."""
+    """Two brokers with a bridge. A publisher is at the near broker, and a subscriber at the other
+    one.
+    """
 
     def __init__(self, near: Gateway, far: Broker, qos: int, seed: int) -> None:
         self.faults: Faults = []
@@ -146,7 +149,7 @@ class Pair:
         await self._settle()
 
     async def _change_states(self, *brokers: Broker) -> None:
-        """Change or delete retained messages at brokers that run, at QoS 0."""
+        """Publish or delete some retained messages at these brokers, at QoS 0."""
         for broker in brokers:
             async with wire(broker.port, Connect("states")) as client:
                 for topic in self._chance.sample(STATES, 4):
@@ -157,7 +160,7 @@ class Pair:
             self.reached["states changed"] += 4
 
     async def _compare_states(self) -> None:
-        """Add a fault unless both ends hold the same retained messages after a while."""
+        """Add a fault if the retained messages of both ends still differ after PATIENCE_S."""
         found: list[dict[str, bytes]] = []
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -182,8 +185,8 @@ class Pair:
             self.subscriber.ledger.settle("p", self.publisher.published)
 
     async def _something_new(self) -> None:
-        """Wait until a new message has crossed: at QoS 0, messages on the line are lost in an
-        outage, and later ones arrive.
+        """Wait until a newly published message has crossed. At QoS 0, earlier messages may
+        be lost.
         """
         before = self.publisher.published
         self.publisher.start()
@@ -202,7 +205,7 @@ class Pair:
 
 
 async def states(port: int) -> dict[str, bytes]:
-    """Return the retained messages of a broker on the topics of STATES."""
+    """Return a broker's retained messages on the topics of STATES."""
     found: dict[str, bytes] = {}
     async with wire(port, Connect("reader")) as client:
         client.send(Subscribe(1, [Subscription(topic, 0) for topic in STATES]))

@@ -1,5 +1,5 @@
-"""A disk that is really full (a small tmpfs): the refusals, the parts that continue, and the
-recovery without help.
+"""A disk that is really full (a small tmpfs): what the gateway refuses, which parts continue, and
+how it recovers by itself.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ def arguments(disk: SmallDisk, tmp_path: Path) -> tuple[str, str]:
 
 
 async def publish(publisher: Wire, count: int) -> tuple[list[bytes], ReasonCode]:
-    """Publish until one message is refused, or `count` were accepted. Return the accepted messages,
-    and the last answer.
+    """Publish up to `count` messages, until one is refused. Return the payloads of accepted
+    messages, and the last reason code.
     """
     taken: list[bytes] = []
     while len(taken) < count:
@@ -71,7 +71,7 @@ async def publish(publisher: Wire, count: int) -> tuple[list[bytes], ReasonCode]
 
 
 async def publish_until_taken(publisher: Wire, packet: Publish) -> None:
-    """Publish a message repeatedly until the gateway accepts it."""
+    """Publish a message again and again until the gateway accepts it."""
     async with asyncio.timeout(60):
         reason = ReasonCode.QUOTA_EXCEEDED
         while reason == ReasonCode.QUOTA_EXCEEDED:

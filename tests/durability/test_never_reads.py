@@ -1,5 +1,5 @@
-"""A subscriber that never reads slows only itself: all other clients are served, and memory stays
-within its bounds.
+"""A subscriber that never reads harms only itself: the gateway serves all other clients, and its
+memory stays within its limits.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""A few power cuts and kills under load, and a proof that the checker notices losses. `python -m
-tests.durability.outages` makes hundreds.
+"""A few power cuts and kills under load, and tests that the checker notices losses. `python -m
+tests.durability.outages` runs hundreds.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
-"""The content of a commit is there after a restart, whatever came before it and whatever was lost
-after it.
+"""After a restart, the state of the last commit is there, whatever happened before the commit and
+whatever was lost after it.
 
-Clients subscribe, publish, retain, leave wills, go away and stay away, in an order that hypothesis
-draws; the disk commits when it likes, and the power is cut. The model is what the broker held in
-memory at the last commit, so a change that no commit takes along shows. The queues are compared in
-the end: payloads are numbered, and as many as are due have to come, in order.
+Hypothesis draws what clients do: subscribe, publish, retain, leave wills, disconnect and stay away.
+Commits come at any time, and the power is cut. The model is the state in the broker's memory at the
+last commit. So a change that a commit has left out is noticed. At the end, the queues are read:
+payloads are numbered, and each queue must have its number of messages, in order.
 """
 
 from copy import deepcopy
@@ -70,7 +70,7 @@ OPERATIONS = st.one_of(
 
 
 def memory(broker: Broker) -> dict[str, Any]:
-    """State that has to outlive a broker."""
+    """Return the state of a broker that must survive a restart."""
     sessions = [session for session in broker.sessions.values() if session.durable]
     return {
         "sessions": {
@@ -112,7 +112,7 @@ def memory(broker: Broker) -> dict[str, Any]:
 
 
 class Run:
-    """One history."""
+    """A broker with its clients, and the state at its last commit."""
 
     def __init__(self) -> None:
         self.world = World(session_expiry_s=0xFFFF_FFFF)
@@ -204,7 +204,7 @@ class Run:
     def drain(self) -> None:
         """Check that all messages that wait for a session arrive, once and in order."""
         self.world.slow_disk = False
-        self.sleep(0)  # what has expired ends
+        self.sleep(0)  # lets sessions and messages expire
         for name, session in list(self.world.broker.sessions.items()):
             due = session.send_flow.messages
             reader = self.world.connect(name, clean=False, properties=FOREVER, answers=True)
@@ -215,8 +215,8 @@ class Run:
 
 
 def expected(state: dict[str, Any], now: float) -> dict[str, Any]:
-    """Return the state at the last commit, as it is after the start: connected clients
-    have left.
+    """Return the state after a restart, from the state at the last commit. Clients that were
+    connected count as departed at `now`.
     """
     state = deepcopy(state)
     connected = {name for name, (_, _, left, _) in state["sessions"].items() if left is None}

@@ -1,8 +1,9 @@
-"""The options of a driver, as `python -m tests.clients` gives them: a JSON object as first word.
+"""The options of a driver: a JSON object as its first argument, written by `python -m
+tests.clients`.
 
-does: publish (messages "0" to "count - 1" to the topic; then one line, "published" or "not
-published: REASON") or subscribe (with a session that stays; a line "ready", then each payload).
-way: tcp, tls, ws or wss. version: 4 (3.1.1) or 5.
+does: "publish" sends messages with the payloads "0" to "count - 1" to the topic, and prints
+"published" or "not published: REASON". "subscribe" uses a session that does not expire, and prints
+"ready" and then each payload. way: tcp, tls, ws or wss. version: 4 (MQTT 3.1.1) or 5.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""aiomqtt: one client for all connections, and each message again until `publish` returns."""
+"""A driver with aiomqtt. It uses one client for all connections, and publishes each message again
+until `publish` returns.
+"""
 
 import asyncio
 import ssl
@@ -71,7 +73,7 @@ async def main() -> None:
                 return
         except* aiomqtt.MqttError as errors:
             failure = errors.exceptions[0]
-        if of.count == 1 and of.does == "publish":  # as a program that does not try again
+        if of.count == 1 and of.does == "publish":  # like a program that does not try again
             break
         await asyncio.sleep(0.2)
     say(f"not published: {type(failure).__name__}")

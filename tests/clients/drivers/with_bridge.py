@@ -1,4 +1,6 @@
-"""A bridge of mosquitto: messages go into, or come out of, a mosquitto of its own with paho."""
+"""A driver with a bridge of mosquitto. It runs a mosquitto, and uses paho to publish and to receive
+messages there.
+"""
 
 import asyncio
 import tempfile

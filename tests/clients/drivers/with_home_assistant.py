@@ -1,6 +1,6 @@
-"""Home Assistant's integration `mqtt` in a Home Assistant without a page; for the Python of
-`tests/mirror/home_assistant.py`. Messages go by the service's function, as an automation's do: each
-once, with no second attempt.
+"""A driver with Home Assistant's integration `mqtt`, without Home Assistant's web page. It runs
+with the Python of `tests/mirror/home_assistant.py`. It publishes each message once, with the
+function that automations use.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from homeassistant.setup import async_setup_component
 from options import options, say
 
 WINDOW = 10
-integration.RECONNECT_INTERVAL_SECONDS = 1  # 10 otherwise
+integration.RECONNECT_INTERVAL_SECONDS = 1  # the default is 10
 of = options()
 
 
 def entry() -> dict[str, Any]:
-    """Return what the integration's dialog asks for."""
+    """Return the settings that a user enters in the integration's dialog."""
     found = {"broker": "127.0.0.1", "port": of.port, "discovery": False, "client_id": of.id}
     found["protocol"] = "5" if of.version == 5 else "3.1.1"
     if of.web:
@@ -88,7 +88,7 @@ async def publish(home: core.HomeAssistant) -> None:
 
 @contextmanager
 def place() -> Iterator[str]:
-    """Yield a folder, also for the certificates that the integration writes."""
+    """Yield a temporary folder, in which the integration also writes certificates."""
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder
         Path(folder, "configuration.yaml").touch()
@@ -100,7 +100,7 @@ async def main() -> None:
         home = await start(folder)
         if of.does == "subscribe":
             await mqtt.async_subscribe(home, of.topic, lambda one: say(one.payload), of.qos)
-            await asyncio.sleep(4)  # on a busy machine: until it has sent SUBSCRIBE
+            await asyncio.sleep(4)  # time to send SUBSCRIBE, on a busy machine
             say("ready")
             await asyncio.Event().wait()
         await publish(home)

@@ -1,4 +1,4 @@
-"""mosquitto_pub -l and mosquitto_sub, which connect again by themselves."""
+"""A driver with mosquitto_pub -l and mosquitto_sub, which reconnect by themselves."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""paho: `loop_start`, which connects again by itself."""
+"""A driver with paho's `loop_start`, which reconnects by itself."""
 
 import sys
 import threading
@@ -59,7 +59,7 @@ if of.does == "subscribe":
 connected.wait(of.within_s)
 for number in range(
     of.count
-):  # without a connection it is queued, though `rc` says "no connection"
+):  # without a connection, paho queues the message, although `rc` says "no connection"
     client.publish(of.topic, str(number), of.qos)
 end = time.monotonic() + of.within_s
 while published < of.count and time.monotonic() < end:
