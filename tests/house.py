@@ -1,7 +1,8 @@
-"""The figures of the house: size, layers and shape of the code, each with its goal and its limit.
+"""Figures of the code (size, layers and shape), each with a goal and a limit.
 
-`make lint` runs `python -m tests.house`. A figure beyond its limit fails. The limit is what the
-code has reached: a change may lower it, never raise it. `--json` prints the figures as JSON.
+`make lint` runs `python -m tests.house`, which fails if a figure is beyond its limit. The limit is
+the best value that the code has reached. A change may lower it, but not raise it. `--json` prints
+the figures as JSON.
 """
 
 import ast
@@ -19,18 +20,18 @@ ROOT = Path(__file__).parents[1]
 PRODUCT = ("gateway", "hil", "provisioning")
 SITE_WORDS = r"\bsite\b|journey|session_move|passed_on|peer_gateway|forwarder|replica|travell"
 LARGEST_CLASS = 30
-"""Methods of a class."""
+"""Largest number of methods of a class."""
 
 SHORT_FILE = 70
-"""Lines of a file that may be too short for a file of its own."""
+"""Number of lines below which a file may be too short to stay on its own."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of the code.
+    """A figure of the code.
 
-    goal: the value that the design asks for. limit: the largest value that passes; None where a
-    feature may need more, and the changelog of the change says how much.
+    goal: the value that the design asks for. limit: the largest value that passes; None: a feature
+    may need more, and then its changelog entry says how much.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Figure:
 
 @cache
 def files(*folders: str) -> tuple[Path, ...]:
-    """Return the Python files that git tracks under some folders, in order."""
+    """Return the Python files in some folders, sorted, without files that git ignores."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *folders],
         cwd=ROOT,
@@ -59,7 +60,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def docstring_lines(path: Path) -> set[int]:
-    """Return the numbers of lines that belong to strings that stand alone."""
+    """Return the numbers of all lines of docstrings, including those of attributes."""
     return {
         number
         for node in ast.walk(tree(path))
@@ -70,7 +71,7 @@ def docstring_lines(path: Path) -> set[int]:
 
 
 def lines_of_code(paths: Iterable[Path]) -> int:
-    """Count lines without blank ones, comments and docstrings."""
+    """Count the lines except empty lines, comments and docstrings."""
     return sum(
         1
         for path in paths
@@ -85,7 +86,9 @@ def all_lines(paths: Iterable[Path]) -> int:
 
 
 def lines_that_name_a_site() -> int:
-    """Count lines of the broker that name a site or what a site brings; `neighbours.py` may."""
+    """Count the lines of the broker that have a word of SITE_WORDS. `neighbours.py` is not
+    counted.
+    """
     found = subprocess.run(
         ["git", "grep", "-icE", SITE_WORDS, "--", "gateway/broker/*.py", ":!*/neighbours.py"],
         cwd=ROOT,
@@ -97,7 +100,9 @@ def lines_that_name_a_site() -> int:
 
 
 def packages_of_the_site() -> int:
-    """Count packages below the features that import `gateway.site`, and the site's own."""
+    """Count `gateway.site`, and each package of broker, store, runtime and links that
+    imports it.
+    """
     others = {
         path.relative_to(ROOT).parts[1]
         for path in files("gateway/broker", "gateway/store", "gateway/runtime", "gateway/links")
@@ -107,7 +112,7 @@ def packages_of_the_site() -> int:
 
 
 def imports(path: Path) -> set[str]:
-    """Return the names of modules that a file imports, typing-only imports included."""
+    """Return the names that a file imports, including imports for type checking."""
     return {
         name
         for node in ast.walk(tree(path))
@@ -122,7 +127,7 @@ def imports(path: Path) -> set[str]:
 
 
 def imported_by(start: str) -> set[Path]:
-    """Return all files of the product that a module imports, directly or by way of others."""
+    """Return all files of the product that a module imports, directly or indirectly."""
     known = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
         for path in files(*PRODUCT)
@@ -146,7 +151,9 @@ def _prefixes(name: str) -> Iterable[str]:
 
 
 def large_classes() -> list[str]:
-    """Name the classes with more methods than LARGEST_CLASS."""
+    """Return the names of the classes with more than LARGEST_CLASS methods, each with its number of
+    methods.
+    """
     return [
         f"{node.name} ({methods})"
         for path in files(*PRODUCT)
@@ -165,7 +172,7 @@ _RUFF += ("--select", "C901", "--config", "lint.mccabe.max-complexity=12")
 
 
 def tangled_functions() -> int:
-    """Count functions of the product above a cyclomatic complexity of 12 (ruff's C901)."""
+    """Count the functions of the product with a cyclomatic complexity above 12 (ruff's C901)."""
     done = subprocess.run(
         [*_RUFF, *PRODUCT],
         cwd=ROOT,
@@ -181,9 +188,7 @@ def short_files(folder: str) -> int:
 
 
 def _walks() -> Iterable[Figure]:
-    """Yield figures of the ways of three packets (`tests/walks.py`), with their goals and
-    limits.
-    """
+    """Yield the figures of the paths of three packets (`tests/walks.py`)."""
     limits = {
         "QoS 2 PUBLISH": ((20, 20), (110, 99), (1, 1)),
         "serial PUBLISH": ((26, 26), (160, 129), (2, 2)),

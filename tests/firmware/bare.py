@@ -1,5 +1,5 @@
-"""bare.c, built and driven: a chip with nothing around it but its UART. In: a firmware. Out: its
-exchange with a gateway.
+"""Build bare.c, a program that simulates a chip with only its UART, and run firmware in it against
+a gateway.
 """
 
 import subprocess
@@ -41,7 +41,9 @@ def build(folder: Path) -> Path:
 
 
 def named(firmware: Path, kind: str, folder: Path) -> Path:
-    """Write the firmware with the identity `roof-1` at the address of this kind of board."""
+    """Write a copy of the firmware with the name `roof-1` in the identity page of this kind of
+    board. Return its path.
+    """
     image = IntelHex(str(firmware))
     image.puts(board(kind).identity, Identity("roof-1", NO_KEY).to_bytes())
     image.write_hex_file(str(folder / "patched.hex"))
@@ -51,7 +53,9 @@ def named(firmware: Path, kind: str, folder: Path) -> Path:
 def run(
     chip: "subprocess.Popen[str]", gateway: Gateway, hz: int, seconds: float
 ) -> Iterator[float]:
-    """Let the chip and the gateway talk, a millisecond at a time; the time, in seconds."""
+    """Let the chip and the gateway exchange bytes, one millisecond of the chip's time after the
+    other. Yield the time in seconds after each. hz: clock of the chip.
+    """
     assert chip.stdin is not None
     assert chip.stdout is not None
     answer = b""

@@ -1,4 +1,4 @@
-"""Builds the host boards once."""
+"""Fixture with the sensor example as a program for this machine."""
 
 import subprocess
 from pathlib import Path
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def sensor() -> Path:
-    """Return the sensor example as a program of this machine."""
+    """Build the sensor example for this machine. Return the program."""
     programs = ["../build/firmware/host/sensor", "../build/firmware/host/sensor-packs"]
     subprocess.run(["make", "-s", "-C", ROOT / "firmware", *programs], check=True)
     return ROOT / "build/firmware/host/sensor"

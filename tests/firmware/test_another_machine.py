@@ -1,5 +1,5 @@
-"""`onceway backup` and `restore` with a board that continues to measure: the machine is gone,
-another machine continues under its name, and the landing place has each reading under one key.
+"""`onceway backup` and `restore` while a board continues to measure. The old machine is lost, and a
+new machine continues under its name. The landing place has each reading under one key.
 """
 
 import asyncio
@@ -60,7 +60,9 @@ def set_up(machine: Path, board: Board, landing: Path) -> None:
 
 
 def landed(landing: Path) -> dict[Key, bytes]:
-    """Return the payloads by key. If a key arrives twice, both payloads are the same."""
+    """Return the payload of each key at the landing place. Check that rows with the same key have
+    the same content.
+    """
     found: dict[Key, bytes] = {}
     for path in landing.glob("site-7/*/*.parquet"):
         rows = pq.read_table(path, columns=["device", "incarnation", "sequence", "payload"])
@@ -74,9 +76,7 @@ def landed(landing: Path) -> dict[Key, bytes]:
 async def test_each_reading_is_there_when_another_machine_goes_on(
     sensor: Path, tmp_path: Path, seed: int
 ) -> None:
-    """Publications that the old machine received after the backup have landed before it dies, so
-    none is lost with it.
-    """
+    """Before the old machine dies, it lands all publications that it received after the backup."""
     random, machine, landing = Random(seed), tmp_path / "machine", tmp_path / "landing"
     landing.mkdir()
     backup = tmp_path / "site-7.owback"
@@ -89,7 +89,7 @@ async def test_each_reading_is_there_when_another_machine_goes_on(
             await onceway(machine, "backup", backup)
             after = board.newest + 40 + random.randrange(80)
             await until(lambda: board.newest >= after)
-            await board.power_off()  # in the middle of an exchange, more often than not
+            await board.power_off()  # usually in the middle of an exchange
             await onceway(machine, "uplink", "run", "--once")
             await site.gateway.end(signal.SIGKILL)
             before = set(landed(landing))

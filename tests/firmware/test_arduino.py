@@ -1,5 +1,5 @@
 """The firmware folder as an Arduino library: its examples compile with Debian's Arduino core, and
-the results run.
+the compiled examples work.
 """
 
 import itertools
@@ -47,8 +47,9 @@ def sketches() -> None:
 
 
 def test_every_example_is_built_for_every_board_of_the_core() -> None:
-    """In the core, a Nano with an old boot loader differs only in its upload speed, and a Pro Mini
-    of 5 V has a Nano's pins. Neither has a build of its own.
+    """Three boards of the catalogue have no build of their own. `nano-old` differs from `nano` only
+    in its upload speed, `pro-mini-5v` has the pins of `nano`, and `uno-lora` is not a board of the
+    core.
     """
     examples = {path.stem for path in FIRMWARE.glob("examples/*/*.ino")}
     assert examples == {path.name for path in (FIRMWARE / "examples").iterdir()}
@@ -70,7 +71,7 @@ async def test_the_sensor_publishes_on_the_arduino_core() -> None:
 async def test_the_thermometer_tells_degrees_below_zero(
     millivolts: int, degrees: float, tmp_path: Path
 ) -> None:
-    """The simulated converter has 4.9 mV a step, as the real converter has."""
+    """The simulated converter has steps of 4.9 mV, like the real one."""
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "thermometer.hex", "uno", tmp_path)
     async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:
@@ -85,8 +86,8 @@ async def test_the_thermometer_tells_degrees_below_zero(
 @pytest.mark.sim
 @pytest.mark.parametrize("sixteenths", [-80, -880, -1, 0, 2000, 85 * 16, 85 * 16 + 1])
 async def test_a_ds18b20_tells_degrees_below_zero(sixteenths: int, tmp_path: Path) -> None:
-    """The sensor's bus is simulated next to the chip; after power-on the sensor reads 85
-    degrees.
+    """A real DS18B20 reports 85 degrees after power-on, before its first measurement, and so does
+    the simulated one.
     """
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "ds18b20.hex", "uno", tmp_path)
@@ -120,7 +121,9 @@ async def test_two_thermometers_beside_each_other_do_not_disturb(
 async def test_a_dht22_tells_two_values_in_one_reading(
     degrees: float, percent: float, tmp_path: Path
 ) -> None:
-    """The sensor sends bits while the link is busy: the UART's interrupt must not corrupt a bit."""
+    """The sensor sends bits while the serial link is busy. The interrupt of the UART must not
+    corrupt them.
+    """
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "dht22.hex", "uno", tmp_path)
     both = round(degrees * 10), round(percent * 10)
@@ -140,8 +143,8 @@ EVERY_S_HURRIED = 3
 
 
 def hurried(sketch: str, folder: Path) -> Path:
-    """Return the HEX file of an example that measures every three seconds; else the simulated hour
-    in which it fills its journal takes minutes.
+    """Build an example that measures every three seconds, and return its HEX file. With the normal
+    interval, the simulation would take minutes to fill the journal.
     """
     built = folder / "build" / "arduino" / "uno"
     built.mkdir(parents=True)
@@ -160,7 +163,7 @@ def hurried(sketch: str, folder: Path) -> Path:
 async def test_a_full_journal_is_no_burst_and_the_gap_is_reported(
     sketch: str, tmp_path: Path
 ) -> None:
-    """The gateway is away for 80 readings, and the journal has 60 slots."""
+    """The gateway is away for 80 readings. The journal has 60 slots."""
     gateway = Gateway()
     async with SimulatedBoard(
         tmp_path / "board",
@@ -198,7 +201,9 @@ SLEEP_S, EVERY_S = 8.192, 600
 
 
 def told_once(board: SimulatedBoard) -> Callable[[], float]:
-    """Send the time at the start, and never later: the board must keep the time by itself."""
+    """Return a clock for the gateway that knows the time only in the first seconds. The board must
+    then keep the time by itself.
+    """
     told: list[float] = []
 
     def utc() -> float:
@@ -212,7 +217,9 @@ def told_once(board: SimulatedBoard) -> Callable[[], float]:
 async def test_a_battery_node_sleeps_in_power_down_and_knows_the_time_when_it_wakes(
     tmp_path: Path,
 ) -> None:
-    """The millisecond clock stops in sleep: the time is the one told to the library."""
+    """The board's millisecond clock stops during sleep, so the sketch tells the library how long it
+    slept.
+    """
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "battery.hex", "uno", tmp_path)
     async with SimulatedBoard(tmp_path / "board", firmware=firmware, speed="step") as simulated:
@@ -231,7 +238,7 @@ async def test_a_battery_node_sleeps_in_power_down_and_knows_the_time_when_it_wa
     for number, (record, moment) in enumerate(zip(records, arrived, strict=True)):
         assert record.time is not None
         assert record.time == pytest.approx(moment, abs=3)
-        # a tenth of the sleep, beside what every board says: 3 s, and half a percent of the time
+        # a tenth of the sleep, plus what every board reports: 3 s, and half a percent of the time
         assert record.error == pytest.approx(number * EVERY_S * 0.105 + 3, abs=7)
 
 
@@ -311,7 +318,7 @@ def test_library_properties_are_complete() -> None:
 @pytest.mark.sim
 @pytest.mark.soak
 async def test_count_of_missed_samples_ends_at_255(tmp_path: Path) -> None:
-    """The gateway is away for 400 readings."""
+    """The gateway is away for 400 readings, and the count has one byte."""
     gateway = Gateway()
     async with SimulatedBoard(
         tmp_path / "board", firmware=hurried("thermometer", tmp_path), speed="step"

@@ -1,6 +1,6 @@
-"""Each board of the catalogue has a firmware that fits below its identity page, and finds its name
-there: the Uno and its kin on the simulated board, other chips and clocks in a simulator with
-nothing but the chip (bare.c).
+"""Each board of the catalogue has a firmware that ends below its identity page and finds its name
+there. The Uno and similar boards run in the simulated board. Other chips and clocks run in a
+simulator of only the chip (bare.c).
 """
 
 import subprocess
@@ -47,8 +47,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_another_chip_or_clock_publishes_and_obeys(
     bare: Path, name: str, chip: str, tmp_path: Path
 ) -> None:
-    """Each board has its name, publishes at QoS 2, stores an interval in its EEPROM, and executes a
-    reboot once.
+    """The board uses its own name, publishes at QoS 2, keeps an interval in its EEPROM, and
+    executes a reboot command once.
     """
     gateway = Gateway(commands=(b"interval 300 force", b"reboot"))
     hz = board(name).clock

@@ -1,4 +1,4 @@
-"""Chips on which the library does not run are refused at compile time, with advice."""
+"""On chips that the library does not support, the build fails with an error that gives advice."""
 
 import subprocess
 from pathlib import Path

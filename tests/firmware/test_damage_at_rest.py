@@ -1,7 +1,9 @@
-"""A bit of the EEPROM changes while the board is off, in each byte of each structure.
+"""A bit of the EEPROM changes while the board is off, in each byte of each structure, one after the
+other.
 
-The board's own tests try 10,000 changes of slots (firmware/tests/test_damage.c). Here the gateway
-gets the board's publications afterwards: each arrives as it was, or is reported by its sequence.
+The board's own tests try 10,000 changes of slots (firmware/tests/test_damage.c). Here, the gateway
+receives the publications afterwards. Each arrives unchanged, or the board reports its sequence as
+lost.
 """
 
 from binascii import crc_hqx
@@ -31,8 +33,10 @@ __all__ = ["configuration"]
 NEWEST, WAITING = 90, 8
 DONE = NEWEST - WAITING
 DAMAGED = (31, DONE, DONE + 1, NEWEST - 3, NEWEST)
-"""Sequences in whose slots bits change: the oldest, behind which the next one goes; the last done
-one; the first, a middle and the newest one that wait."""
+"""Sequences whose slots are damaged. The first is the oldest one, next to the slot that the board
+uses next. Then come the last publication that is done, and the first, a middle and the last
+publication that still wait.
+"""
 
 
 def checked(record: bytes) -> bytes:
@@ -40,7 +44,9 @@ def checked(record: bytes) -> bytes:
 
 
 def source_of(sequence: int) -> bytes:
-    """Return a reading of ADC channel 0 with a time of its own (examples/sensor/reading.h)."""
+    """Return the content of a slot: a reading of ADC channel 0 with its own time
+    (examples/sensor/reading.h).
+    """
     return (
         (0x695B9B00 % 2**31 + sequence).to_bytes(4) + (sequence * 11 % 1024).to_bytes(2) + bytes(2)
     )
@@ -51,7 +57,9 @@ def address_of(sequence: int) -> int:
 
 
 def image(incarnation: int) -> bytearray:
-    """Return the EEPROM of a board that has published NEWEST times, of which the last ones wait."""
+    """Return the EEPROM of a board that has made NEWEST publications. The last WAITING publications
+    are not acknowledged.
+    """
     made = bytearray(with_interval(SAMPLING_OFF))
     assert len(made) == EEPROM_SIZE
     made[0x000:0x006] = made[0x008:0x00E] = checked(incarnation.to_bytes(4))
@@ -103,7 +111,9 @@ async def test_a_changed_bit_loses_nothing_in_silence_and_uses_no_sequence_again
 
 
 async def arrived(folder: Path, incarnation: int) -> list[tuple[int, bytes]]:
-    """Wait for the status of this start, the last one; return sequences and payloads."""
+    """Wait for the status that the board sends last after its start. Return sequence and payload of
+    all publications.
+    """
     found: list[tuple[int, str, bytes]] = []
 
     def told() -> bool:

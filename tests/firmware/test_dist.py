@@ -1,4 +1,4 @@
-"""The library as a ZIP for the Arduino IDE."""
+"""The library as a ZIP file for the Arduino IDE."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ FIRMWARE = ROOT / "firmware"
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the library as it is unpacked into a sketchbook."""
+    """Unpack the library as the Arduino IDE does. Return its folder."""
     subprocess.run(["make", "-s", "-C", FIRMWARE, "dist"], check=True, stdout=subprocess.DEVNULL)
     version = json.loads((FIRMWARE / "library.json").read_text())["version"]
     folder = tmp_path_factory.mktemp("libraries")

@@ -1,4 +1,4 @@
-"""The library has one header for programs, which documents each function."""
+"""The library has one header for programs. The header documents each function."""
 
 import re
 import subprocess
@@ -9,9 +9,11 @@ import pytest
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 PUBLIC = "Onceway.h"
 SHOWN = ("Onceway.h", "ow_bytes.h", "ow_hal.h", "ow_sensor.h")
-"""Onceway.h and the headers that it includes for programs; not the client's state."""
+"""Onceway.h and the headers for programs that it includes. The client's state is not in them."""
 APART = {"ow_sketch.h", "ow_crc.h"}
-"""`setup` and `loop` where there is no Arduino core; the check of what the sensor keeps itself."""
+"""Headers that examples may include as well: `setup` and `loop` without an Arduino core, and the
+CRC for the sensor's own EEPROM cells.
+"""
 
 
 @pytest.mark.parametrize("example", sorted(path.name for path in (FIRMWARE / "examples").iterdir()))

@@ -1,5 +1,5 @@
-"""The sensor as a process on a pseudo-terminal, against `onceway gateway run`: kill -9 of either is
-a power cut.
+"""The sensor example as a process on a pseudo-terminal, with `onceway gateway run`. A kill -9 of
+the board or of the gateway stands for a power cut.
 """
 
 import asyncio
@@ -31,7 +31,9 @@ JOURNAL_SLOTS = 60
 
 
 class Board:
-    """A board whose serial cable stays plugged in; its process is its power."""
+    """A board with a serial cable that stays plugged in. The board has power while its process
+    runs.
+    """
 
     def __init__(self, program: Path, folder: Path) -> None:
         self._program = program
@@ -75,8 +77,8 @@ class Board:
         assert await self._process.wait() == -signal.SIGKILL, "the program ended by itself"
 
     async def end_delivered(self, seed: int) -> None:
-        """Start once more without sampling, wait until all is delivered, the status of this start
-        included, and leave the board off.
+        """Start the board again without sampling. When everything is delivered, including the
+        status of this start, switch the board off.
         """
         await self.power_off()
         self.set_interval(SAMPLING_OFF)
@@ -147,7 +149,7 @@ async def until(condition: Callable[[], object], seconds: float = 30) -> None:
 
 
 class Site:
-    """One gateway that is started again and again on the same data."""
+    """A gateway that is started several times with the same data."""
 
     def __init__(self, configuration: Path) -> None:
         self._configuration = configuration
@@ -182,23 +184,23 @@ def spooled(folder: Path) -> list[tuple[str, int, int, str, bytes]]:
 
 
 async def connected(board: Board, folder: Path) -> None:
-    """Wait until what the board makes from now on arrives. An outage before that, after another,
-    may cost a duplicate: firmware/JOURNAL.md.
+    """Wait until the gateway has a publication that the board makes after this call. A second
+    outage before that moment could cause a duplicate (firmware/JOURNAL.md).
     """
     newest = board.newest
     await until(lambda: (rows := spooled(folder)) and rows[-1][2] > newest)
 
 
 def check(board: Board, folder: Path) -> None:
-    """Check that each sequence arrived once, under one incarnation, and with the content that the
-    board journalled, as far as the journal still has it.
+    """Check that each sequence is in the spool once, and all under one incarnation. Compare the
+    content with the board's journal, for the publications that it still has.
     """
     rows = spooled(folder)
     ledger = board.ledger
     assert [row[2] for row in rows] == list(range(1, board.newest + 1))
     assert {row[:2] for row in rows} == {(NAME, ledger.incarnation)}
     sent = {sequence: (topic, payload) for _, _, sequence, topic, payload in rows}
-    # a power cut may have torn one slot
+    # a power cut may have damaged one slot
     assert len(ledger.publications) >= min(JOURNAL_SLOTS, board.newest) - 1
     for publication in ledger.publications:
         topic, payload = sent[publication.sequence]
@@ -221,12 +223,13 @@ async def test_readings_made_before_the_time_was_known_get_it(
 ) -> None:
     before = time.time()
     async with board_on(sensor, tmp_path, 200) as board:
-        await until(lambda: board.newest >= 20)  # a busy machine starts it late, and it catches up
+        # on a busy machine, the board starts late and catches up
+        await until(lambda: board.newest >= 20)
         async with gateway_at(configuration(board)):
             await until(lambda: len(spooled(tmp_path)) >= 25)
             await board.end_delivered(2)
         check(board, tmp_path)
-    # a later one may come from the next start, which does not know when it was made
+    # a later status may lack its time: it was made after a new start
     delivered_by_then = spooled(tmp_path)[:25]
     times = [
         record.time or 0 for *_, payload in delivered_by_then for record in decode(payload) or ()
@@ -277,7 +280,7 @@ async def test_power_cuts_of_both_lose_and_double_nothing(
 async def test_log_of_the_board_is_read_over_the_link(
     sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
 ) -> None:
-    """The log contains events from before the connection; readings continue."""
+    """The log has events from before the connection. Readings arrive during the request as well."""
     async with board_on(sensor, tmp_path, 30) as board:
         async with gateway_at(configuration(board)):
             await until(lambda: len(spooled(tmp_path)) >= 5)
@@ -296,12 +299,13 @@ async def test_log_of_the_board_is_read_over_the_link(
 async def test_commands_are_obeyed_once(
     sensor: Path, tmp_path: Path, configuration: Callable[[Board], Path]
 ) -> None:
-    """A reboot that is executed again after each start would never end. The board also ignores the
-    retained copy of the command, which the gateway sends when the board subscribes again.
+    """If a board executed the reboot command again after its start, it would never stop restarting.
+    The command is retained, so the gateway sends it again when the board subscribes again.
     """
     async with board_on(sensor, tmp_path, 30) as board:
         async with gateway_at(configuration(board)) as site:
-            await until(lambda: len(spooled(tmp_path)) >= 5)  # so it has subscribed, too
+            # the board has also subscribed by then
+            await until(lambda: len(spooled(tmp_path)) >= 5)
             boots = board.ledger.boots
             async with aiomqtt.Client(
                 "127.0.0.1", site.gateway.port, protocol=aiomqtt.ProtocolVersion.V5

@@ -1,8 +1,8 @@
-"""Promises of the library to a chip with 2 KiB of RAM: no heap, and no recursion, not even through
-other functions. And to its readers: its files call one way.
+"""Limits that the library keeps for chips with 2 KiB of RAM: no heap, and no direct or indirect
+recursion. For readers, calls between its files go in one direction only.
 
-Calls through pointers are the application's callbacks and are not followed; their cost is measured
-as stack (`make size`).
+Calls through function pointers lead to the application's callbacks, and are not examined here.
+`make size` measures their stack.
 """
 
 import re
@@ -20,8 +20,8 @@ Calls = dict[str, set[str]]
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["serial", "radio"])
 def objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with an object file and a call graph (-fcallgraph-info) of each file of the
-    library and the sensor, with a log.
+    """Compile the library and the sensor example, with a log. Return the folder with an object file
+    and a call graph (-fcallgraph-info) for each source file.
     """
     folder = tmp_path_factory.mktemp("objects")
     sources = [*FIRMWARE.glob("src/*.c"), *FIRMWARE.glob("examples/sensor/*.c")]
@@ -33,7 +33,7 @@ def objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def calls(objects: Path) -> Calls:
-    """Return the callers of each function."""
+    """Return the functions that each function calls."""
     found: Calls = {}
     for graph in objects.glob("*.ci"):
         for caller, called in re.findall(

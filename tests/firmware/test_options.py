@@ -1,5 +1,5 @@
-"""The options of the library: a value in the build flags takes effect, and a value that reaches the
-sketch alone ends the build with an error that names the option.
+"""Options of the library. A value in the build flags takes effect. A value that only the sketch
+sets ends the build, with an error that names the option.
 """
 
 import re
@@ -47,7 +47,7 @@ OTHER = {
     "OW_SESSION_EXPIRY_S": "3600",
     "OW_IDENTITY_PAGE": "0x7C80",
 }
-"""A value of each option that is not the default of an Uno."""
+"""For each option, a value that is not the default on an Uno."""
 
 DEFAULT = {
     "OW_KEYS": "1",
@@ -100,10 +100,12 @@ SILENT = {
     "OW_LORA": "no radio is on the bus",
     "OW_JOURNAL_MEMORY": "no memory is on the bus",
 }
-"""Options with which the sketch does not publish over the serial line, with the reason."""
+"""Options with which the sketch publishes nothing over the serial line, and why."""
 
 SHAPES = {"OW_KEYS", "OW_LORA", "OW_JOURNAL_MEMORY", "OW_LINK_TX_SIZE", "OW_MQTT_PACKET_SIZE"}
-"""Options that change structures most: their builds run in each gate, all others in `make soak`."""
+"""Options that change most structures. `make test` builds with these, and `make soak` builds with
+all options.
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -114,8 +116,8 @@ def built() -> None:
 
 
 def build(folder: Path, sketch: str = "", flags: str = "") -> "subprocess.CompletedProcess[str]":
-    """Build the example in `folder` with lines before its `#include`, and with build flags. In a
-    folder that was built with the same flags, the library's object files are used again.
+    """Build the example in `folder`. sketch: lines before its `#include`. flags: build flags.
+    Object files of the library are reused, so a folder must be used with the same flags each time.
     """
     to = hex_file(folder).parent
     source = folder / "firmware" / "examples" / SKETCH / f"{SKETCH}.ino"
@@ -133,7 +135,9 @@ def build(folder: Path, sketch: str = "", flags: str = "") -> "subprocess.Comple
 
 
 def prepare(folder: Path, *, with_library: bool) -> None:
-    """Copy the sources, and those object files that need not be built again."""
+    """Copy the sources to a folder, with object files that can be reused. with_library: whether
+    those of the library can be reused.
+    """
     for name in ("Makefile", "src", f"examples/{SKETCH}"):
         to = folder / "firmware" / name
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -150,9 +154,7 @@ def hex_file(folder: Path) -> Path:
 
 
 def test_each_option_is_checked() -> None:
-    """The files of a program compare a list of options; each option that a build may set is in that
-    list.
-    """
+    """Each option that a build can set is in the list that the files of a program compare."""
     checked = set(re.findall(r"(?:NUMBER|WIDE)\((OW_\w+)", read("ow_options.h")))
     assert checked == OTHER.keys() | {"OW_SEVERAL_BOARDS"} == DEFAULT.keys()
     for header in sorted((FIRMWARE / "src").glob("*.h")):
@@ -177,8 +179,9 @@ def test_an_option_in_the_sketch_alone_ends_the_build(
 
 @pytest.mark.parametrize("lto", ["-flto", "-fno-lto"])
 def test_each_way_to_link_compares_the_options(lto: str, tmp_path: Path) -> None:
-    """The program is stripped, or linked with section collection, or taken from an archive. From
-    the archive, the linker takes only the objects that the sketch needs, here only the options.
+    """The program is stripped, linked with section collection, or linked from an archive. From an
+    archive, the linker takes only objects that the sketch needs. Here that is only the object with
+    the options.
     """
     sketch = tmp_path / "sketch.c"
     sketch.write_text("#include <Onceway.h>\nint main(void) { return 0; }\n")
@@ -212,7 +215,6 @@ def avr(command: list[str], *, wrong: bool = False) -> "subprocess.CompletedProc
 
 
 def test_the_options_cost_the_chip_nothing(tmp_path: Path) -> None:
-    """The image contains no byte of ow_options.c or of its references."""
     built = tmp_path / "options.o"
     source = str(FIRMWARE / "src" / "ow_options.c")
     avr(["avr-gcc", *AVR, "-c", source, "-o", str(built)])
@@ -242,7 +244,7 @@ def test_a_stripped_sketch_ends_the_build_too(link: str, tmp_path: Path) -> None
 async def test_an_option_in_the_build_flags_takes_effect(
     option: str, value: str, tmp_path: Path
 ) -> None:
-    """The sketch may repeat the value of the flags, but not contradict it."""
+    """The sketch may set the same value as the flags, but no other value."""
     flags = f"-D{option}={value}"
     done = build(tmp_path, flags=flags)
     assert done.returncode == 0, done.stderr
@@ -257,7 +259,9 @@ async def test_an_option_in_the_build_flags_takes_effect(
 
 
 async def publishes(firmware: Path, page: int, folder: Path) -> None:
-    """Check that the simulated Uno publishes three readings at 0.7 V, as with the defaults."""
+    """Check that the firmware on the simulated Uno publishes three readings of 20 °C (0.7 V). page:
+    address of the identity page.
+    """
     image = IntelHex(str(firmware))
     image.puts(page, Identity("roof-1", NO_KEY).to_bytes())
     image.write_hex_file(str(folder / "named.hex"))

@@ -1,8 +1,8 @@
-"""The client's packet reader against the gateway's own decoder: the same packets, the same verdict.
+"""The client's packet reader gets the same packets as the gateway's decoder, and both accept or
+refuse the same ones.
 
-The two may differ in two ways. The client is stricter, since some properties answer requests that
-it never makes. It is also less strict: it does not check whether a reason code belongs to its
-packet.
+Two differences are allowed. The client may refuse properties that only answer requests that it
+never makes. It does not check whether a reason code is allowed in its packet.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ VALUES: dict[int, object] = {
     PropertyId.SUBSCRIPTION_IDENTIFIER: [300],
 }
 PROPERTIES = [encode_properties({identifier: VALUES[identifier]})[1:] for identifier in PropertyId]
-"""Each property there is, as bytes."""
+"""Each property of MQTT 5, encoded."""
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def refusal(client: ctypes.CDLL, first: int, body: bytes) -> int:
-    """Return the reason code that the client refuses the packet with, 0 when it takes it."""
+    """Return the reason code with which the client refuses a packet, or 0 if it accepts the packet.
+    first: first byte of the packet.
+    """
     room = ctypes.create_string_buffer(64)
     match PacketType(first >> 4):
         case PacketType.CONNACK:
@@ -88,8 +90,8 @@ def refusal(client: ctypes.CDLL, first: int, body: bytes) -> int:
 
 
 def knows_better(packet: Packet) -> bool:
-    """Whether the client asked for nothing that has this property, or subscribes to one filter at a
-    time.
+    """Return whether the client may refuse a packet that the gateway accepts. The packet has a
+    property that the client never asks for, or answers a request with several filters.
     """
     properties = getattr(packet, "properties", None) or {}
     return bool(NOT_ASKED_FOR & properties.keys()) or (
@@ -98,7 +100,7 @@ def knows_better(packet: Packet) -> bool:
 
 
 def bodies(properties: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the first byte and the body of one packet of each kind with this property block."""
+    """Yield one packet of each type with these properties, as first byte and body."""
     block = bytes([len(properties)]) + properties
     yield 0x20, b"\x00\x00" + block
     yield 0x20, b"\x01\x00" + block
@@ -112,7 +114,7 @@ def bodies(properties: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def damaged(body: bytes) -> Iterator[bytes]:
-    """Yield the body cut off, with a byte too many, and with each byte changed."""
+    """Yield the body truncated at each length, with one more byte, and with each byte changed."""
     yield from (body[:length] for length in range(len(body)))
     yield body + b"\x00"
     for at, byte in enumerate(body):
@@ -132,7 +134,7 @@ def damaged(body: bytes) -> Iterator[bytes]:
 
 
 def verdict(first: int, body: bytes) -> Packet | MqttError:
-    """Return the verdict of the gateway's decoder."""
+    """Return the packet that the gateway's decoder reads, or its error."""
     try:
         return decode(first, body, Version.V5, Side.SERVER)
     except MqttError as error:
@@ -140,7 +142,7 @@ def verdict(first: int, body: bytes) -> Packet | MqttError:
 
 
 def check(client: ctypes.CDLL, first: int, body: bytes) -> bool:
-    """Compare the verdicts; return whether the client has taken the packet."""
+    """Check that client and gateway agree about a packet. Return whether the client accepts it."""
     code = refusal(client, first, body)
     theirs = verdict(first, body)
     if isinstance(theirs, MqttError):
@@ -167,8 +169,9 @@ def test_damaged_packets(client: ctypes.CDLL) -> None:
 
 
 def test_strings(client: ctypes.CDLL) -> None:
-    """[MQTT-1.5.4-1], [MQTT-1.5.4-2]: each sequence of up to three bytes at the limits of UTF-8's
-    byte ranges, and of four bytes where UTF-8 allows four.
+    """[MQTT-1.5.4-1], [MQTT-1.5.4-2]: the test tries sequences of one to three bytes from the
+    limits of UTF-8's byte ranges. It also tries sequences of four bytes that begin like a character
+    of four bytes.
     """
     edges = bytes.fromhex(
         "00 61 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff"

@@ -1,5 +1,5 @@
-"""PORTING.md: its command line works, it names each function, and its figures are those of
-the size check.
+"""PORTING.md is right: its command line works, it names each function, and its figures are those
+that the size check measures.
 """
 
 import re

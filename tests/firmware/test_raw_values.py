@@ -1,4 +1,6 @@
-"""The examples over every raw value of their sensors: the true value, or no value and a reason."""
+"""The examples with every raw value of their sensors. They publish the true value, or no value and
+a fault.
+"""
 
 import itertools
 import json
@@ -36,8 +38,9 @@ def dht22(raw: int) -> Values | None:
 
 
 def measured(sketch: str, first: int, last: int, stride: int, folder: Path) -> dict[int, Values]:
-    """Build and run the example. Return the records of its first publication by raw value, those of
-    a status as NAME.fault; no records if it publishes nothing.
+    """Build an example and run it with raw values from `first` to `last`. Return the values of its
+    first publication, by raw value. The values of a status are called NAME.fault. If the example
+    publishes nothing, there are no values.
     """
     program, objects = folder / sketch, []
     for name in LIBRARY:
@@ -91,7 +94,9 @@ def test_each_raw_value_gives_its_true_value_or_a_fault(
 
 
 def test_each_voltage_of_a_door_contact_is_a_state_or_a_fault(tmp_path: Path) -> None:
-    """The circuit: 10 kΩ to 5 V and two of 10 kΩ at the contact, each with 5 % tolerance."""
+    """The circuit has a resistor of 10 kΩ to 5 V, and two resistors of 10 kΩ at the contact. Each
+    has a tolerance of 5 %.
+    """
     found = measured("own_payload", 0, 1023, 1, tmp_path)
     shorted, absent, opened = {"contact.fault": 2.0}, {"contact.fault": 1.0}, {"opening": 1.0}
     assert list(found.values()) == [shorted] * 256 + [{}] * 341 + [opened] * 256 + [absent] * 171

@@ -1,5 +1,5 @@
-"""The firmware's SenML against the gateway's decoder: written values are read as the same number,
-over the whole range, and values that cannot be written exactly are refused.
+"""The gateway's decoder reads the SenML that the firmware writes. It gets the same numbers, over
+the whole range. The firmware refuses values that it cannot write exactly.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ ROOM = 160
 
 
 class Value(ctypes.Structure):
-    """struct ow_senml_value"""
+    """`struct ow_senml_value` of the firmware."""
 
     _fields_ = (
         ("number", ctypes.c_int32),
@@ -31,7 +31,7 @@ class Value(ctypes.Structure):
 
 
 class Record(ctypes.Structure):
-    """struct ow_senml_record"""
+    """`struct ow_senml_record` of the firmware."""
 
     _fields_ = (
         ("device", ctypes.c_char_p),
@@ -59,7 +59,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 
 
 def encode(library: ctypes.CDLL, record: Record, room: int = ROOM) -> bytes | None:
-    """Return a pack of this record; None if that was refused."""
+    """Return a SenML pack with this record, or None if the firmware refuses it. room: bytes of the
+    buffer.
+    """
     buffer = (ctypes.c_uint8 * ROOM)(*[0xEE] * ROOM)
     start = ctypes.addressof(buffer)
     end = ctypes.c_void_p(start + room)
@@ -146,7 +148,7 @@ def test_names_and_times_and_too_little_room(
 @given(st.integers(1, 2**16 - 1))
 @example(49_152)
 def test_time_error_is_in_the_record(library: ctypes.CDLL, error: int) -> None:
-    """A decoder that does not know the label ignores it (RFC 8428, section 4.4)."""
+    """A decoder ignores the label if it does not know it (RFC 8428, section 4.4)."""
     known = Record(device=b"d", name=b"n", base_time=1_767_225_600, value=Value(7, 0, 0))
     unsure = Record(
         device=b"d", name=b"n", base_time=1_767_225_600, time_error=error, value=Value(7, 0, 0)

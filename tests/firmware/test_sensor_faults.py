@@ -1,4 +1,4 @@
-"""Sensors that are absent, broken or of another kind: the examples send no value, and report the
+"""If a sensor is absent, broken or of another type, the examples send no value and report the
 fault.
 """
 
@@ -65,7 +65,7 @@ def board(sketch: str, folder: Path) -> SimulatedBoard:
 
 
 def told(gateway: Gateway) -> list[list[tuple[str, float | None]]]:
-    """Return the names without the board and values, by publication."""
+    """Return the records of each publication: names without the board's name, and values."""
     return [
         [
             (record.name.removeprefix("roof-1:"), record.value)

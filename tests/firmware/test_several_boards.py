@@ -1,4 +1,4 @@
-"""Two boards in one program, each a `struct ow_hal` with a context, against a real gateway."""
+"""Two boards in one program with a real gateway. Each board is a `struct ow_hal` with a context."""
 
 import asyncio
 import os
@@ -31,7 +31,9 @@ def program() -> Path:
 
 
 class Boards:
-    """Memories and lines of two boards, which have power while the program runs."""
+    """EEPROM images and serial lines of two boards. Both boards have power while the
+    program runs.
+    """
 
     def __init__(self, program: Path, folder: Path) -> None:
         self._folder = folder
@@ -89,8 +91,8 @@ def boards(program: Path, tmp_path: Path) -> Iterator[Boards]:
 
 
 async def test_two_clients_live_in_one_program_and_each_has_its_own_board(boards: Boards) -> None:
-    """The clients share no keys, sessions, journals or callbacks. The separation also holds if a
-    callback of one client makes the other publish, and after a power cut of both.
+    """The clients share no keys, sessions, journals or callbacks, even if a callback of one client
+    publishes with the other client, and after a power cut of both boards.
     """
     said = {
         name: [b"%-8s" % f"{name[0]}cmd{number}".encode() for number in range(COMMANDS)]

@@ -1,5 +1,6 @@
-"""Programs on the simulated Uno that misuse the library: one takes longer to set itself up than the
-watchdog waits, one takes as long in each loop, one a second, one calls from an interrupt.
+"""Programs on the simulated Uno that misuse the library. In one, the setup takes longer than the
+watchdog's timeout. In another, each loop does. A third one polls once a second, and a fourth one
+calls the library from an interrupt.
 """
 
 import subprocess
@@ -33,8 +34,8 @@ async def test_the_watchdog_waits_for_the_first_poll_and_then_watches(tmp_path: 
 
 
 async def test_each_start_greets_before_a_loop_that_the_watchdog_ends(tmp_path: Path) -> None:
-    """The gateway counts greetings to detect a loop of restarts; the board has no time to send more
-    than that.
+    """The gateway finds a loop of restarts by counting greetings, and the board has time for a
+    greeting only.
     """
     gateway, boots = Gateway(), set[int]()
     place = tmp_path / "board"
@@ -52,7 +53,7 @@ async def test_each_start_greets_before_a_loop_that_the_watchdog_ends(tmp_path: 
 async def test_a_call_from_an_interrupt_stops_a_debug_build_where_it_is_seen(
     tmp_path: Path,
 ) -> None:
-    """The LED blinks; the board neither continues nor restarts."""
+    """The board stops and blinks its LED. It does not restart."""
     gateway, place = Gateway(), tmp_path / "board"
     async with SimulatedBoard(place, firmware=program("interrupts"), speed="step") as board:
         await converse(board, gateway, completed=1, seconds=3)
@@ -65,7 +66,7 @@ async def test_a_call_from_an_interrupt_stops_a_debug_build_where_it_is_seen(
 
 
 async def test_a_poll_a_second_brings_the_first_publication_within_seconds(tmp_path: Path) -> None:
-    """If each poll handled one byte of the EEPROM, the first publication would take 40 s."""
+    """If a poll wrote only one byte of the EEPROM, the first publication would take 40 s."""
     gateway, place = Gateway(), tmp_path / "board"
     async with SimulatedBoard(place, firmware=program("drowsy"), speed="step") as board:
         await converse(board, gateway, completed=1, seconds=60)

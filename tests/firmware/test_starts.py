@@ -1,9 +1,9 @@
-"""Each build that is shipped starts with any journal, and is online within the time that
-firmware/JOURNAL.md states, without a reset by its watchdog.
+"""Each build that is shipped starts with any journal. The board is online within the time that
+firmware/JOURNAL.md states, and its watchdog does not reset it.
 
-In: the builds of `make -C firmware`, on the simulated Uno or on a chip of libsimavr (bare.c), and a
-journal: erased, full, with damaged slots, full of noise. Out: when the gateway hears the board, how
-often it has started, and what arrives first.
+In: a build of `make -C firmware`, on the simulated Uno or on a chip of libsimavr (bare.c). A
+journal: erased, full, with damaged slots, or full of noise. Out: the time at which the gateway
+hears the board, the number of its starts, and its first publications.
 """
 
 import random
@@ -32,11 +32,11 @@ pytestmark = pytest.mark.sim
 SLOTS_AT, SLOT, SOURCE_AT = 0x040, 16, 4
 EEPROM_SLOTS, MEMORY_SIZE = 60, 32768
 FIRST = 5
-"""Publications that are looked at."""
+"""Number of publications that are checked."""
 SOURCE = bytes.fromhex("8000000100000200")
-"""A reading of the sensor: an uptime, and half of the scale."""
+"""A reading of the sensor example: uptime, and half of the ADC's scale."""
 IN_TIME_S = {60: 1.0, 2000: 3.0}
-"""Longest start in seconds by number of slots, without a slot to repair."""
+"""Longest start in seconds without a damaged slot, by number of slots."""
 FOR_DAMAGE_S = {60: 0.0, 2000: 1.5}
 FOR_EACH_DAMAGED_S = 0.05
 FIRST_GREETING_S = 4.0
@@ -48,8 +48,8 @@ Memory = Literal["fram", "i2c-eeprom"]
 
 @dataclass(frozen=True)
 class Build:
-    """A HEX file of `make -C firmware`. kind: kind of its board in the catalogue. chip: a chip of
-    libsimavr, if the simulated Uno cannot run the file.
+    """A HEX file of `make -C firmware`. kind: name of the board in the catalogue. chip: a chip of
+    libsimavr; empty for the simulated Uno. memory: an external memory with the journal.
     """
 
     path: str
@@ -80,14 +80,16 @@ WITHOUT_MEMORY = Build("uno/sensor-memory.hex", "uno", 2000)
 
 @dataclass(frozen=True)
 class Journal:
-    """The bytes of all slots. damaged: slots that a start must mend."""
+    """The content of a journal. slots: bytes of all slots. damaged: numbers of the slots that a
+    start must repair.
+    """
 
     slots: bytes
     damaged: tuple[int, ...] = ()
 
 
 def full(slots: int) -> Journal:
-    """Return a full journal in which no publication is done."""
+    """Return a full journal in which no publication is acknowledged."""
     return Journal(b"".join(_slot(sequence) for sequence in range(1, slots + 1)))
 
 
@@ -115,7 +117,7 @@ JOURNALS: dict[str, Callable[[int], Journal]] = {
 
 
 class Noting(Greeter):
-    """Notes the number of each start that greets."""
+    """A greeter that records the number of each start of the board."""
 
     def __init__(self) -> None:
         super().__init__(1, incarnation=lambda: INCARNATION)
@@ -127,7 +129,7 @@ class Noting(Greeter):
 
 
 class Awaiting(Gateway):
-    """Notes when the board was online first, in seconds of its time."""
+    """A gateway that records when the board came online, in seconds of the board's time."""
 
     online = 0.0
 
@@ -158,13 +160,13 @@ class AwaitingByRadio(RadioGateway):
 
 
 def in_time(build: Build, journal: Journal) -> float:
-    """Return the seconds within which a start must end."""
+    """Return the time limit of a start, in seconds."""
     seconds = IN_TIME_S[build.slots] + FOR_EACH_DAMAGED_S * len(journal.damaged)
     return seconds + (FOR_DAMAGE_S[build.slots] if journal.damaged else 0)
 
 
 def place_of(build: Build, journal: Journal, folder: Path) -> Path:
-    """Return a folder for a simulated Uno, with its memories."""
+    """Make a folder for a simulated Uno whose memory has this journal. Return the folder."""
     place = folder / "board"
     place.mkdir()
     image = bytearray(with_interval(1000))
@@ -178,7 +180,9 @@ def place_of(build: Build, journal: Journal, folder: Path) -> Path:
 
 
 def is_in_order(gateway: Gateway, journal: Journal) -> bool:
-    """Whether the oldest publications have come, or their reports."""
+    """Return whether the oldest publications arrived first, in order, or were reported as lost if
+    their slots are damaged.
+    """
     first = [(one.sequence, one.payload == b"lost") for one in gateway.deliveries[:FIRST]]
     return first == [(number, number - 1 in journal.damaged) for number in range(1, FIRST + 1)]
 
@@ -233,8 +237,8 @@ def test_another_chip_or_clock_is_online_in_time(
 
 @pytest.mark.parametrize("journal", JOURNALS)
 async def test_a_board_by_radio_is_online_in_time(journal: str, tmp_path: Path) -> None:
-    """The first two turns are a greeting and a CONNECT, each shorter than a second at SF7. The wait
-    before the greeting is drawn from the nonce, so it differs with each compiler.
+    """The first two turns are a greeting and a CONNECT. Each takes less than a second at SF7. The
+    random wait before the greeting comes from a nonce, so it differs between compilers.
     """
     found, gateway = JOURNALS[journal](LORA.slots), AwaitingByRadio()
     place = place_of(LORA, found, tmp_path)

@@ -1,7 +1,8 @@
-"""Programs that run out of their memory: they harm only their own run in the simulated board.
+"""Programs whose execution leaves their own code. They harm only their own run in the simulated
+board.
 
-A bare board is such a program: its erased flash leads from address 0 into the boot loader, again
-and again, until the stack has gone through the RAM, the registers and address 0.
+A bare board is an example. Its erased flash leads from address 0 to the boot loader, again and
+again. The stack grows through the RAM and the registers to address 0.
 """
 
 import os
@@ -18,10 +19,10 @@ SECOND = 16_000_000
 SIM = Path(__file__).parents[2] / "firmware" / "sim"
 
 LDI_XYZ_FFFF = (0xEFAF, 0xEFBF, 0xEFEF, 0xEFFF)
-"""ldi XL, 0xFF; ldi XH, 0xFF; ldi ZL, 0xFF; ldi ZH, 0xFF."""
+"""Instructions: ldi XL, 0xFF; ldi XH, 0xFF; ldi ZL, 0xFF; ldi ZH, 0xFF."""
 
 STACK_AT_FFFF = (0xEFEF, 0xBFED, 0xBFEE)
-"""ldi ZL, 0xFF; out SPL, ZL; out SPH, ZL."""
+"""Instructions: ldi ZL, 0xFF; out SPL, ZL; out SPH, ZL."""
 
 WILD: dict[str, tuple[int, ...]] = {
     "erased": (),
@@ -48,7 +49,9 @@ def put_flash(folder: Path, image: bytes) -> None:
 
 
 async def runs(folder: Path, image: bytes, *, bootloader: bool) -> None:
-    """Run an image through resets, cuts and a new start. Raises if the process dies of it."""
+    """Run an image with resets, power cuts and a new start. Raises an error if the simulator
+    crashes.
+    """
     put_flash(folder, image)
     async with SimulatedBoard(folder, speed="step", bootloader=bootloader) as board:
         for _ in range(3):
@@ -76,7 +79,9 @@ async def test_bare_board_stays_in_its_boot_loader(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def with_sanitizers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the simulated board with sanitizers. Return a folder like build/firmware."""
+    """Build the simulated board with sanitizers. Return a folder with the structure of
+    build/firmware.
+    """
     build = tmp_path_factory.mktemp("sanitized")
     flags = "-fsanitize=address,undefined -fno-sanitize-recover=all"
     command = ["make", "-s", "-C", str(SIM), f"OUT={build / 'sim'}", f"LDFLAGS={flags}"]

@@ -1,4 +1,4 @@
-"""Landing places for tests, written by the uplink's own encoder."""
+"""Batches for tests. The uplink's own encoder writes them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,7 +38,9 @@ def land(
     epoch: str = EPOCH,
     signer: Signer | None = None,
 ) -> Manifest:
-    """Land one batch as the uplink does; without a signer, as an older uplink did."""
+    """Land a batch as the uplink does. Without a signer, the manifest is unsigned, as from older
+    versions.
+    """
     origin, held = Origin(gateway, epoch), list(rows)
     data = encode(held, origin, number)
     manifest = Manifest(origin, number, len(held), len(data), sha256(data))

@@ -1,5 +1,5 @@
-"""One Spark session for all tests of a process; it takes the place of the one that spark-submit
-would give.
+"""A Spark session for all tests of a process. The ingest's jobs use it instead of a session from
+spark-submit.
 """
 
 import functools
@@ -24,10 +24,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     from gateway.ingest.jobs.session import open_session
 
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    for names in (JVMView, JavaPackage):  # else Java looks through 300 jars for each, each time
+    for names in (JVMView, JavaPackage):  # without a cache, Java searches 300 jars for each name
         names.__getattr__ = functools.cache(names.__getattr__)
-    # A test is over before the second compiler, or code made for a query, pays off. Without that
-    # compiler Java has room for 48 MB of compiled code, and would compile and forget without end.
+    # Tests are too short for the second compiler and for generated code of queries. Without the
+    # second compiler, Java reserves only 48 MB for compiled code, and would compile again and
+    # again.
     java = (
         "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
         " -XX:MetaspaceSize=400m"
@@ -54,16 +55,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
 
 @pytest.fixture(autouse=True)
 def fresh_log(request: pytest.FixtureRequest) -> None:
-    """Empty Delta's memory of tables. It keeps the state of each table, about 2 MB, for an hour,
-    and later tests do not use it.
+    """Empty Delta's cache of tables. It keeps the state of each table (about 2 MB) for an hour, and
+    no later test uses it.
     """
     if "spark" in request.fixturenames:
         request.getfixturevalue("spark")._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """End the run if a test ran out of time while it waited for the JVM. The next test would get
-    that answer, so every later test would fail.
+    """End the run if a test reaches its time limit during a call to the JVM. The next test would
+    get the answer of that call, so all later tests would fail.
     """
     late = call.excinfo is not None and "Timeout (>" in str(call.excinfo.value)
     if late and "spark" in getattr(item, "fixturenames", ()):

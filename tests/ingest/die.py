@@ -1,10 +1,10 @@
-"""Run the ingest's script and die by SIGKILL at one step: spark-submit tests/ingest/die.py
+"""Run the ingest's script and kill it at one step: spark-submit tests/ingest/die.py
 before|after|interrupted MODULE:FUNCTION COUNT ARGS...
 
-The step is a function of the product, named from outside; the product knows nothing of it. COUNT:
-die at that call of it. Start it as the leader of a process group: the whole group dies, Java and
-all. interrupted: send SIGTERM to the script instead, and fail when Spark has stopped the query, as
-a cancelled Spark job does.
+The step is call number COUNT of FUNCTION, a function of the product. `before` and `after` kill the
+whole process group by SIGKILL, Java included, so the script must be the leader of a group.
+`interrupted` sends SIGTERM to the script, and raises an error after Spark has stopped the query,
+like a cancelled Spark job.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A folder of small files, in memory; and ranges from plain values."""
+"""A folder of small files in memory, and ranges from plain values."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from gateway.ingest.dedup.ranges import Key, Ranges, pack
 
 
 class Files(dict[str, bytes]):
-    """A storage.Folder in memory."""
+    """A `storage.Folder` in memory."""
 
     def read(self, name: str) -> bytes | None:
         return self.get(name)

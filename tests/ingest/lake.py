@@ -1,4 +1,4 @@
-"""The ingest as a test drives it, in the session of the test process."""
+"""The ingest in the process of the tests, in one Spark session."""
 
 import argparse
 import shutil
@@ -29,8 +29,8 @@ Key = tuple[str, int, int]
 
 
 class Lake:
-    """A table and its sinks. A micro-batch is put straight into a sink; `Job` takes the way
-    through a stream.
+    """A table and its sinks. A test puts micro-batches directly into a sink. A `Job` reads them
+    from a landing place.
     """
 
     def __init__(self, spark: SparkSession, folder: Path, writer: WriterName = "fast") -> None:
@@ -42,15 +42,15 @@ class Lake:
         self._batches = 0
 
     def allow_unsigned(self) -> None:
-        """Trust without signatures, unless a test asks for them."""
+        """Accept unsigned batches of all gateways."""
         save(keys_url(str(self.publications)), Keys(unsigned=True))
 
     def open(self) -> Sink:
-        """Return a sink as a new process has it."""
+        """Open the sink as a new process does."""
         return open_sink(self.spark, self._landing, str(self.publications), self.writer)
 
     def micro_batch(self, *batches: list[Row]) -> DataFrame:
-        """Return batches of one gateway as the source supplies them, each as a chunk of its own."""
+        """Return a micro-batch with a chunk for each list of rows, as the source would read it."""
         chunks = []
         files = DataFiles(str(self.publications), f"{self.publications}_readings")
         for number, rows in enumerate(batches):
@@ -58,7 +58,7 @@ class Lake:
             table = pa.Table.from_pylist(
                 [dict(zip(SCHEMA.names, one, strict=True)) for one in rows], schema=SCHEMA
             )
-            # each is the first of a feed, so a test may leave one out
+            # each batch is the first of its own feed, so a test may leave batches out
             built = merged_batches.build(
                 [(Announced(f"site/{self._batches:08x}", 1), table)], number
             )
@@ -71,14 +71,16 @@ class Lake:
         return self.spark.read.format("delta").load(f"{self.publications}{suffix}")
 
     def keys(self, device: str | None = None) -> list[Key]:
-        """Return every row's key, sorted; a key of two rows is in the list twice."""
+        """Return the keys of all rows, sorted. A key that is in two rows appears twice. device: of
+        this device only.
+        """
         rows = self.table() if device is None else self.table().where(F.col("device") == device)
         return sorted(
             tuple(one) for one in rows.select("device", "incarnation", "sequence").collect()
         )
 
     def readings(self, device: str) -> list[Any]:
-        """Return every reading's key and value, sorted."""
+        """Return key and value of each reading of a device, sorted."""
         rows = self.table("_readings").where(F.col("device") == device)
         return sorted(
             tuple(one)
@@ -98,7 +100,7 @@ class Lake:
         shutil.rmtree(self.publications / "_onceway", ignore_errors=True)
 
     def sql(self, text: str) -> None:
-        """Run a statement on the table, which is called `publications` in it."""
+        """Run an SQL statement. The name `publications` in it stands for the table."""
         self.spark.sql(text.replace("publications", f"delta.`{self.publications}`"))
 
 
@@ -124,8 +126,8 @@ class Job(Lake):
         return argparse.Namespace(**(vars(stream.parse_arguments(arguments)) | changes))
 
     def run(self, **changes: Any) -> None:
-        """Make one pass from a fresh start, as a new process would. Spark gives Python 10 s to
-        start, which a busy machine may not keep: then once more.
+        """Start the job as a new process does, and wait until it has read all batches. Try again if
+        Spark's time limit of 10 s for the start of Python was too short.
         """
         for tries in (3, 2, 1):
             query, sink = stream.start(self.spark, self.options(**changes))
@@ -139,8 +141,8 @@ class Job(Lake):
         stream.finish(query, sink)
 
     def take(self, **changes: Any) -> Sink:
-        """Make one pass as `run` does, without Spark's stream and its checkpoint, in a part of the
-        time.
+        """Read all batches like `run`, but without Spark's stream and its checkpoint. This takes
+        much less time.
         """
         options = self.options(**changes)
         sink, source = stream.prepare(self.spark, options)

@@ -1,4 +1,4 @@
-"""The ingest as processes, started with spark-submit, and a Spark cluster for them."""
+"""The ingest as processes that spark-submit starts, and a Spark cluster for them."""
 
 import os
 import subprocess
@@ -20,10 +20,10 @@ from tests.uplink.servers import listens, running, wait_until
 
 HERE = Path(__file__).parent
 START_S = 120
-"""Seconds that a Java program may take to start, on a busy machine."""
+"""Time limit in seconds for the start of a Java program, on a busy machine."""
 
 SHORT_LIVED_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""No Java here lives long enough to gain from the second compiler."""
+"""Environment for Java processes that are too short for the second compiler."""
 
 Key = tuple[str, int, int]
 
@@ -36,7 +36,7 @@ class Site:
         self._signer = load_or_make(folder)
         save(keys_url(str(self.table)), Keys({"site": [self._signer.public]}))
         for number in range(1, 7):
-            # each overlaps the next
+            # the ranges of neighbouring batches overlap
             self.land(number, "dev", range(number * 10, number * 10 + 12))
         damaged = self.landing / "site" / EPOCH / "000000000003.parquet"
         damaged.write_bytes(damaged.read_bytes()[:-1])
@@ -104,8 +104,8 @@ class Site:
         return Counter((one["device"], one["incarnation"], one["sequence"]) for one in rows)
 
     def landed(self, more: Iterable[Key] = ()) -> Counter[Key]:
-        """Return each key once; those of the damaged batch that no other batch holds are missing.
-        more: keys that were landed besides.
+        """Return each key that the table should have, once. Batch 3 is damaged, so keys are missing
+        that only it has. more: other keys that were landed.
         """
         expected = {
             ("dev", 7, number * 10 + position)
@@ -115,14 +115,16 @@ class Site:
         return Counter(dict.fromkeys(expected.union(more), 1))
 
     def check(self, more: Iterable[Key] = ()) -> None:
-        """Check that each publication and each reading is in the table once."""
+        """Check that each publication and each reading is in its table once, and one batch in
+        quarantine.
+        """
         assert self.keys() == self.landed(more)
         assert self.keys("_readings") == self.keys()
         assert len(self.delta("_quarantine").to_pyarrow_table()) == 1
 
 
 def environment_of(line: command.Command) -> dict[str, str]:
-    """Return the environment of a command of this clone."""
+    """Return the environment for a command of this source tree."""
     return {
         **os.environ,
         **SHORT_LIVED_JAVA,
@@ -133,8 +135,8 @@ def environment_of(line: command.Command) -> dict[str, str]:
 
 @contextmanager
 def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """Run one master and some workers of one core each on loopback; yield the master's URL. Their
-    executors' logs are in folders `worker-1`, `worker-2`, …
+    """Run a Spark master and some workers with one core each, on loopback. Yield the master's URL.
+    The logs of the executors are in the folders `worker-1`, `worker-2`, …
     """
     port = free_port()
     url = f"spark://127.0.0.1:{port}"

@@ -17,7 +17,9 @@ from tests.uplink.servers import S3Server
 
 
 class S3Site(Site):
-    """Everything but Spark's checkpoint is in the bucket, and that too with `checkpoint_there`."""
+    """A site with everything in the bucket. Spark's checkpoint is there only if `checkpoint_there`
+    is true.
+    """
 
     def __init__(
         self,
@@ -33,7 +35,7 @@ class S3Site(Site):
             "AWS_SECRET_ACCESS_KEY": server.SECRET,
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": "us-east-1",
-            "AWS_ALLOW_HTTP": "true",  # deltalake wants to be told
+            "AWS_ALLOW_HTTP": "true",  # deltalake refuses HTTP without this
             **SHORT_LIVED_JAVA,
         }.items():
             monkeypatch.setenv(name, value)
@@ -47,12 +49,12 @@ class S3Site(Site):
         self.upload()
 
     def upload(self) -> None:
-        """Land the batches that `land` has made."""
+        """Copy the batches that `land` has made to the bucket."""
         self.files.put(f"{self.landing}/", f"{self.at_s3}/", recursive=True)
 
     def delete(self, location: str) -> None:
-        """Delete a table and its folders: SeaweedFS keeps them when they are empty, Amazon's S3
-        knows none.
+        """Delete a table with its folders. SeaweedFS keeps empty folders; Amazon's S3 has no
+        folders.
         """
         self.files.rm(location, recursive=True)
         bucket, _, folder = location.removeprefix("s3a://").partition("/")
@@ -86,7 +88,7 @@ class S3Site(Site):
         assert done.returncode == 0, done.stderr
 
     def sql(self, statement: str) -> None:
-        """Run a statement of a user, by another Spark."""
+        """Run an SQL statement in another Spark process, as a user does."""
         script, options = str(HERE / "statement.py"), [statement, self.on_s3]
         line = command.build(script, options, "local[1]", "1g", self.conf, downloaded=True)
         done = subprocess.run(
@@ -99,7 +101,9 @@ class S3Site(Site):
         assert done.returncode == 0, done.stderr
 
     def keys_by_spark(self) -> Counter[Key]:
-        """Return the keys of the publications, by Spark, where deltalake cannot read the table."""
+        """Return the keys of the publications as Spark reads them. deltalake cannot read every
+        table here.
+        """
         found = self.folder / "found"
         self.sql(
             f"INSERT OVERWRITE LOCAL DIRECTORY '{found}' USING json"
@@ -113,12 +117,12 @@ class S3Site(Site):
         return DeltaTable(f"{self.on_s3}{suffix}")
 
     def report(self) -> dict[str, Any]:
-        """Return the report of `onceway ingest report`, without Spark."""
+        """Return the output of `onceway ingest report`, which does not use Spark."""
         line = [Path(sys.executable).with_name("onceway"), "ingest", "report", "--json"]
         said = subprocess.run(
             [*line, "--landing", self.at_s3, "--table", self.on_s3],
             capture_output=True,
             check=False,
         )
-        assert said.returncode == 5, said.stderr  # for the damaged batch
+        assert said.returncode == 5, said.stderr  # 5, because one batch is damaged
         return dict(json.loads(said.stdout))

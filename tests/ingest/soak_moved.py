@@ -1,7 +1,8 @@
-"""The table on S3 changes while the job runs: it is deleted, put back from a copy, or set back by
-`RESTORE`; or the job gets a clone of it, or another table. `make soak` runs it: it takes minutes.
+"""The table on S3 changes while the job runs. It is deleted, replaced by a copy, or restored by
+`RESTORE`. In other tests, the next job gets a clone of the table, or another table. `make soak`
+runs these tests, which take minutes.
 
-In each case nothing is lost or doubled: the table is compared with the landed batches.
+Each test compares the table with the landed batches: nothing is lost or doubled.
 """
 
 import subprocess
@@ -24,7 +25,7 @@ pytestmark = [
 
 FEED = f"site/{EPOCH}"
 NUMBER, MICRO_BATCHES = 6, 3
-"""Number of batches of a `Site`, and of their micro-batches."""
+"""Number of batches that a `Site` lands at first, and of the micro-batches that they make."""
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +45,12 @@ def land(site: S3Site, number: int) -> None:
 
 
 def later(*numbers: int) -> list[tuple[str, int, int]]:
-    """Return the keys of these batches."""
+    """Return the keys that are in the later batches with these numbers."""
     return [("later", 7, number * 10 + position) for number in numbers for position in range(3)]
 
 
 def runs(site: S3Site, writer: WriterName) -> subprocess.Popen[bytes]:
-    """Return a job that has ingested all landed batches, and continues."""
+    """Start a job, and return it when it has ingested all landed batches. It continues to run."""
     job = site.start(writer=writer, every="500ms")
     wait_for(site, job, MICRO_BATCHES)
     return job
@@ -72,8 +73,8 @@ def moved_under(
     move: Callable[[], None],
     why: str = "the table was deleted, restored from a copy",
 ) -> None:
-    """Check that the job ends at the batch that comes after the move, and that its last line says
-    why; the next start takes the batches that the table lacks.
+    """Change the table under a running job by `move`, and land a batch. Check that the job ends
+    with an error whose text has `why`. Check that the next start takes all missing batches.
     """
     move()
     land(site, 8)
@@ -115,7 +116,8 @@ def test_put_back_from_a_copy(site: S3Site, writer: WriterName) -> None:
 
 def test_set_back(site: S3Site, writer: WriterName) -> None:
     job = runs(site, writer)
-    assert site.report()["feeds"][0]["taken"] == NUMBER  # while it runs
+    # reading the report does not disturb the job
+    assert site.report()["feeds"][0]["taken"] == NUMBER
     version = site.delta().version()
     land(site, 7)
     wait_for(site, job, MICRO_BATCHES + 1)
@@ -127,8 +129,8 @@ def test_set_back(site: S3Site, writer: WriterName) -> None:
 
 
 def test_a_clone_of_it(site: S3Site, writer: WriterName) -> None:
-    """A shallow clone continues by itself, and leaves the original table unchanged. Spark reads the
-    clone; deltalake does not find its files, and the report says so.
+    """The ingest continues in a shallow clone, and the original table stays unchanged. Spark can
+    read the clone. deltalake does not find its files, and the report says so.
     """
     assert site.start(writer=writer).wait(timeout=400) == 0, site.said()
     table, clone = site.on_s3, f"{site.on_s3}-clone"

@@ -1,5 +1,5 @@
-"""The ingest as processes: killed by SIGKILL at every step, started twice at once, and without
-Spark's work folder. `make soak` runs it: it takes minutes.
+"""The ingest as processes: killed by SIGKILL at each step, started twice at once, and with Spark's
+work folder full or emptied. `make soak` runs these tests, which take minutes.
 """
 
 import os
@@ -23,42 +23,45 @@ pytestmark = pytest.mark.timeout(600)
 INGEST = "gateway.ingest"
 
 STEPS: list[tuple[str, str, int]] = [
-    ("after", f"{INGEST}.sink.microbatch:MicroBatch.__init__", 1),  # read
+    ("after", f"{INGEST}.sink.microbatch:MicroBatch.__init__", 1),  # rows are read
     ("after", f"{INGEST}.sink.quarantine:Quarantine.add", 2),
-    ("after", f"{INGEST}.delta.transaction:DeltaWriter.append", 1),  # publications
+    ("after", f"{INGEST}.delta.transaction:DeltaWriter.append", 1),  # publications are committed
     (
         "before",
         f"{INGEST}.delta.transaction:DeltaWriter.append",
         4,
-    ),  # readings of the next micro-batch
+    ),  # before the readings of the second micro-batch
     ("after", f"{INGEST}.delta.transaction:DeltaWriter.append", 4),
-    ("before", f"{INGEST}.sink.microbatch:MicroBatch.discard", 3),  # files of rows seen before
+    # before unneeded files are deleted
+    ("before", f"{INGEST}.sink.microbatch:MicroBatch.discard", 3),
     ("after", f"{INGEST}.report.counters:Counters.save", 2),
     (
         "after",
         f"{INGEST}.sink.foreach_batch:Sink.__call__",
         2,
-    ),  # before Spark notes in its checkpoint that the micro-batch is done
+    ),  # before Spark's checkpoint has the second micro-batch
     (
         "before",
         f"{INGEST}.sink.foreach_batch:Sink.__call__",
         2,
-    ),  # after it has noted that of the first
-    ("before", f"{INGEST}.dedup.snapshot:save", 1),  # state
+    ),  # when Spark's checkpoint has the first micro-batch
+    ("before", f"{INGEST}.dedup.snapshot:save", 1),  # before the snapshot is saved
     ("after", f"{INGEST}.dedup.snapshot:save", 1),
 ]
 
 
 PUBLIC_STEPS = [
     ("after", f"{INGEST}.sink.row_batch:RowBatch.__init__", 1),
-    ("after", f"{INGEST}.delta.public:PublicTable.append", 1),  # before it looks whether it landed
+    # before the writer checks whether the commit was written
+    ("after", f"{INGEST}.delta.public:PublicTable.append", 1),
     ("before", f"{INGEST}.delta.public:PublicWriter.append", 4),
     ("after", f"{INGEST}.delta.public:PublicWriter.append", 4),
     ("after", f"{INGEST}.sink.foreach_batch:Sink.__call__", 2),
     ("before", f"{INGEST}.dedup.snapshot:save", 1),
 ]
-"""Moments in which the public writer takes another path, and the ends of a micro-batch and of the
-job."""
+"""Steps of the public writer that differ from those of the fast one, the end of a micro-batch, and
+the end of the job.
+"""
 
 
 @pytest.fixture
@@ -94,8 +97,8 @@ def test_killed_while_tasks_write_files(site: Site) -> None:
 def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
     site: Site, tmp_path: Path, writer: WriterName, fault: str
 ) -> None:
-    """Spark keeps shuffled and cached rows in the work folder, and data for Python. A stream
-    without such data continues. Any other stream ends with one sentence, and the next start reads
+    """The work folder has shuffled and cached rows, and data for Python. A stream that needs none
+    of these continues. Any other stream ends with a line about the cause, and the next start takes
     the remaining rows.
     """
     if os.geteuid() != 0:
@@ -109,7 +112,7 @@ def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
         else:
             for folder in disk.mount.iterdir():
                 shutil.rmtree(folder)
-        # each overlaps the previous one, so some of its rows are written again by Spark
+        # batches overlap, so Spark writes the rows of some of them again
         more = [("late", 7, sequence) for sequence in range(100, 150)]
         for number in range(7, 11):
             first = 100 + 10 * (number - 7)
@@ -138,20 +141,21 @@ def rows_of(site: Site) -> int:
 
 @pytest.mark.parametrize("writer", ["fast", "public"])
 def test_two_jobs_at_once(site: Site, writer: WriterName) -> None:
-    """The second job always uses the fast writer."""
+    """The second job uses the fast writer in both cases."""
     one, other = site.start(checkpoint="one", writer=writer), site.start(checkpoint="other")
     assert (one.wait(timeout=300), other.wait(timeout=300)) == (0, 0)
     site.check()
 
 
 def test_a_catalog_table_is_the_same_table_at_the_next_start(site: Site) -> None:
-    """Spark without a metastore creates one in the folder where it is started."""
+    """Without a metastore, Spark creates one in the folder in which it starts."""
     warehouse = f"spark.sql.warehouse.dir={site.folder}"
     for _ in range(2):
         assert site.start(table="default.publications", conf=[warehouse]).wait(timeout=300) == 0, (
             site.said()
         )
-        shutil.rmtree(site.folder / "checkpoint")  # so that the second start reads everything again
+        # so that the second start reads all batches again
+        shutil.rmtree(site.folder / "checkpoint")
     site.check()
 
 

@@ -1,6 +1,6 @@
-"""The tables on S3: by Hadoop's s3a, Delta's `S3SingleDriverLogStore` and a real S3 server
-(SeaweedFS). The job is killed by SIGKILL at steps that differ there, and started again. `make soak`
-runs it: it takes minutes.
+"""The tables on S3: with Hadoop's s3a, Delta's `S3SingleDriverLogStore` and a real S3 server
+(SeaweedFS). The job is killed by SIGKILL at steps that differ from those on a local disk, and
+started again. `make soak` runs these tests, which take minutes.
 """
 
 import signal
@@ -18,10 +18,12 @@ pytestmark = pytest.mark.timeout(900)
 INGEST = "gateway.ingest"
 
 STEPS: list[tuple[WriterName, str, str, int]] = [
-    ("fast", "after", f"{INGEST}.sink.microbatch:MicroBatch.__init__", 1),  # files, no commit
-    ("fast", "after", f"{INGEST}.delta.transaction:DeltaWriter.append", 1),  # publications
+    ("fast", "after", f"{INGEST}.sink.microbatch:MicroBatch.__init__", 1),  # data files are written
+    # publications are committed
+    ("fast", "after", f"{INGEST}.delta.transaction:DeltaWriter.append", 1),
     ("fast", "after", f"{INGEST}.delta.transaction:DeltaWriter.append", 4),
-    ("fast", "before", f"{INGEST}.delta.storage:HadoopFolder._create", 2),  # counters
+    # before the counters are saved
+    ("fast", "before", f"{INGEST}.delta.storage:HadoopFolder._create", 2),
     ("fast", "before", f"{INGEST}.dedup.snapshot:save", 1),
     ("public", "after", f"{INGEST}.delta.public:PublicTable.append", 1),
     ("public", "before", f"{INGEST}.delta.public:PublicWriter.append", 4),
@@ -54,7 +56,7 @@ def test_killed_at_a_step_and_started_again(
 
 
 def test_a_lost_checkpoint_is_no_loss(site: S3Site) -> None:
-    """All state for the next start is in the bucket."""
+    """The next start finds all its state in the bucket."""
     assert site.start(checkpoint="one").wait(timeout=400) == 0, site.said("one")
     version = site.delta().version()
     assert site.start(checkpoint="two").wait(timeout=400) == 0, site.said("two")
@@ -82,7 +84,7 @@ def test_a_repaired_batch_is_released(site: S3Site) -> None:
 
 
 def test_expired_rows_do_not_come_back(site: S3Site) -> None:
-    """The keys of the table are in the bucket, too."""
+    """The keys of expired rows are in the bucket."""
     assert site.start().wait(timeout=400) == 0, site.said()
     site.upkeep("expire", "--older-than", "1d")
     assert not site.keys()

@@ -1,4 +1,4 @@
-"""The archive of Java's classes is used only if it fits and is complete."""
+"""The archive of Java's classes is used only if it is complete and matches the jars."""
 
 import json
 import os
@@ -19,13 +19,15 @@ from gateway.system.lock import Locked, ProcessLock
 pytest.importorskip("pyspark")
 
 VERSION = ["-Xlog:class+load", "-version"]
-"""Java names each class that it loads and where from, and its version."""
+"""Java options that print each loaded class with its source, and the version."""
 FROM_ARCHIVE = "shared objects file (top)"
 
 
 @pytest.fixture
 def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Return Delta's jars, in a home whose name has a space."""
+    """Return empty files with the names of Delta's jars, in a home folder with a space in
+    its name.
+    """
     monkeypatch.setenv("HOME", str(tmp_path / "a home"))
     monkeypatch.delenv("SPARK_DIST_CLASSPATH", raising=False)
     folder = tmp_path / "a home" / command.IVY / "jars"
@@ -37,14 +39,14 @@ def jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 @pytest.fixture
 def archive(jars: list[Path]) -> Path:
-    """Return an archive that Java has written."""
+    """Let Java write an archive for these jars. Return its path."""
     written, _ = class_archive.options_to_write(jars)
     subprocess.run(["java", *shlex.split(written), "-version"], check=True, capture_output=True)
     return class_archive.keep(jars)
 
 
 def started(jars: list[Path]) -> str:
-    """Return the output of Java at a start with the options for these jars."""
+    """Start Java with the ingest's options for these jars. Return its output."""
     found, _ = class_archive.options(jars)
     line = ["java", *shlex.split(found), *VERSION]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
@@ -76,7 +78,7 @@ def test_a_damaged_archive_is_no_harm(jars: list[Path], archive: Path, seed: int
 
 @pytest.mark.parametrize("size", [0, 1, 4096, -4096, -1])
 def test_an_archive_that_is_cut_is_not_used(jars: list[Path], archive: Path, size: int) -> None:
-    """Java would crash, because it reads beyond the end of the mapped file."""
+    """Java would read beyond the end of the file and crash."""
     data = archive.read_bytes()
     archive.unlink()
     archive.write_bytes(data[:size])
@@ -147,7 +149,7 @@ def test_one_process_prepares_at_a_time(jars: list[Path]) -> None:
 def test_a_prepared_ingest_runs_from_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The jars are those of this machine's home."""
+    """The test uses the jars that are downloaded on this machine."""
     found = command.downloaded_jars()
     if found is None:
         pytest.skip("no jars of Delta are downloaded")

@@ -99,8 +99,8 @@ def test_pass_without_new_batches_reports_the_progress() -> None:
 def test_landing_place_without_a_batch_is_an_error_before_spark_starts(
     tmp_path: Path, made: str | None
 ) -> None:
-    """A URL may name the place, and the command line does not check URLs. A batch exists when its
-    manifest does.
+    """The landing place is a URL, which the command line does not check. A batch counts only with
+    its manifest.
     """
     pytest.importorskip("pyspark")
     from gateway.ingest.jobs import stream
@@ -226,7 +226,6 @@ def test_a_landing_place_that_cannot_be_reached_is_called_that(tmp_path: Path) -
 
 
 def test_defaults_are_those_of_the_guide() -> None:
-    """`--every` also has the stream's default of 30 seconds. A batch may wait for an hour."""
     defaults = {
         (name, parameter): inspect.signature(getattr(cli, name)).parameters[parameter].default
         for name, parameter in (

@@ -1,4 +1,4 @@
-"""`pip install 'onceway[centre]'` brings every package that the ingest imports."""
+"""`pip install 'onceway[centre]'` installs every package that the ingest imports."""
 
 import ast
 import sys
@@ -12,11 +12,13 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 BY_URL = {ROOT / "gateway" / "uplink" / "landing" / f"{kind}.py" for kind in ("s3", "sftp")}
-"""Modules imported when a URL needs them. Extras of the same names bring their packages."""
+"""Modules that are imported only for URLs of their kind. The extras s3 and sftp install their
+packages.
+"""
 
 
 def imported(file: Path) -> Iterator[str]:
-    """Yield the modules that a file imports, and names that may be modules."""
+    """Yield the names that a file imports. Some are modules, and others are names in modules."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -25,7 +27,9 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def of_others() -> set[str]:
-    """Return the top modules that the ingest imports, by whatever module of ours."""
+    """Return the packages of others that the ingest imports, directly or through modules of
+    Onceway.
+    """
     waiting, seen, found = set((ROOT / "gateway" / "ingest").rglob("*.py")), set(BY_URL), set()
     while waiting:
         file = waiting.pop()
@@ -39,12 +43,12 @@ def of_others() -> set[str]:
 
 
 def brought(name: str, extra: str) -> set[str]:
-    """Return the distributions that come with one, as far as they are installed here."""
+    """Return a distribution with an extra, and all distributions that it requires."""
     waiting, found = [(name, extra)], set()
     while waiting:
         name, extra = waiting.pop()
         found.add(name)
-        with suppress(PackageNotFoundError):  # one for other machines
+        with suppress(PackageNotFoundError):  # not installed here, because it is for other machines
             for one in map(Requirement, requires(name) or ()):
                 if one.marker is None or one.marker.evaluate({"extra": extra}):
                     told = canonicalize_name(one.name)

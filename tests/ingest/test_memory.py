@@ -1,4 +1,6 @@
-"""Heap and micro-batches follow the machine, and the limits of the control groups around it."""
+"""Java's heap and the size of micro-batches depend on the memory of the machine, and on the limits
+of the control groups around the process.
+"""
 
 from pathlib import Path
 
@@ -28,7 +30,7 @@ def limited(root: Path, group: str, files: dict[str, str]) -> int:
         ("0::/a/b\n", {"a/b/memory.max": "max\n"}, MACHINE),
         ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "1000000\n"}, 1_000_000),
         ("0::/a/b\n", {"a/b/memory.max": "900000", "memory.max": "1000000"}, 900_000),
-        ("0::/../..\n", {"memory.max": "1000000"}, 1_000_000),  # in a container
+        ("0::/../..\n", {"memory.max": "1000000"}, 1_000_000),  # as in a container
         ("5:memory:/a\n1:cpu:/b\n", {"memory/a/memory.limit_in_bytes": "800000"}, 800_000),
         ("5:memory:/a\n", {"memory/memory.limit_in_bytes": "9223372036854771712"}, MACHINE),
         ("5:memory:/a\n0::/\n", {"memory/a/memory.limit_in_bytes": "-1\n"}, MACHINE),

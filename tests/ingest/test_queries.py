@@ -1,4 +1,6 @@
-"""Each block of gateway/ingest/QUERIES.md runs, and gives the right answer for a small lake."""
+"""Each block of code in gateway/ingest/QUERIES.md runs, and returns the right answer for a small
+lake.
+"""
 
 import json
 import math
@@ -29,7 +31,9 @@ PAGE = Path(__file__).parents[2] / "gateway" / "ingest" / "QUERIES.md"
 BLOCKS = re.findall(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 QUESTIONS = [text for language, _, text in BLOCKS if language == "sql"]
 BEGIN_S, HOUR_S = 1_774_656_000, 3600
-"""28 March 2026, 00:00 UTC: summer time begins in Europe on the second day."""
+"""28 March 2026, 00:00 UTC, in seconds since 1970. In Europe, summer time begins on the
+next day.
+"""
 
 TWO_DAYS = 48
 
@@ -47,8 +51,8 @@ def on_topic(one: Row, topic: str) -> Row:
 
 @pytest.fixture(scope="module")
 def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """Return a table in which roof-1 has a gap and one value that is far off; roof-2 has no clock,
-    and is silent on the second day.
+    """Return a table with two days of two boards. roof-1 has a gap and one value that is far off.
+    roof-2 has no clock, and is silent on the second day.
     """
     job = Job(spark, tmp_path_factory.mktemp("questions"))
     listed = [
@@ -72,7 +76,7 @@ def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Job
 
 
 def blocks(lake: Job, way: str) -> str:
-    """Return the Python of this page for one way, with the tables where they are here."""
+    """Return the Python block of QUERIES.md with this name, with the paths of this lake."""
     (found,) = (text for language, name, text in BLOCKS if (language, name) == ("python", way))
     return found.replace("/srv/lake", str(lake.publications.parent))
 
@@ -109,14 +113,14 @@ def by_duckdb(lake: Job) -> Answers:
 
 @pytest.mark.parametrize("ask", [by_duckdb, pytest.param(by_spark, marks=pytest.mark.soak)])
 def test_the_answers_are_true(lake: Job, ask: Callable[[Job], Answers]) -> None:
-    """With Spark, the same ten statements take 20 s."""
+    """The queries take 20 s with Spark, so only `make soak` runs them there."""
     last, hourly, silent, complete, lacking, late, firmware, odd, clocks, strange = ask(lake)
     assert [(one["device"], one["value"], one["unit"]) for one in last] == [
         ("roof-1", 23.0, "V"),
         ("roof-2", 1.5, "V"),
     ]
     assert [(one["hour"].hour, one["volts"]) for one in hourly][:3] == [(0, 0), (1, 1), (2, 2)]
-    assert len(hourly) == 22  # two hours are missing
+    assert len(hourly) == 22  # two of 24 hours are missing
     assert [one["device"] for one in silent] == ["roof-2"]
     told = [(one["arrived"], one["expected"], one["percent"]) for one in complete]
     assert [(a, e, float(p)) for a, e, p in told] == [(46, 46, 100), (22, 24, 91.67)]
@@ -134,9 +138,6 @@ def test_the_answers_are_true(lake: Job, ask: Callable[[Job], Answers]) -> None:
 
 @pytest.mark.soak
 def test_duckdb_says_the_same_as_spark(lake: Job) -> None:
-    """The answers agree in every row and column. `make test` checks the queries that the test above
-    names.
-    """
     for text, found, answer in zip(QUESTIONS, by_duckdb(lake), by_spark(lake), strict=True):
         assert [plain(one) for one in found] == [plain(one) for one in answer], text
 
@@ -162,8 +163,8 @@ NAMED = [
 
 
 def evening_of_the_change(spark: "SparkSession") -> None:
-    """Create views of one device that begins half an hour before the second day, and whose readings
-    come every half an hour. spark: a session of its own.
+    """Create views with one device whose readings come every half hour. They begin half an hour
+    before the second day. spark: a session that only this test uses.
     """
     first = BEGIN_S + 23 * HOUR_S + 1800
     moments = [datetime.fromtimestamp(first + one * 1800, UTC) for one in range(60)]
@@ -207,7 +208,7 @@ def test_spark_answers_the_same_in_a_session_of_any_zone(spark: "SparkSession") 
 
 
 def plain(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with times without a zone (Spark gives them so), and numbers as numbers."""
+    """Return a row as both engines give it: times without a time zone, and decimals as floats."""
     found = {}
     for name, value in row.items():
         if hasattr(value, "tzinfo"):
@@ -218,7 +219,7 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.filterwarnings("ignore:The locs attribute")  # pandas 2 beside a newer matplotlib
+@pytest.mark.filterwarnings("ignore:The locs attribute")  # pandas 2 with a newer matplotlib warns
 def test_pandas_and_a_plot(lake: Job) -> None:
     hourly = run(lake, "pandas", "plot")["hourly"]
     assert list(hourly)[:3] == [0, 1, 2]

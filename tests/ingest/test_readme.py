@@ -1,5 +1,6 @@
-"""The examples in the ingest's README.md work: the spark-submit line, word for word, as a user, a
-cluster and the systemd unit run it; the three landing places; the three ways to read.
+"""The examples in the ingest's README.md work. The spark-submit line runs word for word for a user,
+on a cluster and in the systemd unit. Each of the three landing places and the three ways to read
+the tables is tried.
 """
 
 import json
@@ -53,11 +54,13 @@ ENV = dict(
     if line and not line.startswith("#")
 )
 START_S = 600
-"""Seconds until rows are there, on a busy machine: Java, Ivy, a table."""
+"""Time limit in seconds until the first rows are there, on a busy machine: Java and Ivy start, and
+the table is created.
+"""
 
 
 def expanded(text: str, **known: str) -> str:
-    """Return the unit's command with values of ingest.env, as systemd substitutes them."""
+    """Return a command of the unit with the values of ingest.env, as systemd inserts them."""
     return re.sub(r"\$\{?(\w+)\}?", lambda found: (ENV | known)[found[1]], text)
 
 
@@ -91,9 +94,7 @@ def test_each_example_of_a_gateway_s_configuration_is_one() -> None:
 
 
 class Centre:
-    """A machine as README.md has it: its /srv is a folder of the test, for processes started here
-    alone.
-    """
+    """The machine of README.md. Its processes see a folder of the test as /srv."""
 
     def __init__(self, folder: Path) -> None:
         self.srv = folder / "srv"
@@ -113,7 +114,9 @@ class Centre:
     def running(
         self, line: str, cwd: Path = ROOT, **more: str
     ) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a shell's line, with `srv` mounted at /srv."""
+        """Run a line of shell, with `srv` mounted at /srv. cwd: its working directory. more:
+        environment.
+        """
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         bound = f'mount --bind "{self.srv}" /srv && {line}'
         with self.log.open("ab") as log:
@@ -186,7 +189,7 @@ def test_the_line_takes_what_landed_and_stops_in_order(centre: Centre) -> None:
 
 @pytest.mark.soak
 def test_one_pass_and_all_upkeep_run_as_they_are_written(centre: Centre) -> None:
-    """The commands run in the order of the guide. Nothing expires, and no batch is old enough for
+    """The commands run in the guide's order. All rows are too new for `expire`, and all batches for
     `clean`.
     """
     centre.land(1, range(1, 6), received=time.time_ns() // 1000)
@@ -212,7 +215,7 @@ def test_one_pass_and_all_upkeep_run_as_they_are_written(centre: Centre) -> None
 
 @pytest.mark.soak
 def test_the_unit_s_line_runs_where_the_package_is(centre: Centre, tmp_path: Path) -> None:
-    """WorkingDirectory contains a link to the installed package, and PATH has its programs."""
+    """WorkingDirectory has a link to the installed package, and PATH leads to its programs."""
     (tmp_path / "opt").mkdir()
     (tmp_path / "opt/gateway").symlink_to(ROOT / "gateway")
     centre.land(1, range(1, 6))
@@ -262,8 +265,8 @@ def test_a_cluster_runs_the_line_while_one_of_its_workers_is_killed(
 
 
 def executors_of(work: Path) -> list[int]:
-    """Return the processes of a worker and of its executor, which have its folder in their
-    command.
+    """Return the ids of all processes whose command line has this folder: a worker and its
+    executor.
     """
     found = subprocess.run(
         ["pgrep", "--full", str(work)], check=False, capture_output=True, text=True
@@ -273,7 +276,9 @@ def executors_of(work: Path) -> list[int]:
 
 @contextmanager
 def places(kind: str, folder: Path) -> Iterator[Callable[[str], str]]:
-    """Yield a function that puts the servers of this machine into a text of README.md."""
+    """Yield a function that inserts the addresses and keys of this test's servers into a text of
+    README.md.
+    """
     with ExitStack() as stack:
         if kind == "sftp":
             (folder / "sshd").mkdir()
@@ -310,14 +315,16 @@ def places(kind: str, folder: Path) -> Iterator[Callable[[str], str]]:
 def test_a_reading_comes_by_each_kind_of_landing_place(
     centre: Centre, tmp_path: Path, kind: str
 ) -> None:
-    """The gateway's uplink runs as README.md configures it, and then the command of the centre."""
+    """An uplink runs with README.md's configuration. Then the command of README.md ingests its
+    batch.
+    """
     data = GatewayData(tmp_path / "data")
     data.add(25)
     save(keys_url(str(centre.table)), Keys({"site-1": [load_or_make(data.path).public]}))
     with places(kind, tmp_path) as placed:
         config = tmp_path / "gateway.toml"
         text = placed(BLOCKS["toml", kind])
-        if kind == "sftp":  # the server has no /srv of its own: it shows that of the test
+        if kind == "sftp":  # the server sees the folder of the test, not /srv
             text = text.replace("/srv/", f"{centre.srv}/")
         config.write_text(f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n\n{text}')
         before = placed(BLOCKS.get(("sh", kind), LINE))
@@ -344,7 +351,7 @@ def _port(text: str) -> str:
 
 
 def as_published(reading: dict[str, Any]) -> Row:
-    """Return the publication that a row of readings comes from."""
+    """Return the publication to which a row of the readings table belongs."""
     measured, received = (moment(reading[name]) for name in ("time", "received"))
     record = {-2: f"{reading['device']}:", 0: reading["name"], 1: reading["unit"]}
     payload = cbor2.dumps([{**record, 2: reading["value"], -3: int(measured.timestamp())}])

@@ -1,4 +1,4 @@
-"""A table has one name for every command: the job, the trusted keys and the report use the same
+"""A table has the same name for every command: the job, the trusted keys and the report use one
 folder.
 """
 

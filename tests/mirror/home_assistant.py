@@ -1,8 +1,8 @@
-"""A real Home Assistant from PyPI, for tests. In: what a person does in its first minute (an
-account, the MQTT integration), by its API. Out: its entities.
+"""A real Home Assistant from PyPI, for tests. A test uses its API like a new user: it creates an
+account, adds the MQTT integration, and reads the entities.
 
-It is installed once, into a virtual environment of its own in build/, and installs by itself what
-its integrations need. The installation needs the internet, and takes minutes.
+It is installed once, into a virtual environment in build/. It installs the packages of its
+integrations by itself. Both need the internet and take minutes.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from gateway.boards.bundled_firmware import ROOT
 from tests.service.process import free_port
 
 VERSION = "2025.4.4"
-"""The last one of Python 3.13.0; it pins its requirements."""
+"""The newest version for Python 3.13.0. It requires exact versions of its packages."""
 HOME = ROOT / "build" / "home-assistant"
 FIRST_START_S = 1200
 START_S = 600
@@ -39,22 +39,23 @@ State = dict[str, Any]
 
 
 def interpreter() -> str | None:
-    """Return a Python that this version runs on: Debian 13's, or pyenv's."""
+    """Return a Python 3.13 with the module venv, from Debian or pyenv; None if there is none."""
     pyenv = Path.home().glob(".pyenv/versions/3.13.*/bin/python")
     for path in filter(None, [shutil.which("python3.13"), *map(str, sorted(pyenv))]):
-        with suppress(subprocess.CalledProcessError):  # pyenv has a shim for what it has not
+        # pyenv has a python3.13 that fails if this version is not installed
+        with suppress(subprocess.CalledProcessError):
             subprocess.run([path, "-c", "import venv"], check=True, capture_output=True)
             return path
     return None
 
 
 def install(python: str) -> None:
-    """Install Home Assistant, unless it is installed."""
+    """Install Home Assistant, if it is not installed yet."""
     if (HOME / "ready").exists():
         return
     shutil.rmtree(HOME, ignore_errors=True)
     subprocess.run([python, "-m", "venv", HOME], check=True)
-    # pip tries old releases of its parts for an hour
+    # use uv, because pip would try old releases of the packages for an hour
     subprocess.run([HOME / "bin/python", "-m", "pip", "install", "--quiet", "uv"], check=True)
     there = ("--quiet", "--python", HOME / "bin/python")
     subprocess.run(
@@ -64,7 +65,7 @@ def install(python: str) -> None:
 
 
 class HomeAssistant:
-    """Home Assistant in a folder of its own; it can be started and ended several times."""
+    """Home Assistant in its own folder. A test can start and end it several times."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -97,7 +98,7 @@ class HomeAssistant:
         return (self._folder / "output").read_text()
 
     def complaints(self) -> list[str]:
-        """Log lines by which the MQTT integration rejects a message."""
+        """Return the log lines in which the MQTT integration complains about a message."""
         return [
             line
             for line in self.said().splitlines()
@@ -111,7 +112,7 @@ class HomeAssistant:
         return False
 
     async def begin(self) -> None:
-        """Create the owner's account."""
+        """Create the owner's account, and log in."""
         owner = {"name": "Lena", "username": "lena", "password": "one of hers", "language": "en"}
         found = await self._ask("/api/onboarding/users", owner | {"client_id": self._client_id})
         form = {
@@ -124,7 +125,7 @@ class HomeAssistant:
         self._token = tokens["access_token"]
 
     async def add_mqtt(self, port: int, user: str, password: str) -> State:
-        """Fill in the integration's dialog: broker, port and user. Returns its answer."""
+        """Add the MQTT integration with this broker and user. Return the answer of its dialog."""
         flow = await self._ask("/api/config/config_entries/flow", {"handler": "mqtt"})
         broker = {"broker": "127.0.0.1", "port": port, "username": user, "password": password}
         place = f"/api/config/config_entries/flow/{flow['flow_id']}"
@@ -139,7 +140,7 @@ class HomeAssistant:
             return found
 
     async def until(self, entity: str, wanted: Callable[[State | None], bool]) -> State | None:
-        """Wait until an entity has this state."""
+        """Wait until the state of an entity is as wanted, and return it."""
         until = time.monotonic() + PATIENCE_S
         while not wanted(found := await self.state(entity)):
             assert time.monotonic() < until, f"{entity}: {found}\n{self.said()}"
@@ -152,7 +153,7 @@ class HomeAssistant:
         return found
 
     async def call(self, service: str, entity: str, **data: object) -> None:
-        """Call a service of Home Assistant. service: such as `button/press`."""
+        """Call a service of Home Assistant for an entity. service: for example `button/press`."""
         await self._ask(f"/api/services/{service}", {"entity_id": entity} | data)
 
     @property

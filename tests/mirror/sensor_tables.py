@@ -1,8 +1,8 @@
-"""Home Assistant's own tables of device classes, as facts for a test.
+"""Extract Home Assistant's tables of device classes for a test.
 
-`python -m tests.mirror.sensor_tables FOLDER` writes `sensor_tables.json` beside this file. FOLDER
-holds the unpacked package `homeassistant` of PyPI (`pip download --no-deps homeassistant`, unzip).
-Only its tables are read: each other package that it imports is a stand-in.
+`python -m tests.mirror.sensor_tables FOLDER` writes `sensor_tables.json` next to this file. FOLDER
+has the unpacked package `homeassistant` from PyPI (`pip download --no-deps homeassistant`, unzip).
+Only the modules with the tables are loaded. Stand-ins replace all other packages that they import.
 """
 
 import importlib.abc
@@ -29,7 +29,7 @@ _READ = {
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """A finder of modules that contain anything."""
+    """An importer of modules in which every name exists."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
     for name in ("homeassistant.components.sensor", "homeassistant.util"):
         package = ModuleType(name)
         package.__path__ = [str(folder / name.replace(".", "/"))]
-        sys.modules[name] = package  # without its own code
+        sys.modules[name] = package  # without running its __init__.py
     sensor: Any = importlib.import_module("homeassistant.components.sensor.const")
     version = importlib.import_module("homeassistant.const").__version__
     tables = {

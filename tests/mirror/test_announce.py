@@ -1,4 +1,4 @@
-"""The gateway's own messages: retained like any message, but on no disk and in no spool."""
+"""The gateway's own messages are retained, but neither stored on disk nor put into the spool."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Messages about boards to Home Assistant, in the shape of its MQTT documentation: the device
-discovery payload, and the options of the sensor, binary sensor, button, number and update
-platforms. An unknown option makes it refuse the whole message, or is ignored silently.
+"""Messages to Home Assistant about boards follow its MQTT documentation: the device discovery
+payload, and the options of the platforms sensor, binary sensor, button, number and update. Home
+Assistant silently ignores an unknown option, or refuses the whole message because of it.
 """
 
 import json
@@ -52,11 +52,11 @@ NEEDED = {
     "update": {"state_topic"},
 }
 TABLES = json.loads(Path(__file__).with_name("sensor_tables.json").read_text())
-"""Home Assistant's own tables (`sensor_tables.py`)."""
+"""Home Assistant's tables of device classes (`sensor_tables.py`)."""
 
 
 def check(message: Any) -> None:
-    """Check that the discovery topic is as documented."""
+    """Check that a discovery message is as documented."""
     json.dumps(message, allow_nan=False)
     assert message.keys() <= TOP
     assert {"device", "origin", "components"} <= message.keys()
@@ -116,7 +116,9 @@ def test_a_quantity_without_a_value_is_unavailable_and_not_its_board(tmp_path: P
 
 @pytest.mark.parametrize("unit", _UNITS)
 def test_each_unit_is_one_that_home_assistant_takes(tmp_path: Path, unit: str) -> None:
-    """`check` compares class, unit and state class with Home Assistant's tables."""
+    """`check` compares the reading's device class, unit and state class with Home Assistant's
+    tables.
+    """
     component = board(tmp_path, reading("x", 1.5, unit))["components"]["x"]
     assert component["state_class"] in ("measurement", "total")
     assert _UNITS[unit][1] == component.get("device_class")

@@ -1,4 +1,6 @@
-"""`[home_assistant]`: boards appear in Home Assistant by themselves, with their commands."""
+"""`[home_assistant]`: boards and their commands appear in Home Assistant without further
+settings.
+"""
 
 import hashlib
 import json
@@ -53,7 +55,7 @@ async def hear(client: Wire, *filters: str) -> None:
 
 
 async def until_told(client: Wire, topic: str) -> Any:
-    """Return the next message of a topic: JSON, or None for an empty one."""
+    """Return the next message on a topic as JSON, or None if its payload is empty."""
     while True:
         packet = await client.take(Publish)
         if packet.topic == topic:
@@ -97,7 +99,8 @@ async def test_everything_is_announced_again_when_home_assistant_has_started(
         await hear(client, "homeassistant/device/#")
         await sensor.measure(3.25)
         first = await until_told(client, BOARD)
-        for payload in (b"offline", *[b"online"] * 100):  # they cause one round, or two
+        # the gateway sends its messages once or twice, not 101 times
+        for payload in (b"offline", *[b"online"] * 100):
             client.send(Publish("homeassistant/status", payload))
         await running.logged("Home Assistant has started")
         topics = {}
@@ -130,7 +133,7 @@ async def test_a_board_that_goes_is_cleared_and_one_that_is_dead_is_unavailable(
         assert packet.topic == state
         registry.revoke("roof-1")
         assert await until_told(client, BOARD) is None
-        # not before: it would take an empty message for a value
+        # the empty reading comes last: Home Assistant would otherwise take it for a value
         assert await until_told(client, "readings/roof-1/adc0") is None
         client.send(Publish("homeassistant/status", b"online"))
         assert await until_told(client, BOARD) is None, "said again to one that was not there"
@@ -178,7 +181,7 @@ async def test_home_assistant_updates_a_board_with_another_firmware_than_the_bun
 
 
 async def test_an_update_that_is_retained_runs_once(tmp_path: Path, line: Pty) -> None:
-    """The broker would deliver a retained request again after each start of the gateway."""
+    """The gateway receives a retained request again after each of its starts."""
     for start in range(2):
         async with (
             running_with(tmp_path, line) as (running, sensor),

@@ -1,4 +1,4 @@
-"""`[mirror]`: readings of boards as JSON, for programs that do not read SenML-CBOR."""
+"""`[mirror]`: the readings of boards as JSON, for programs that cannot read SenML in CBOR."""
 
 import json
 import os
@@ -27,7 +27,9 @@ def line() -> Iterator[Pty]:
 
 
 async def heard(port: int, count: int) -> dict[str, bytes]:
-    """Return the messages that a new subscriber gets, until there are `count` topics."""
+    """Subscribe, and return the newest message of each topic as soon as there are `count`
+    topics.
+    """
     found: dict[str, bytes] = {}
     async with wire(port, Connect("reader")) as client:
         client.send(Subscribe(1, [Subscription("readings/#", 0)]))

@@ -1,4 +1,4 @@
-"""The last readings in memory: their bounds, and what outlives the gateway."""
+"""The newest readings in memory: their limits, and which of them survive a restart."""
 
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def test_a_value_ends_a_fault_that_was_reported(tmp_path: Path) -> None:
 def test_readings_of_an_hour_are_counted_beyond_a_plot_and_over_a_restart(tmp_path: Path) -> None:
     kept, sent = LastReadings(tmp_path), 0
     end = 10_000 * 3_600_000_000
-    for second in range(3600):  # one each second, by two names
+    for second in range(3600):  # a reading per second under each of two names
         for name in ("a", "b"):
             time = end - 3_599_000_000 + second * 1_000_000
             kept.take("roof-1", Reading(name, 1.0, None, time, "synchronised", None, time))

@@ -1,4 +1,4 @@
-"""The mirror of readings in memory: its messages, errors in it, and the removal of boards."""
+"""The mirror of readings in memory: its messages, faults in it, and the removal of boards."""
 
 import asyncio
 import json
@@ -19,7 +19,9 @@ NOW = 1_767_225_600_000_000
 
 
 class There:
-    """A mirror in a broker, with a subscriber. online, stays, fine: boards of that state."""
+    """A broker with the mirror and a subscriber. online: boards that are connected. staying: boards
+    that are still registered. ill: boards with a problem.
+    """
 
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, topic: str | None = "readings"
@@ -45,7 +47,7 @@ class There:
         await asyncio.sleep(0)
 
     def heard(self) -> dict[str, bytes]:
-        """Return the messages since the last look; each topic comes once."""
+        """Return the messages since the last call. Check that no topic comes twice."""
         self.world.turn()
         packets = self.reader.take_all(Publish)
         assert len({packet.topic for packet in packets}) == len(packets)
@@ -144,7 +146,8 @@ async def test_board_that_may_not_connect_is_reported_gone_and_cleared_later(
     assert gone == ["roof-2"], "the other one is still connected"
     assert there.heard() == {}
     assert there.mirror.last.devices == ["roof-1"]
-    await there.take("roof-2", value(5))  # it is back, with one of its two readings
+    # the board is back, and sends only one of its two readings
+    await there.take("roof-2", value(5))
     there.heard()
     there.mirror._look()
     assert there.heard() == {"readings/roof-2/u": b"", "readings/roof-2/$state": b""}

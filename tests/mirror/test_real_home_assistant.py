@@ -1,5 +1,5 @@
-"""A real Home Assistant beside a gateway: entities appear, values change, a dead board is
-unavailable. Its user has the rights that `gateway/docs/home-assistant.md` names.
+"""A real Home Assistant with a gateway: entities appear, values change, and a dead board becomes
+unavailable. Its user has the rights that `gateway/docs/home-assistant.md` asks for.
 """
 
 import os
@@ -71,7 +71,7 @@ async def greet(running: GatewayProcess, lines: list[Pty]) -> list[Sensor]:
 
 
 def failed(state: State | None) -> bool:
-    """Whether an update of a board that does not exist has ended."""
+    """Return whether the state of an update entity says that the update has failed."""
     return state is not None and str(state["attributes"].get("release_summary")).startswith(
         "It failed"
     )
@@ -109,7 +109,7 @@ async def test_boards_are_devices_of_a_real_home_assistant(
         await running.logged("asked for it to be updated")
         await home.until("update.roof_1_firmware", failed)
 
-        await roof.connect()  # the port was lent for the update, and the board greets again
+        await roof.connect()  # the update used the port, so the board greets again
         await roof.measure(3.5)
         await home.is_("sensor.roof_1_adc0", "3.5")
         await cellar.measure(40.0, "humidity", "%RH")
@@ -127,7 +127,7 @@ async def test_boards_are_devices_of_a_real_home_assistant(
 
         await home.end()
         await cellar.measure(41.0, "humidity", "%RH")
-        await home.start()  # what it is told again, by its birth message, it has at once
+        await home.start()  # the gateway sends everything again at Home Assistant's birth message
         await home.is_("sensor.cellar_2_humidity", "41.0")
         await home.is_("sensor.roof_1_adc0", "unavailable")
 

@@ -1,7 +1,7 @@
-"""Packets, each with its encoded bytes: one entry for each form of each packet in the standards.
+"""Example packets with their encoded bytes: one for each form of each packet in the standards.
 
-Bytes are hex with spaces; text in quotes stands for its UTF-8. `Example.packet` is what the bytes
-mean.
+Bytes are written in hex, with spaces. Text in quotes stands for its UTF-8 bytes. `Example.packet`
+is the decoded packet.
 """
 
 import re
@@ -42,7 +42,7 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 
 
 def from_hex(text: str) -> bytes:
-    """Return the bytes of text such as `30 03 'a/b'`."""
+    """Return the bytes of a text like `30 03 'a/b'`: hex, and UTF-8 text in quotes."""
     return b"".join(
         part[1:-1].encode() if part.startswith("'") else bytes.fromhex(part)
         for part in re.findall(r"'[^']*'|[0-9A-Fa-f]{2}", text)
@@ -50,7 +50,9 @@ def from_hex(text: str) -> bytes:
 
 
 def shows(*statements: str) -> Callable[..., Any]:
-    """Return a function that makes the parameters of a case which shows these statements."""
+    """Return a variant of `pytest.param` for a test case that shows these statements of the
+    standard.
+    """
     return partial(pytest.param, marks=pytest.mark.mqtt(*statements))
 
 

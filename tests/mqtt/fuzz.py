@@ -1,10 +1,10 @@
-"""Damaged packets by the million: `python -m tests.mqtt.fuzz --inputs 1000000 --seed 1` (the tests
-run a few thousand).
+"""Test millions of damaged packets: `python -m tests.mqtt.fuzz --inputs 1000000 --seed 1`. `make
+test` runs a few thousand.
 
-Each input is a row of example packets with bytes changed, dropped, repeated or cut. Some packets
-stand many times in a row. A stream reads the input whole and in pieces, by packets and by runs.
-Three things have to hold: MqttError alone escapes, neither pieces nor runs make a difference, and
-a packet that was accepted can be written and read again.
+Each input is a series of example packets, some of them repeated, with bytes changed, dropped,
+repeated or cut off. A stream reads each input as a whole and in pieces, by packets and by runs.
+Three rules must hold: only MqttError is raised; pieces and runs give the same result; an accepted
+packet can be written and read again.
 """
 
 import argparse
@@ -38,8 +38,8 @@ _POOL = {
 
 
 def damaged(chance: random.Random, version: Version, sender: Side) -> bytes:
-    """Return one to three example packets, one of them maybe repeated, with one to four faults, or
-    none.
+    """Return the bytes of one to three example packets, with up to four faults. The last packet may
+    be repeated.
     """
     chosen = chance.choices(_POOL[version, sender], k=chance.randint(1, 3))
     chosen[-1] *= chance.choice([1, 1, 2, 5])
@@ -66,7 +66,7 @@ _ACKS = {0x40: Puback, 0x50: Pubrec, 0x62: Pubrel, 0x70: Pubcomp}
 
 
 def one_by_one(found: Packet | Publishes[str] | Acks) -> list[Packet]:
-    """Return a packet, or the packets of a run."""
+    """Return the packets of a run, or a list with the one packet."""
     if isinstance(found, Acks):
         return [_ACKS[found.first](packet_id) for packet_id in found.ids]
     if not isinstance(found, Publishes):
@@ -83,7 +83,9 @@ def one_by_one(found: Packet | Publishes[str] | Acks) -> list[Packet]:
 def outcome(
     chunks: list[bytes], version: Version | None, sender: Side, *, by_runs: bool = False
 ) -> tuple[list[Packet], str | None]:
-    """Return the packets that came out, and the text of the error that ended the stream, if any."""
+    """Read chunks of bytes. Return the packets, and the text of the error that ended the stream;
+    None: no error.
+    """
     stream = PacketStream(MAXIMUM, version, sender)
     found: list[Packet] = []
     try:
@@ -97,9 +99,7 @@ def outcome(
 
 
 def check_one(chance: random.Random) -> None:
-    """Raise AssertionError, or whatever escaped, for an input that breaks one of the rules
-    above.
-    """
+    """Try one random input. Raises AssertionError if the input breaks a rule of this module."""
     version, sender = chance.choice(list(Version)), chance.choice(list(Side))
     data = damaged(chance, version, sender)
     known = None if sender is Side.CLIENT and chance.random() < 0.3 else version

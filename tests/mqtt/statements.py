@@ -1,12 +1,13 @@
-"""The table of normative statements in gateway/mqtt/STATEMENTS.md, made from the tests: `python -m
+"""Make the table of normative statements in gateway/mqtt/STATEMENTS.md from the tests: `python -m
 tests.mqtt.statements`.
 
-In: statements.txt beside this file, and every test that cites a statement, by marker or in its
-text: `MQTT-x.y.z-n` is one of MQTT 5.0, `311:MQTT-x.y.z-n` one of MQTT 3.1.1. A test is a function
-`test_…` of a Python file under tests/, or a `static void …(void)` of a C file under
-firmware/tests/. Out: that page, rewritten between its two marks. With --check nothing is written:
-exit 1 when the page is out of date or a statement that binds the server is shown by no test, and
-the list of these.
+In: statements.txt in this folder, and every test that cites a statement, by marker or in its text.
+`MQTT-x.y.z-n` is a statement of MQTT 5.0, `311:MQTT-x.y.z-n` one of MQTT 3.1.1. A test is a
+function `test_…` of a Python file under tests/, or a `static void …(void)` of a C file under
+firmware/tests/. Out: the page, with a new table between its two marks.
+
+With --check, the page stays as it is. The exit code is 1 if the page is out of date, or if no test
+shows a statement that binds the server. The output lists such statements.
 """
 
 import argparse
@@ -30,8 +31,8 @@ _C_TEST = re.compile(r"^static void (\w+)\(void\)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of the standard. who: server, client or both. exempt: why it does not apply,
-    empty when it does.
+    """A normative statement. who: the side that it binds (server, client or both). exempt: why it
+    does not apply to Onceway; empty if it applies.
     """
 
     standard: str
@@ -42,7 +43,7 @@ class Statement:
 
     @property
     def citation(self) -> str:
-        """The name in tests, e.g. `311:MQTT-3.1.0-1`."""
+        """The citation in tests, for example `311:MQTT-3.1.0-1`."""
         return STANDARDS[self.standard] + self.number
 
 
@@ -56,7 +57,7 @@ class Test:
 
 
 def load() -> list[Statement]:
-    """Return all statements, in the order of the standards."""
+    """Return all statements, in the order of statements.txt."""
     lines = (ROOT / "tests" / "mqtt" / "statements.txt").read_text().splitlines()
     return [
         Statement(*(field.strip() for field in line.split("|")))
@@ -83,7 +84,7 @@ def _c_tests(source: str) -> Iterator[tuple[str, str]]:
 
 
 def find_tests(root: Path = ROOT) -> dict[str, list[Test]]:
-    """Return the tests that cite each statement, by citation."""
+    """Return the tests that cite a statement, by citation."""
     found: dict[str, list[Test]] = defaultdict(list)
     for folder, pattern, split in (
         ("tests", "test_*.py", _python_tests),
@@ -97,7 +98,7 @@ def find_tests(root: Path = ROOT) -> dict[str, list[Test]]:
 
 
 def unshown(statements: list[Statement], tests: dict[str, list[Test]]) -> list[Statement]:
-    """Return statements that bind the server, apply, and are shown by no test."""
+    """Return the statements that apply and bind the server, but that no test shows."""
     return [
         item
         for item in statements
@@ -115,7 +116,7 @@ def _evidence(statement: Statement, tests: list[Test]) -> str:
 
 
 def table(statements: list[Statement], tests: dict[str, list[Test]]) -> str:
-    """Return the part of the page between its marks, as Markdown."""
+    """Return the table for the page, in Markdown."""
     parts = []
     for standard in STANDARDS:
         chosen = [item for item in statements if item.standard == standard]

@@ -1,6 +1,4 @@
-"""Hypothesis strategies for every packet in every version and direction, as the standards allow
-them.
-"""
+"""Hypothesis strategies for every packet that the standards allow, by version and sender."""
 
 from hypothesis import strategies as st
 
@@ -83,8 +81,8 @@ _VALUES: dict[PropertyId, st.SearchStrategy[object]] = {
 def properties_for(
     allowed: props.Allowed, version: Version, one_identifier: bool = False
 ) -> st.SearchStrategy[Properties | None]:
-    """Return any set of the allowed properties, in any order. one_identifier: SUBSCRIBE takes a
-    single subscription identifier.
+    """Return any of the allowed properties, in any order. one_identifier: at most one subscription
+    identifier, as in SUBSCRIBE.
     """
     if version < Version.V5:
         return st.none()
@@ -201,7 +199,7 @@ def _subscriptions(version: Version) -> st.SearchStrategy[Subscription]:
 
 
 def client_packets(version: Version) -> st.SearchStrategy[Packet]:
-    """Return everything but CONNECT that a client may send."""
+    """Return any packet of a client except CONNECT."""
     subscribe_properties = properties_for(props.SUBSCRIBE_PROPERTIES, version, one_identifier=True)
     some_filters = st.lists(filters, min_size=1, max_size=4)
     kinds: list[st.SearchStrategy[Packet]] = [
@@ -232,7 +230,7 @@ def client_packets(version: Version) -> st.SearchStrategy[Packet]:
 
 
 def server_packets(version: Version) -> st.SearchStrategy[Packet]:
-    """Return everything that a server may send."""
+    """Return any packet of a server."""
     v5 = version == Version.V5
     refusals = (
         sorted(codes.CONNACK_CODES)
@@ -289,5 +287,5 @@ def _auths(allowed: frozenset[ReasonCode]) -> st.SearchStrategy[Packet]:
 
 
 def packets(version: Version, sender: Side) -> st.SearchStrategy[Packet]:
-    """Return everything but CONNECT."""
+    """Return any packet of a side except CONNECT."""
     return client_packets(version) if sender is Side.CLIENT else server_packets(version)

@@ -1,4 +1,4 @@
-"""CONNECT that must not be accepted, and in which version the client is to be told."""
+"""CONNECT packets that must be refused, and the version of MQTT in which the answer is written."""
 
 import pytest
 
@@ -155,8 +155,8 @@ def test_values_that_are_not_allowed(body: str, words: str) -> None:
     ],
 )
 def test_a_protocol_that_is_not_spoken(name_and_level: str, answer_in: Version | None) -> None:
-    """A foreign protocol name gets no answer. An unknown level gets its CONNACK in the nearest
-    version that the client can read.
+    """An unknown protocol name gets no answer. An unknown level gets a CONNACK in the nearest
+    version, which the client can probably read.
     """
     error = error_for(f"{name_and_level} 02 00 00 00 00 01 'a'")
     assert error.code is R.UNSUPPORTED_PROTOCOL_VERSION
@@ -202,7 +202,7 @@ def test_client_identifiers_that_are_allowed(body: str, client_id: str) -> None:
 
 
 def test_mqtt_3_1_allows_flags_of_a_missing_user_name() -> None:
-    """MQTT 3.1, section 3.1: the remaining length takes precedence over the User Name flag."""
+    """MQTT 3.1, section 3.1: if the packet ends before the user name, its flag does not count."""
     (packet,) = stream_with(f"{MQTT3} C2 00 00 00 01 'a'")
     assert isinstance(packet, Connect)
     assert (packet.username, packet.password) == (None, None)
@@ -211,7 +211,7 @@ def test_mqtt_3_1_allows_flags_of_a_missing_user_name() -> None:
 @pytest.mark.mqtt("MQTT-3.1.0-1", "311:MQTT-3.1.0-1")
 @pytest.mark.parametrize("data", ["30", "C0 00", "E0 00", "00", "20 02 00 00", "F0 00"])
 def test_the_first_packet_is_connect(data: str) -> None:
-    """The decoder decides by the first byte, before more bytes arrive."""
+    """The decoder refuses the first byte and does not wait for more bytes."""
     stream = PacketStream(100)
     stream.feed(from_hex(data))
     with pytest.raises(ProtocolError, match="first packet is not CONNECT") as caught:

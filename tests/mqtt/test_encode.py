@@ -1,4 +1,6 @@
-"""Packets that are never written, and parts that are left out so that a packet fits."""
+"""Packets that are never written, and properties that are left out so that a packet is small
+enough.
+"""
 
 import pytest
 
@@ -37,17 +39,15 @@ OLD = pytest.mark.parametrize("version", [V3, V4])
     [Puback(7, R.QUOTA_EXCEEDED), Pubrec(7, R.QUOTA_EXCEEDED), Pubrec(7, R.NOT_AUTHORIZED)],
 )
 def test_an_old_client_never_gets_a_failure_as_a_success(version: Version, packet: Packet) -> None:
-    """MQTT 3.1.1 has no code for a failure. A packet without the reason code would tell the client
-    that its message is safe.
-    """
+    """MQTT 3.1.1 has no reason codes here, so the client would take the packet for a success."""
     with pytest.raises(ValueError, match="close the connection instead"):
         encode(packet, version)
 
 
 @OLD
 def test_an_old_client_gets_its_pubcomp(version: Version) -> None:
-    """In MQTT 3.1.1, every PUBREL gets a PUBCOMP, even with an unknown packet identifier, and "no
-    matching subscribers" is a success.
+    """Both reason codes are harmless in MQTT 3.1.1: each PUBREL must get its PUBCOMP, and a message
+    without a subscriber is a success.
     """
     assert encode(Pubcomp(7, R.PACKET_IDENTIFIER_NOT_FOUND), version) == b"\x70\x02\x00\x07"
     assert encode(Pubrec(7, R.NO_MATCHING_SUBSCRIBERS), version) == b"\x50\x02\x00\x07"
@@ -191,8 +191,9 @@ SHRINKING: list[Packet] = [
 @pytest.mark.mqtt("MQTT-3.1.2-24")
 @pytest.mark.parametrize("bare", SHRINKING, ids=lambda packet: type(packet).__name__)
 def test_answers_leave_out_what_only_people_read(bare: Packet) -> None:
-    """The encoder writes the whole packet if it fits, then omits the Reason String, then User
-    Properties, then writes nothing. The test tries each exact limit.
+    """If the packet is too large, the encoder leaves out the Reason String, then the User
+    Properties. If that is not enough, it writes nothing. The test tries each of these limits
+    exactly.
     """
     reason_string, user_property = (
         {P.REASON_STRING: "because"},

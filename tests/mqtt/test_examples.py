@@ -1,4 +1,4 @@
-"""Every form of every packet, byte by byte: read, written, split, cut short."""
+"""Every form of every packet, byte by byte: read, written, split into pieces, and cut short."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -61,8 +61,8 @@ def test_a_packet_that_ends_too_early_is_waited_for(example: Example) -> None:
 
 @every_example
 def test_a_body_cut_short_is_refused_or_says_less(example: Example) -> None:
-    """The remaining length says that the truncated body is complete. Only a payload and optional
-    tails may be shorter.
+    """The remaining length matches the shorter body. Only payloads and optional parts at the end
+    may be shorter.
     """
     first, body = example.data[0], example.data[2:]
     for end in range(len(body)):
@@ -82,7 +82,7 @@ def decoded(first: int, body: bytes, example: Example) -> Packet | None:
     "MQTT-2.2.1-2", "MQTT-3.1.2-16", "MQTT-3.1.2-18", "311:MQTT-3.1.2-18", "311:MQTT-3.1.2-20"
 )
 def test_a_byte_beyond_the_end_is_refused(example: Example) -> None:
-    """Only PUBLISH accepts the byte, as payload."""
+    """PUBLISH accepts the byte as a part of its payload."""
     first, body = example.data[0], example.data[2:] + b"\xff"
     if isinstance(example.packet, Publish):
         packet = decode(first, body, example.version, example.sender)

@@ -1,5 +1,5 @@
-"""Bytes that must not be accepted: the kind of error, its reason code, and words of its text that
-name the fault and its place.
+"""Bytes that must be refused: the type of the error, its reason code, and words in its text about
+the fault and its place.
 """
 
 import pytest
@@ -18,7 +18,7 @@ CONNECT_4 = "00 04 'MQTT' 04"
 
 
 def error_for(version: Version | None, sender: Side, text: str) -> MqttError:
-    """Return the error for a packet given without its length byte: first byte, then body."""
+    """Return the error for a packet. text: its bytes without the remaining length."""
     data = from_hex(text)
     stream = PacketStream(1 << 20, version, sender)
     stream.feed(data[:1] + bytes((len(data) - 1,)) + data[1:])
@@ -82,7 +82,9 @@ def test_reserved_flags_of_the_fixed_header(
 
 @pytest.mark.parametrize("text", ["6A 00 07", "8A 00 07 00 01 'a' 00", "AA 00 07 00 01 'a'"])
 def test_mqtt_3_1_marks_these_as_duplicates(text: str) -> None:
-    """MQTT 3.1, sections 2.1, 3.6, 3.8 and 3.10: DUP on PUBREL, SUBSCRIBE and UNSUBSCRIBE."""
+    """MQTT 3.1, sections 2.1, 3.6, 3.8 and 3.10: PUBREL, SUBSCRIBE and UNSUBSCRIBE may have the DUP
+    flag.
+    """
     data = from_hex(text)
     stream = PacketStream(100, V3)
     stream.feed(data[:1] + bytes((len(data) - 1,)) + data[1:])
@@ -363,7 +365,7 @@ def test_packets_that_the_other_side_sends(version: Version, sender: Side, text:
 
 
 def test_an_error_text_stays_short_and_on_one_line() -> None:
-    """The text contains bytes of the peer, and may be logged."""
+    """The text quotes bytes of the peer, and the gateway logs it."""
     name = "a\n+" + "x" * 60_000
     body = b"\0\x07" + len(name).to_bytes(2, "big") + name.encode() + b"\0"
     with pytest.raises(MalformedPacket) as caught:

@@ -1,5 +1,5 @@
-"""Round trips: each written packet can be read, however the bytes are split; any other input
-raises MqttError only.
+"""Each written packet can be read again, however its bytes are split. For any other input, only
+MqttError is raised.
 """
 
 import random
@@ -35,7 +35,7 @@ def test_packets_survive_writing_and_reading(
 ) -> None:
     packet = data.draw(packets(version, sender))
     stream = PacketStream(1 << 20, version, sender)
-    for _ in range(2):  # the second time the topic is known
+    for _ in range(2):  # at the second packet, the stream knows the topic
         stream.feed(encode(packet, version))
         assert list(stream) == [packet]
 
@@ -52,8 +52,8 @@ def test_connect_survives_writing_and_reading(data: st.DataObject, version: Vers
 
 @st.composite
 def conversations(draw: st.DrawFn, version: Version, sender: Side) -> list[Packet]:
-    """Return packets in a row, among them PUBLISH and acknowledgements that are alike in all but
-    packet identifier and payload.
+    """Draw a series of packets. Many are PUBLISH or acknowledgements that differ only in packet
+    identifier and payload.
     """
     topics = st.sampled_from(["a", "a/b"])
     plain = st.one_of(

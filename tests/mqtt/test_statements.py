@@ -1,4 +1,4 @@
-"""The list of normative statements and the citations in the tests fit together."""
+"""The list of normative statements and the citations in the tests match."""
 
 from pathlib import Path
 
@@ -43,7 +43,7 @@ IN_THESE_FILES = {
 
 
 def test_the_list_is_complete() -> None:
-    """Appendix B of 5.0 has 251 statements, that of 3.1.1 has 141."""
+    """Appendix B of MQTT 5.0 has 251 statements, and that of MQTT 3.1.1 has 141."""
     statements = load()
     assert [sum(item.standard == standard for item in statements) for standard in STANDARDS] == [
         251,
@@ -54,7 +54,7 @@ def test_the_list_is_complete() -> None:
 
 
 def test_every_citation_names_a_statement() -> None:
-    """A citation with a typing error, or from another edition, names no statement."""
+    """The test finds typing errors, and citations of other editions."""
     known = {item.citation for item in load()}
     wrong = {
         f"{citation} in {test.path}: {test.name}"

@@ -1,5 +1,5 @@
-"""The stream: limits before memory, order of packets and errors, and the short way for plain
-packets.
+"""The stream: limits that are checked before memory is used, the order of packets and errors, and
+the fast path for plain packets.
 """
 
 import time
@@ -37,7 +37,7 @@ def fed(data: bytes, maximum: int = 1 << 20, version: Version = V5) -> PacketStr
 
 @pytest.mark.parametrize("header", ["30 FF FF FF FF 01", "30 80 80 80 80 01", "C0 FF FF FF 80"])
 def test_a_remaining_length_of_5_bytes_is_refused(header: str) -> None:
-    """The decoder decides by the fourth length byte, before the fifth arrives (MQTT 5.0, table
+    """The decoder refuses the fourth length byte and does not wait for the fifth (MQTT 5.0, table
     1-1).
     """
     with pytest.raises(MalformedPacket, match="longer than 4 bytes"):
@@ -53,9 +53,7 @@ def test_a_remaining_length_is_in_its_shortest_form(header: str) -> None:
 
 @pytest.mark.parametrize("maximum", [5, 40, 127, 128, 129, 131, 132, 300, 16_386, 16_388, 20_000])
 def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
-    """The sizes 130 and 16387 do not exist: with one more byte of content, the length field grows,
-    too.
-    """
+    """No packet has 130 or 16387 bytes: at that size, the length field gets one more byte."""
     packets = [
         encode(Publish("a", bytes(size)), V4) for size in range(max(0, maximum - 10), maximum + 1)
     ]
@@ -73,7 +71,7 @@ def test_the_maximum_counts_the_whole_packet(maximum: int) -> None:
 
 @pytest.mark.parametrize("length", ["FF FF FF 7F", "80 80 80 01", "81 80 01"])
 def test_a_packet_that_is_too_large_is_refused_by_its_header(length: str) -> None:
-    """The decoder allocates no memory for the packet and waits for none of its bytes."""
+    """The decoder neither reserves memory for the packet nor waits for its bytes."""
     stream = PacketStream(16_384, V5)
     tracemalloc.start()
     try:
@@ -102,8 +100,8 @@ def test_the_maximum_may_change_between_packets() -> None:
 
 
 def test_kept_packets_are_the_received_ones() -> None:
-    """A large packet arrives in small pieces. Memory and time grow with the received bytes; a copy
-    of all bytes at each piece would take minutes.
+    """The large packet arrives in small pieces. If the stream copied all bytes at each piece, the
+    test would take minutes.
     """
     packet = Publish("a", bytes(4_000_000))
     data = encode(packet, V5)
@@ -164,7 +162,9 @@ def test_empty_input_yields_no_packet() -> None:
 def test_a_known_topic_does_not_reach_beyond_its_packet(
     version: Version, text: str, words: str
 ) -> None:
-    """The buffer contains bytes of the next packet, which must not be read as part of the topic."""
+    """The bytes after the packet belong to the next packet. The decoder must not read them as the
+    topic.
+    """
     known = encode(Publish("known/"), version)
     stream = fed(known + from_hex(text) + known, version=version)
     packets = iter(stream)
@@ -187,7 +187,7 @@ def test_known_topics_are_bounded() -> None:
 
 
 def test_a_known_topic_is_the_same_object_each_time() -> None:
-    """The broker can then compare and hash the topic cheaply."""
+    """So the broker compares and hashes the topic quickly."""
     stream = fed(encode(Publish("known/"), V5) * 3)
     topics = {id(packet.topic) for packet in stream if isinstance(packet, Publish)}
     assert len(topics) == 1
@@ -195,7 +195,7 @@ def test_a_known_topic_is_the_same_object_each_time() -> None:
 
 @pytest.mark.mqtt("MQTT-1.5.4-3", "311:MQTT-1.5.3-3")
 def test_a_byte_order_mark_is_text() -> None:
-    """A byte order mark that is cut in two is not UTF-8; a whole one stays in the text."""
+    """A complete byte order mark stays in the text. An incomplete one is not valid UTF-8."""
     with pytest.raises(MalformedPacket, match="not UTF-8 at byte 4"):
         list(fed(from_hex("30 09 00 06 EF BB BF 'a' EF BB 00")))
     (packet,) = fed(from_hex("30 0A 00 07 EF BB BF 'a' EF BB BF 00"))
@@ -232,8 +232,8 @@ def test_many_packets_in_one_chunk_and_in_tiny_chunks() -> None:
 
 
 def test_alike_packets_are_one_run() -> None:
-    """A run of any number of packets is one step, which makes a busy publisher cheap. A packet
-    identifier of 0 in the middle ends the run before that packet.
+    """The broker handles a run in one step, however long it is. A packet with the packet identifier
+    0 ends the run before it.
     """
     messages = [Publish("run/", bytes([number]) * 3, 1, number) for number in range(1, 9)]
     data = b"".join(encode(packet, V5) for packet in messages)

@@ -1,5 +1,6 @@
-"""Times of notifications: once at the begin, once at the end, again each day, and never at
-night."""
+"""Times of notifications: at the beginning and the end of a problem, each day in between, and never
+at night.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,9 @@ def test_a_problem_is_reported_once_when_it_begins_and_once_when_it_ends(tmp_pat
 
 
 def events(notices: Notices, shows: Callable[[int], bool], until: int) -> list[str]:
-    """Return the events of a problem that is present when `shows` is true, until a time."""
+    """Return the events of one problem, second by second until a time. shows: returns whether the
+    problem is present.
+    """
     return [
         text.split(":")[0]
         for now in range(until)
@@ -182,8 +185,8 @@ def test_names_with_digits_are_two_problems(tmp_path: Path, one: str, other: str
 
 
 def test_problem_is_one_while_its_words_change(tmp_path: Path) -> None:
-    """The reason of an outage changes from one attempt to the next; the problem begins once and
-    ends once.
+    """The reason of an outage changes at each attempt, but it is one problem with one beginning and
+    one end.
     """
     one, events = notices(tmp_path), []
     for now in range(0, 600, 10):

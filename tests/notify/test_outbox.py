@@ -1,4 +1,4 @@
-"""Messages wait for each channel separately, over restarts, and each loss is reported."""
+"""Messages wait for each channel separately, also over restarts. Each lost message is reported."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_a_message_that_was_sent_and_not_noted_comes_again_with_its_number(tmp_p
     box.write(box.text())
     sent = box.first("mail")
     assert sent is not None
-    again = Outbox(tmp_path, ["mail"]).first("mail")  # it died before `taken`
+    again = Outbox(tmp_path, ["mail"]).first("mail")  # the gateway died before `taken`
     assert again is not None
     assert again.id == sent.id
 

@@ -1,4 +1,4 @@
-"""Notifications arrive at real servers, and the heartbeat ends with the gateway."""
+"""Notifications reach real servers. The heartbeat ends when the gateway ends."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ MISSING = '[[serial]]\nport = "{}/ttyNone"\n'
 
 
 class Web:
-    """An HTTP server. posted: JSON objects that came. beats: how often it was asked by GET."""
+    """An HTTP server. posted: received JSON objects. beats: paths of received GET requests."""
 
     def __init__(self) -> None:
         self.posted: asyncio.Queue[dict[str, object]] = asyncio.Queue()
@@ -67,8 +67,8 @@ async def web_server() -> AsyncIterator[Web]:
 async def mail_server(
     context: ssl.SSLContext, mails: asyncio.Queue[str], *, starttls: bool, refused: str = "@none"
 ) -> AsyncIterator[int]:
-    """Run an SMTP server (RFC 5321) with TLS from the start, or by STARTTLS (RFC 3207). Without TLS
-    it takes no mail.
+    """Run an SMTP server (RFC 5321), with TLS from the start or with STARTTLS (RFC 3207). The
+    server refuses mails without TLS. Yield its port.
     """
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -269,8 +269,9 @@ def test_refusal_of_a_mail_server_is_shown_in_words(error: Exception, words: str
 
 @asynccontextmanager
 async def hanging(*, drips: bool) -> AsyncIterator[tuple[int, asyncio.Event]]:
-    """Run a server that takes each connection and never ends its answer. drips: it sends a byte now
-    and then, so no timeout of a socket passes. The event: a client has connected.
+    """Run a server that accepts connections and never completes an answer. Yield its port, and an
+    event that is set when a client has connected. drips: the server sends a byte from time to time,
+    so no socket timeout ends the connection.
     """
     came, over = asyncio.Event(), asyncio.Event()
 
@@ -342,10 +343,12 @@ BERLIN = ZoneInfo("Europe/Berlin")
         (["22:00-00:00"], "2026-11-29T00:00+01:00", False),
         (["12:00-13:00", "22:00-06:00"], "2026-11-28T12:30+01:00", True),
         ([], "2026-11-28T23:00+01:00", False),
-        (["02:15-02:45"], "2026-10-25T00:30+00:00", True),  # summer time
-        (["02:15-02:45"], "2026-10-25T01:30+00:00", True),  # the same hour again
-        (["01:30-03:30"], "2026-03-29T01:15+00:00", True),  # 03:15: an hour was left out
-        (["02:00-03:00"], "2026-03-29T01:00+00:00", False),  # there is no such hour
+        (["02:15-02:45"], "2026-10-25T00:30+00:00", True),  # before the clock is set back
+        (["02:15-02:45"], "2026-10-25T01:30+00:00", True),  # the same local time, an hour later
+        # 03:15: the clock was set ahead from 02:00 to 03:00
+        (["01:30-03:30"], "2026-03-29T01:15+00:00", True),
+        # this local hour does not exist on that day
+        (["02:00-03:00"], "2026-03-29T01:00+00:00", False),
     ],
 )
 def test_the_quiet_time_is_local_and_may_pass_midnight(

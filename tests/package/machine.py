@@ -1,7 +1,7 @@
-"""A machine for the package's maintainer scripts: a bare folder in place of `/`, and programs that
-log their arguments. `systemctl` keeps the state of each unit in a file.
+"""A machine for the maintainer scripts of the Debian package. A folder stands for `/`, and its
+programs only log their arguments. Its `systemctl` keeps the state of each unit in a file.
 
-In: a state for each unit, and the calls of one run of dpkg. Out: the state afterwards.
+In: the state of each unit, and the calls of one run of dpkg. Out: the states afterwards.
 """
 
 import re
@@ -73,8 +73,8 @@ _RECORDED = (
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a maintainer script. scripts: the folder that has it. fails: dpkg takes it for
-    failed, because it could not run at all ("at once") or because of its last line ("at the end").
+    """A call of a maintainer script. scripts: folder with the script. words: its arguments. fails:
+    "at once" if dpkg cannot run the script, "at the end" if its last line fails, or empty.
     """
 
     scripts: Path
@@ -85,7 +85,7 @@ class Call:
 
 @dataclass(frozen=True)
 class State:
-    """A unit as `systemctl` shows it."""
+    """The state of a unit, as `systemctl` shows it."""
 
     enabled: bool = True
     active: str = "active"
@@ -93,8 +93,8 @@ class State:
 
 
 class Machine:
-    """A folder that stands for a machine. root: the folder in place of `/`. log: the commands of
-    all scripts so far.
+    """A machine. root: the folder that stands for `/`. log: all commands that the scripts
+    have run.
     """
 
     def __init__(self, root: Path, booted: bool = True) -> None:
@@ -121,11 +121,11 @@ class Machine:
         return file.read_text() if file.exists() else ""
 
     def fail(self, program: str) -> None:
-        """Let a program fail from now on, as on a full disk."""
+        """Let each later call of a program fail, as on a full disk."""
         (self.root / "fails" / program).touch()
 
     def unpack(self) -> None:
-        """Bring the files of the package."""
+        """Add the files of the package to the machine."""
         folder = self.root / "usr/lib/systemd/system"
         folder.mkdir(parents=True, exist_ok=True)
         for unit in UNITS:
@@ -134,12 +134,12 @@ class Machine:
         (self.root / "var/lib/dpkg/info/onceway.list").touch()
 
     def remove(self) -> None:
-        """Take the files of the package away."""
+        """Remove the files of the package from the machine."""
         for unit in UNITS:
             (self.root / "usr/lib/systemd/system" / unit).unlink()
 
     def put(self, unit: str, state: State) -> None:
-        """Bring a unit into a state, long before dpkg runs."""
+        """Set the state of a unit, with a time long before dpkg runs."""
         active = self.root / f"units/{unit}.active"
         active.unlink(missing_ok=True)
         if state.active != "inactive":
@@ -164,9 +164,9 @@ class Machine:
         )
 
     def dpkg(self, *calls: Call | str) -> str:
-        """Run dpkg once, and return the output of the scripts. A string is "unpack" or "remove":
-        what happens to the files between two calls. Raises AssertionError if a script fails that
-        should not.
+        """Run dpkg once. Return the output of the scripts. calls: scripts, and "unpack" or "remove"
+        for what dpkg does to the package's files between them. Raises AssertionError if a script
+        fails that should not.
         """
         lines = ["set -e"]
         for number, call in enumerate(calls):
@@ -188,6 +188,6 @@ class Machine:
         return done.stdout + done.stderr
 
     def _here(self, script: str) -> str:
-        """Return a script whose `/` is this machine's."""
+        """Return the script with the paths of this machine."""
         folders = "|".join(_FOLDERS)
         return re.sub(rf"(?<![\w.}}/])/({folders})(?=/)", rf"{self.root}/\1", script)

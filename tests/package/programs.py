@@ -1,7 +1,7 @@
-"""The programs that this tree starts: by its Python modules, shell scripts and Makefiles.
+"""Find the programs that this tree starts: in its Python modules, shell scripts and Makefiles.
 
-In: a file. Out: the names in it that are started as programs, found without running anything. A
-name that is computed is not found, unless it is a constant of the same module.
+In: a file, which is only read. Out: the names of programs that it starts. A name that is computed
+at run time is found only if its parts are constants of the same module.
 """
 
 import ast
@@ -18,9 +18,11 @@ _PROGRAM = re.compile(r"(?:/usr/s?bin/|/s?bin/)?([A-Za-z][A-Za-z0-9+._-]*)")
 HIDDEN = re.compile(
     r"\bos\.(?:system|popen|spawn\w+|posix_spawnp?)\(|\bget(?:status)?output\(|_subprocess_shell\("
 )
-"""Ways to start a program that are not read here, so no module may use one."""
+"""Ways to start a program that this module does not find, so no Python module may use them."""
 _LAUNCHERS = {"sudo", "nice", "timeout", "env", "strace", "xargs", "setsid", "stdbuf", "nohup"}
-"""Programs that start the first argument that is not an option, number or assignment."""
+"""Programs that start another program: their first argument that is not an option, a number or an
+assignment.
+"""
 _FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 _STARTING = re.compile(r"\bsubprocess\b|create_subprocess_exec|\bwhich\(|\bos\.exec")
 _SHELL_WORDS = re.compile(
@@ -32,15 +34,13 @@ _BEFORE_A_COMMAND = {"if", "then", "else", "elif", "while", "until", "do", "!", 
 
 
 def tree(suffixes: tuple[str, ...], *folders: str) -> list[Path]:
-    """Return all files in these folders whose names end so."""
+    """Return all files in these folders whose names end with one of the suffixes."""
     found = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.is_file())
     return sorted(path for path in found if path.name.endswith(suffixes))
 
 
 class Module:
-    """One Python file. wrappers: its functions that start the program which is their first
-    argument.
-    """
+    """A Python file. wrappers: its functions that start their first argument as a program."""
 
     def __init__(self, text: str) -> None:
         self._tree = ast.parse(text)
@@ -67,7 +67,7 @@ class Module:
         }
 
     def _note(self, node: ast.AST) -> None:
-        """Remember the values that a name may have."""
+        """Note the values that are assigned to a name or returned by a function."""
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._values.setdefault(name, []).append(value)
@@ -97,7 +97,9 @@ class Module:
         )
 
     def programs(self, wrappers: set[str]) -> set[str]:
-        """Return the programs that it starts. wrappers: functions elsewhere that start programs."""
+        """Return the programs that the file starts. wrappers: functions of other files that start
+        programs.
+        """
         names = _STARTS | self.wrappers | wrappers
         found: set[str] = set()
         for firsts in _calls(self._tree, names):
@@ -141,7 +143,7 @@ def _shell(words: list[ast.expr]) -> bool:
 
 
 def _text(value: ast.expr) -> str:
-    """Return a string that is written out. Each part with a value of the run is a dash."""
+    """Return a string constant. A dash replaces each part that is known only at run time."""
     match value:
         case ast.Constant(value=text):
             return str(text)
@@ -151,7 +153,7 @@ def _text(value: ast.expr) -> str:
 
 
 def _members(value: ast.expr) -> list[ast.expr]:
-    """Return the items of a loop over a list, tuple or dict that is written out."""
+    """Return the items of a list, tuple or dict that is written in the code."""
     match value:
         case ast.List(elts=values) | ast.Tuple(elts=values):
             return values
@@ -161,7 +163,7 @@ def _members(value: ast.expr) -> list[ast.expr]:
 
 
 def _calls(tree: ast.AST, names: set[str]) -> Iterator[list[ast.expr]]:
-    """Yield the first argument of each call of these names, as a list of one."""
+    """Yield the first argument of each call of a function with one of these names, in a list."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and not node.args:
             node.args = [word.value for word in node.keywords if word.arg == "args"]
@@ -187,11 +189,13 @@ def _first_name(value: ast.expr) -> str:
 
 
 def python_programs(paths: list[Path]) -> dict[str, set[Path]]:
-    """Return the programs that Python modules start, with the modules."""
+    """Return the programs that Python files start, each with the files."""
     texts = {path: path.read_text() for path in paths}
     modules = {path: Module(text) for path, text in texts.items() if _STARTING.search(text)}
     offered: dict[str, set[str]] = {}
-    """A function or class that another module may import, and what of it starts a program."""
+    """For the name of a function or class that other modules may import: its functions or methods
+    that start a program.
+    """
     for module in modules.values():
         for name in module.wrappers - {"main"}:
             offered.setdefault(name, set()).add(name)
@@ -238,7 +242,7 @@ def shell_programs(text: str) -> set[str]:
 
 
 def launched(words: list[str]) -> set[str]:
-    """Return the programs that a command starts by another program, such as `sudo` or `find
+    """Return the programs that a command starts through another program, such as `sudo` or `find
     -exec`.
     """
     found: set[str] = set()
@@ -254,7 +258,7 @@ def launched(words: list[str]) -> set[str]:
 
 
 def makefile_programs(text: str) -> set[str]:
-    """Return the programs of a Makefile's recipes and of its $(shell …)."""
+    """Return the programs in the recipes of a Makefile and in its $(shell …)."""
     text = re.sub(r"\\\n", " ", text)
     recipes = [line[1:] for line in text.splitlines() if line.startswith("\t")]
     recipes += re.findall(r"\$\(shell ([^)]*)\)", text)

@@ -1,4 +1,4 @@
-"""The answers of `make audit`: packages with known faults, and packages without an answer."""
+"""What `make audit` reports: packages with known faults, and packages without an answer."""
 
 import sys
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""The parts of the Debian package. `make try-install` shows that it installs, runs and can be
-removed.
+"""Parts of the Debian package. `make try-install` shows that the package can be installed, runs,
+and can be removed.
 """
 
 import os
@@ -45,7 +45,8 @@ def test_each_part_has_a_hash_for_each_target() -> None:
         if "==" not in entry:
             continue
         hashes = re.findall(r"--hash=sha256:[0-9a-f]{64}", entry)
-        assert len(hashes) in (1, 2, len(TARGETS)), entry  # pure, by machine alone, or by both
+        # for all machines, one for each machine, or both kinds
+        assert len(hashes) in (1, 2, len(TARGETS)), entry
 
 
 def test_the_bill_of_materials_names_every_part_with_licence_and_hashes() -> None:
@@ -120,8 +121,8 @@ def test_an_upgrade_gives_the_uplink_what_is_its_own_and_follows_no_link(tmp_pat
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 @pytest.mark.parametrize("swapped", ["file", "folder"])
 def test_an_upgrade_follows_no_link_that_comes_while_it_works(swapped: str, tmp_path: Path) -> None:
-    """A program of the gateway's account replaces a file by a link just before the upgrade changes
-    that file.
+    """Just before the upgrade changes a file, a program of the gateway's account replaces that file
+    by a link.
     """
     data, landing, system = (tmp_path / name for name in ("data", "landing", "system"))
     for folder in (data / "batches/deep", landing, system):

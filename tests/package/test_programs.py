@@ -1,6 +1,7 @@
-"""A machine that has more than a user's hides what a list of packages lacks. Scripts,
-Makefiles and tests start only programs of the packages in `.setup/debian-packages.txt`, of their
-dependencies, or of a minimal Debian. `make try-clone` shows the same in a minimal Debian.
+"""Scripts, Makefiles and tests start only programs that are certainly installed: from the packages
+in `.setup/debian-packages.txt`, from their dependencies, or from a minimal Debian. On a developer's
+machine, a missing package in that list would stay unnoticed. `make try-clone` shows the same in a
+minimal Debian.
 """
 
 import os
@@ -26,9 +27,11 @@ BARE = set(
     libpam-runtime login mawk mount ncurses-base ncurses-bin passwd perl-base sed sysvinit-utils tar
     tzdata util-linux""".replace("\n", " ").split()
 )
-"""Essential or required in Debian 12 and 13 both. (e2fsprogs is so in 12 alone.)"""
+"""Packages that are essential or required both in Debian 12 and in Debian 13. (e2fsprogs is
+required only in Debian 12.)
+"""
 ALWAYS = {"gateway", "build", "centre"}
-"""Programs that `make setup` installs."""
+"""Groups of packages that `make setup` installs."""
 ALSO = {
     ".setup/": {"package", "try"},
     "hil/": {"hil"},
@@ -36,7 +39,7 @@ ALSO = {
     "tests/benchmarks/": {"bench"},
     "tests/links/fuzz.py": {"soak"},
 }
-"""Programs that are also installed by the make target that runs the files of a folder."""
+"""For a folder or file: further groups of packages, which the make target that runs it installs."""
 OWNERS = {
     "debootstrap": "debootstrap",
     "systemd-nspawn": "systemd-container",
@@ -47,8 +50,8 @@ OWNERS = {
     "patch": "patch",
     "mkfs.ext4": "e2fsprogs",
 }
-"""Packages of programs that this machine need not have. For all others the test asks dpkg. An
-unknown word is not a program, or the test that starts it fails here.
+"""Packages of programs that need not be on this machine. The test asks dpkg for the packages of all
+other programs.
 """
 FOLDERS = ("gateway", "hil", "provisioning", "tests", ".setup")
 SCRIPTS = [
@@ -68,7 +71,9 @@ def listed(needs: set[str]) -> set[str]:
 
 @cache
 def depends() -> dict[str, set[str]]:
-    """Return the dependencies of each installed package and of each provided name."""
+    """Return what each installed package depends on. For a virtual package, return the packages
+    that provide it.
+    """
     shown = "${Package}\t${Pre-Depends}, ${Depends}\t${Provides}\n"
     found: dict[str, set[str]] = {}
     for line in output("dpkg-query", "--show", f"--showformat={shown}").splitlines():
@@ -85,7 +90,7 @@ def names(relation: str) -> set[str]:
 
 
 def installed_with(packages: set[str]) -> set[str]:
-    """Return these packages and all that they depend on."""
+    """Return these packages with all their direct and indirect dependencies."""
     found: set[str] = set()
     waiting = set(packages)
     while waiting:
@@ -95,9 +100,9 @@ def installed_with(packages: set[str]) -> set[str]:
 
 
 def owners(programs: set[str]) -> dict[str, str]:
-    """Return the package of each program that this machine has."""
+    """Return the package of each program, if the program is on this machine or in OWNERS."""
     paths: dict[str, str] = {}
-    """Paths of each program and of the target of its links, as a package may name them."""
+    """For each path of a program or of a link's target, as a package may name it: the program."""
     for program in programs - OWNERS.keys():
         places = [Path(folder, program) for folder in ("/usr/bin", "/usr/sbin", "/bin", "/sbin")]
         path = next((place for place in places if place.exists()), None)
@@ -145,7 +150,7 @@ def test_programs_of_this_tree_are_in_a_list_of_packages() -> None:
 
 
 def test_callers_of_programs_are_found(tmp_path: Path) -> None:
-    """The test covers all ways in which this tree starts programs."""
+    """The test has each way in which the code of this tree starts programs."""
     module = tmp_path / "module.py"
     module.write_text(
         """

@@ -1,6 +1,7 @@
-"""The package's maintainer scripts: every call of dpkg (Debian Policy 6.5 to 6.8), in the orders in
-which dpkg makes them. Services that ran before run afterwards, and those that a user has switched
-off stay off. `make try-install` has the same with dpkg and systemd themselves.
+"""The maintainer scripts of the Debian package, with every call of dpkg (Debian Policy 6.5 to 6.8)
+in every order in which dpkg makes them. Services that ran before run again afterwards. Services
+that a user has switched off stay off. `make try-install` shows the same with the real dpkg and
+systemd.
 """
 
 import re
@@ -14,7 +15,7 @@ from tests.package.machine import BACKUP, GATEWAY, TIMER, UNITS, UPLINK, Call, M
 
 NOW = Path(__file__).parents[2] / ".setup/debian"
 OLD = Path(__file__).with_name("scripts_0.2.0")
-"""The scripts of the first release that was given to users."""
+"""The scripts of version 0.2.0, the first release for users."""
 NEWER = "9.9.9+deb13"
 VERSIONS = {NOW: "9.9.8+deb13", OLD: "0.2.0+deb13"}
 FAILS = ("at once", "at the end")
@@ -32,7 +33,7 @@ REMOVING = f"{IN_FAVOUR} removing third 2.0"
 
 
 def upgrade(old: Path, new: Path = NOW, to: str = NEWER) -> list[Call | str]:
-    """Return all calls of an upgrade without a fault."""
+    """Return the calls of an upgrade in which no script fails."""
     return [
         Call(old, "prerm", f"upgrade {to}"),
         Call(new, "preinst", f"upgrade {VERSIONS[old]} {to}"),
@@ -43,7 +44,9 @@ def upgrade(old: Path, new: Path = NOW, to: str = NEWER) -> list[Call | str]:
 
 
 def failing(what: str, old: Path, how: str) -> list[Call | str]:
-    """Return the calls of an upgrade in which `what` fails, first at once or at its end (`how`)."""
+    """Return the calls of an upgrade in which `what` fails. how: the script fails at once or at its
+    end.
+    """
     was = VERSIONS[old]
     prerm, preinst, _, postrm, postinst = upgrade(old)
     prerm_fails = Call(old, "prerm", f"upgrade {NEWER}", how)
@@ -71,7 +74,9 @@ def failing(what: str, old: Path, how: str) -> list[Call | str]:
 
 FAILING = ("old prerm", "both prerm", "new preinst", "unpacking", "old postrm", "both postrm")
 NOTED_BY_NOBODY = ((OLD, "both prerm", "at the end"), (OLD, "new preinst", "at once"))
-"""Here nothing of the new version has run that could note what 0.2.0 stopped."""
+"""Upgrades from 0.2.0 in which no script of the new version runs before 0.2.0's script stops the
+services. So no script can note which of them ran.
+"""
 HERE = VERSIONS[NOW]
 GIVEN_UP: dict[str, list[Call | str]] = {
     "a removal fails": [
@@ -124,7 +129,9 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def after(before: State) -> State:
-    """Return the state after an upgrade: the same, but a masked unit does not start."""
+    """Return the state of a unit after an upgrade. It is as before, except that a masked unit does
+    not run.
+    """
     if before.masked:
         return State(before.enabled, "inactive", True)
     active = "inactive" if before.active == "inactive" else "active"
@@ -133,7 +140,8 @@ def after(before: State) -> State:
 
 def check(machine: Machine, before: dict[str, State]) -> None:
     found = {unit: machine.state(unit) for unit in before}
-    for state in found.values():  # one that waits for its next start is as good as started
+    # "activating" counts as started: the unit waits for its next start
+    for state in found.values():
         assert state.active in ("active", "inactive", "activating")
     assert found == {
         unit: state if found[unit] == state else after(state) for unit, state in before.items()
@@ -141,7 +149,7 @@ def check(machine: Machine, before: dict[str, State]) -> None:
 
 
 def put_all(machine: Machine, state: State) -> dict[str, State]:
-    """Bring the two services into a state; the backups run."""
+    """Set both services to a state. The timer of backups runs."""
     before = {GATEWAY: state, UPLINK: state, TIMER: State()}
     for unit, wanted in before.items():
         machine.put(unit, wanted)
@@ -197,13 +205,13 @@ def test_an_upgrade_and_the_way_back_and_an_upgrade_again(machine: Machine, stat
     machine.dpkg(*upgrade(OLD))
     back = upgrade(NOW, OLD, VERSIONS[OLD])
     machine.dpkg(*back)
-    # 0.2.0 starts whatever is enabled, and nothing else
+    # 0.2.0 starts all units that are enabled, and no others
     for unit in before:
         runs = "active" if before[unit].enabled and not before[unit].masked else "inactive"
         assert machine.state(unit) == State(before[unit].enabled, runs, before[unit].masked)
     for unit in (GATEWAY, UPLINK):
         (machine.root / "etc/systemd/system" / unit).unlink(missing_ok=True)
-    machine.put(UPLINK, State(active="inactive"))  # a user's `systemctl stop`
+    machine.put(UPLINK, State(active="inactive"))  # like `systemctl stop` by a user
     machine.put(GATEWAY, State())
     machine.dpkg(*upgrade(OLD))
     assert (machine.state(GATEWAY), machine.state(UPLINK)) == (State(), State(active="inactive"))
@@ -226,7 +234,7 @@ def test_a_step_of_postinst_that_fails_keeps_no_service_from_running(
     check(machine, before)
     (machine.root / "fails" / step).unlink()
     machine.dpkg(Call(NOW, "postinst", f"configure {HERE}"))
-    if not optional:  # else the second one is a configuration of its own
+    if not optional:  # otherwise this is another configuration after a successful one
         check(machine, before)
 
 
@@ -258,8 +266,8 @@ def test_removal_of_0_2_0_reports_disabled_backups(machine: Machine) -> None:
 def test_an_update_says_what_is_wrong_with_the_configuration(
     machine: Machine, old: Path, right: bool
 ) -> None:
-    """A new version may refuse a configuration of an older one, for example because of a gateway
-    called _lab.
+    """A new version may refuse the configuration of an older version, for example a gateway called
+    _lab.
     """
     words = "gateway.toml: ok" if right else "gateway.toml: gateway.name: '_lab' begins with _"
     program = machine.root / "bin/onceway"
@@ -283,7 +291,7 @@ def test_dpkg_hears_of_a_step_of_postinst_that_fails(machine: Machine, step: str
 
 @pytest.mark.parametrize("there", ["nothing", "a file", "a link to nowhere"])
 def test_only_a_configuration_that_is_missing_is_made(machine: Machine, there: str) -> None:
-    """The target of a link may be on a disk that is not mounted."""
+    """A link to nowhere stays, because its target may be on a disk that is not mounted."""
     file = machine.root / "etc/onceway/gateway.toml"
     file.parent.mkdir()
     if there == "a file":
@@ -298,7 +306,7 @@ def test_a_prerm_that_ran_before_the_machine_was_interrupted_is_not_forgotten(
     machine: Machine,
 ) -> None:
     before = put_all(machine, State())
-    machine.dpkg(Call(NOW, "prerm", f"upgrade {NEWER}"))  # and dpkg is killed
+    machine.dpkg(Call(NOW, "prerm", f"upgrade {NEWER}"))  # then dpkg is killed
     machine.dpkg(*upgrade(NOW))
     check(machine, before)
 
@@ -394,7 +402,7 @@ def test_without_a_running_systemd_nothing_is_started_or_stopped(
 
 
 def test_functions_of_the_same_name_are_the_same() -> None:
-    """Each script is a single file, because dpkg has no place for a file that scripts share."""
+    """The scripts cannot share a file, so such functions are copied."""
     found: dict[str, set[str]] = {}
     for script in NOW.iterdir():
         for name, body in re.findall(r"(?ms)^(\w+)\(\) \{\n(.*?)^\}", script.read_text()):
@@ -404,7 +412,7 @@ def test_functions_of_the_same_name_are_the_same() -> None:
 
 
 def test_each_call_of_dpkg_is_tried_here() -> None:
-    """The test compares the calls in this file with the table of Debian Policy 6.5."""
+    """The list of calls is the table in Debian Policy 6.5."""
     calls = [
         *(call for what in FAILING for how in FAILS for call in failing(what, NOW, how)),
         *(call for given_up in GIVEN_UP.values() for call in given_up),

@@ -1,4 +1,4 @@
-"""A board's publication as readings for other programs."""
+"""A publication of a board as readings, for other programs."""
 
 import json
 from pathlib import Path

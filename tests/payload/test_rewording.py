@@ -1,4 +1,6 @@
-"""One publication in two payloads: which differences are wording, and which a conflict."""
+"""Two payloads of one publication: some differences are only another wording, and others are a
+conflict.
+"""
 
 import json
 from typing import Any
@@ -22,7 +24,7 @@ def reading(
     name: str = "adc0",
     unit: str = "V",
 ) -> bytes:
-    """Return a reading in the form of `examples/sensor`."""
+    """Return a reading as `examples/sensor` sends it."""
     record: dict[Any, Any] = {BASE_NAME: "roof-1:", NAME: name, UNIT: unit, VALUE: value}
     record |= {BASE_TIME: at} if at is not None else {}
     record |= {"tu": error} if error is not None else {}

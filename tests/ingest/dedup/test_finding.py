@@ -1,4 +1,4 @@
-"""A task's report about the rows that it has read: ranges, whatever their order."""
+"""The ranges that a task reports of the rows it has read, in any order."""
 
 import subprocess
 import sys
@@ -39,7 +39,7 @@ def test_the_ranges_of_a_task_are_its_rows_and_apart(
 
 
 def test_a_task_needs_no_delta_for_it() -> None:
-    """A worker of a Spark cluster has pyarrow and numpy, but not Delta."""
+    """Workers of a Spark cluster have pyarrow and numpy, but not Delta."""
     look = "import sys, gateway.ingest.dedup.finding; print('delta' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
     assert said.stdout == "False\n"

@@ -22,8 +22,8 @@ def columns(*ranges: tuple[Key, Span]) -> Ranges:
 
 
 def filled(added: list[list[tuple[Key, Span]]]) -> tuple[SeenRanges, set[tuple[Key, int]]]:
-    """Return ranges, and a set of their numbers as the model. added: values added at once, one list
-    after the other.
+    """Add values to new ranges, one inner list per call. Return the ranges, and the set of all
+    their numbers as a model.
     """
     ranges, model = SeenRanges(), set[tuple[Key, int]]()
     for some in added:
@@ -119,4 +119,5 @@ def test_rows_after_the_drops_are_new_and_unique(before: list[Span], held: list[
     ]
     kept = [number for chunk, number in rows if (chunk, number) not in dropped]
     assert sorted(kept) == sorted({number for _, number in rows} - {number for _, number in model})
-    assert len(dropped) == sum(last - first + 1 for *_, first, last in claimed.drop)  # each once
+    # each number once
+    assert len(dropped) == sum(last - first + 1 for *_, first, last in claimed.drop)

@@ -1,4 +1,4 @@
-"""The snapshot of seen ranges: its content, and damaged snapshots."""
+"""The snapshot of seen ranges: its content, and what happens if it is damaged."""
 
 import numpy as np
 import pytest
@@ -44,8 +44,8 @@ def test_a_snapshot_that_is_cut_off_or_of_another_table_is_not_used(
 
 
 def test_a_snapshot_of_what_the_table_never_was_makes_way() -> None:
-    """A table that was restored from a copy has fewer versions than the snapshot covers, or another
-    version at the same number.
+    """If a table was restored from a copy, a snapshot may cover versions that the table no longer
+    has, or a version with another content.
     """
     files = Files()
     for covers in (3, 4, 12):

@@ -1,4 +1,4 @@
-"""Progress of each feed, read back from the commits of a table that others move."""
+"""The progress of each feed, read from the commits of a table to which others also write."""
 
 import json
 
@@ -8,7 +8,7 @@ from tests.ingest.files import Files
 
 
 class Table:
-    """A commit log in memory, written as the ingest writes it."""
+    """A commit log in memory, with commits like those of the ingest."""
 
     def __init__(self) -> None:
         self.files = Files()
@@ -16,7 +16,9 @@ class Table:
         self.commit("CREATE TABLE")
 
     def open(self, rows: dict[str, int] | None = None) -> Taken:
-        """State of a new process. rows: content of the rows, if they are read."""
+        """Return the progress as a new process reads it. rows: the progress according to the
+        table's rows; None: the rows must not be read.
+        """
 
         def from_rows(version: int) -> dict[str, int]:
             assert rows is not None, "the rows were asked"

@@ -1,4 +1,4 @@
-"""The innermost message of errors as Spark, Java and workers nest them."""
+"""Errors that Spark, Java and Python workers wrap in each other: the innermost message is found."""
 
 import socket
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ WORKER = "org.apache.spark.api.python.PythonException: Traceback (most recent ca
 
 
 def stacked(text: str) -> Exception:
-    """Return an error with a text as Py4J or Spark makes it."""
+    """Return an error with this text, as Py4J and Spark raise it."""
     return StreamingQueryException(text)
 
 

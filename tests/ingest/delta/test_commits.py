@@ -1,4 +1,4 @@
-"""The commit log: the parts that are read, and damaged ones."""
+"""The commit log of a table: what the ingest reads of it, and damaged commits."""
 
 import json
 

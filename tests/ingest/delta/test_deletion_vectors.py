@@ -1,5 +1,5 @@
-"""Deletion vectors, as Spark writes them: which files are synced, and which commits are rolled back
-when a power cut took a vector or the end of a commit.
+"""Deletion vectors as Spark writes them: which of their files are synced, and which commits are
+rolled back after a power cut. The power cut has damaged a vector or the end of a commit.
 """
 
 import json
@@ -23,17 +23,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 PAYLOAD = b'[{"n":"a","v":1}]'
 KEPT = Path(__file__).parents[2] / "vectors" / "deletion-vectors.tar.gz"
-"""Tables of `make` with Delta 4.4.0."""
+"""An archive of the folder that `make` makes with Delta 4.4.0."""
 
 FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED, RESTORED = range(4, 10)
-"""Versions of the table that `make` makes."""
+"""Versions of the table of `make` that have deletion vectors."""
 
 
 @pytest.fixture(scope="module", params=["kept", pytest.param("new", marks=pytest.mark.soak)])
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a table and a shallow clone of it, as `make` once made them, or as Spark
-    makes them today.
-    """
+    """Return the folder that `make` makes: from the archive, or made now."""
     folder = tmp_path_factory.mktemp("made")
     if request.param == "new":
         make(request.getfixturevalue("spark"), folder)
@@ -43,8 +41,8 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def make(spark: "SparkSession", folder: Path) -> None:
-    """Make a table of two files of five rows, in which a user deletes and changes rows; and a
-    shallow clone of it.
+    """Make a table with two files of five rows. Delete and change rows, as a user does. Make a
+    shallow clone of the table.
     """
     lake = Lake(spark, folder)
     lake.publications = folder / "publications"
@@ -69,7 +67,7 @@ def make(spark: "SparkSession", folder: Path) -> None:
 
 @pytest.fixture
 def copy(made: Path, tmp_path: Path) -> Any:
-    """Return the table as it was at a version, in a folder of its own."""
+    """Return a function that copies the table, without the versions after a given one."""
 
     def at(version: int, name: str = "publications") -> Path:
         table = tmp_path / name
@@ -88,7 +86,7 @@ def commit_of(table: Path, version: int) -> Path:
 
 
 def vectors(commit: Path) -> list[dict[str, Any]]:
-    """Return the vectors that a commit adds."""
+    """Return the deletion vectors that a commit adds."""
     added = (json.loads(line).get("add") for line in commit.read_text().splitlines())
     return [one["deletionVector"] for one in added if one and one.get("deletionVector")]
 
@@ -165,7 +163,7 @@ def test_rows_return_when_a_delete_is_undone(spark: "SparkSession", copy: Any) -
 
 
 def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) -> None:
-    """Without the commit, the previous version would be as unreadable."""
+    """The previous version is unreadable as well, so a rollback would not help."""
     table = copy(SECOND)
     for version in (FIRST, SECOND):
         for file in files_of(commit_of(table, version)):
@@ -184,7 +182,7 @@ def test_commits_of_others_stay_with_any_vectors(copy: Any, version: int) -> Non
 
 
 def test_new_shallow_clone_stays(copy: Any) -> None:
-    """A clone refers to files of the other table by absolute paths."""
+    """The files of a clone belong to another table, and have absolute paths."""
     table = copy(0, "clone")
     before = commit_of(table, 0).read_bytes()
     durability.take_back_torn(str(table))
@@ -202,7 +200,7 @@ def test_shallow_clone_stays_with_any_vectors(copy: Any) -> None:
 
 @pytest.mark.parametrize("version", [FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED])
 def test_a_commit_that_lacks_its_last_lines_is_not_whole(made: Path, version: int) -> None:
-    """Half of such a commit would duplicate rows or lose them."""
+    """With only a part of such a commit, rows would be doubled or lost."""
     lines = commit_of(made / "publications", version).read_bytes().splitlines(keepends=True)
     assert is_whole(b"".join(lines), version)
     for count in range(len(lines)):

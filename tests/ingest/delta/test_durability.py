@@ -1,5 +1,5 @@
-"""A power cut at the centre: the order of writes, and the next start after a commit that was cut
-off.
+"""A power cut at the centre: the order in which files are synced, and the start after a commit was
+cut off.
 """
 
 import json
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 LINE = -1
-"""Cut off at the end of the first line."""
+"""The commit is cut off after its first line."""
 
 PAYLOAD = b'[{"n":"a","v":1}]'
 
 
 class Disk:
-    """Records all syncs. synced: paths in order; marks: how many were synced when something else
-    happened.
+    """A recorder of all calls of fsync. synced: synced paths, in order. marks: number of synced
+    paths at the time of each commit, by table.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_files_are_on_the_disk_before_the_commit_and_the_commit_before_the_micro
     sink = lake.open()
     for table in (lake.publications, Path(f"{lake.publications}_readings")):
         assert {newest(table), newest(table).parent, table, table.parent} <= set(disk.synced)
-    write = DeltaWriter._write  # called between the files and the commit
+    write = DeltaWriter._write  # writes the commit, after the data files
 
     def mark(writer: DeltaWriter, note: dict[str, Any]) -> Any:
         disk.marks["publications" if "micro_batch" in note else "readings"] = len(disk.synced)
@@ -89,7 +89,7 @@ def test_files_are_on_the_disk_before_the_commit_and_the_commit_before_the_micro
     for number, batch in enumerate(
         ([row("a", 1, payload=PAYLOAD)], [row("a", n, payload=PAYLOAD) for n in (1, 2)])
     ):
-        # the second one has to write its rows again, through Spark
+        # one row of the second batch is a duplicate, so Spark writes the batch's rows again
         sink(lake.micro_batch(batch), number)
         for name in ("publications", "readings"):
             table = (
@@ -120,13 +120,14 @@ def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again
         job.take()
     lost = newest(job.publications)
     readings = newest(Path(f"{job.publications}_readings"))
-    for commit in (lost, readings):  # the first was cut off, so the second never came to be
+    # the commit of the readings was not written: it comes after the lost one
+    for commit in (lost, readings):
         commit.with_name(f".{commit.name}.crc").unlink()
     readings.unlink()
     text = lost.read_bytes()
     lost.write_bytes(text[: text.index(b"\n") + 1 if left == LINE else left])
     for path in (job.publications / snapshot.FOLDER).glob(f"seen-*{int(lost.stem)}.parquet"):
-        path.unlink()  # written later still
+        path.unlink()  # snapshots are written after both commits
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr] - as in a new process
     with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
         job.take()
@@ -134,7 +135,7 @@ def test_a_commit_that_was_cut_off_is_taken_back_and_its_micro_batch_comes_again
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2)]
     assert job.readings("dev") == [("dev", 7, 1, 0, 1.0), ("dev", 7, 2, 0, 1.0)]
     job.take()
-    assert job.versions() == 3  # the torn one is no version
+    assert job.versions() == 3  # the commit that was cut off is gone
 
 
 @pytest.mark.parametrize("left", [b"PAR1", pytest.param(b"", marks=pytest.mark.soak)])
@@ -153,7 +154,7 @@ def test_a_compaction_whose_file_the_power_cut_off_is_taken_back(
     )
     for commit in (job.publications / "_delta_log").glob("*.json"):
         if commit > compacted:
-            commit.unlink()  # `VACUUM` comes after the files were synced
+            commit.unlink()  # a vacuum would need synced files
     (joined,) = files_of(compacted)
     joined.write_bytes(left.ljust(joined.stat().st_size, b"\0") if left else left)
     joined.with_name(f".{joined.name}.crc").unlink()
@@ -246,19 +247,19 @@ def test_elsewhere_nothing_is_done() -> None:
 def test_a_table_s_disk_that_is_full_at_any_step_stops_the_job_and_loses_nothing(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The disk is a full tmpfs, which needs root."""
+    """The disk is a full tmpfs. The test needs root."""
     if os.geteuid():
         pytest.skip("mounts a tmpfs")
     with closing(SmallDisk(tmp_path, 8_000_000)) as disk:
         lake = Lake(spark, disk.mount)
         lake.open()(lake.micro_batch([row("a", 1, payload=PAYLOAD)]), 0)
         disk.fill()
-        with pytest.raises(OSError, match="No space left"):  # in a task
+        with pytest.raises(OSError, match="No space left"):  # raised in a task
             lake.micro_batch([row("a", 2, payload=PAYLOAD)])
         disk.free()
         micro_batch, sink = lake.micro_batch([row("a", 2, payload=PAYLOAD)]), lake.open()
         disk.fill()
-        with pytest.raises(Exception, match="No space left"):  # in the driver's commit
+        with pytest.raises(Exception, match="No space left"):  # raised in the driver's commit
             sink(micro_batch, 1)
         disk.free()
         assert lake.keys() == [("a", 7, 1)]

@@ -1,4 +1,4 @@
-"""The lease of the tables: one job waits for another."""
+"""The lease of the tables: only one job at a time works with them, and the next job waits."""
 
 import logging
 import subprocess
@@ -28,7 +28,7 @@ def test_second_process_waits_and_names_the_holder(
 
         class EndsTheOther(logging.Handler):
             def emit(self, record: logging.LogRecord) -> None:
-                other.kill()  # a dead process holds nothing
+                other.kill()  # the lease of a dead process ends
 
         handler = EndsTheOther()
         logging.getLogger("onceway.ingest").addHandler(handler)

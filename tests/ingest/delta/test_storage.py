@@ -1,4 +1,4 @@
-"""Small files beside a table: the same on a local disk and on what Spark reaches by Hadoop."""
+"""Small files beside a table: on a local disk and over Hadoop, they behave the same."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,9 @@ Open = Callable[[], Folder]
 
 @pytest.fixture(params=["local", "hadoop"])
 def at(request: pytest.FixtureRequest, spark: "SparkSession", tmp_path: Path) -> Open:
-    """Return a function that opens one folder, which does not exist yet, at each call."""
+    """Return a function that opens the same folder at each call. At first, the folder does not
+    exist.
+    """
     if request.param == "local":
         return lambda: LocalFolder(tmp_path / "folder")
     return lambda: HadoopFolder(spark, f"file:{tmp_path}", "folder")
@@ -48,7 +50,7 @@ def test_a_folder_that_is_set_aside_is_whole_under_its_other_name(at: Open, tmp_
 def test_two_jobs_that_write_one_file_do_not_share_a_hidden_one(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two steps of one job, the other job writes the whole file."""
+    """The other job writes the whole file between two steps of the first job's write."""
     ours, theirs = (HadoopFolder(spark, f"file:{tmp_path}", "folder") for _ in range(2))
     create = HadoopFolder._create
 

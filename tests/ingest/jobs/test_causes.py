@@ -1,6 +1,6 @@
-"""Ends of jobs: the last line is the reason with the fault, its place and the remedy.
+"""A job that ends after a fault: its last line has the fault, its place and the remedy.
 
-Each fault here is a real one: a full disk, a file that is missing or damaged, a file in the way.
+The faults are real: a full disk, a file that is missing or damaged, or a file in place of a folder.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ NOTHING = (
     "awaitResult",
     "SQLSTATE",
 )
-"""Words of messages that give no reason."""
+"""Words that must not be in the last line, because they name no cause."""
 
 
 @pytest.fixture(autouse=True)
@@ -44,14 +44,14 @@ def session_stays(spark: "SparkSession", monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.fixture
 def job(spark: "SparkSession", tmp_path: Path) -> Job:
-    """Return a landing place with one batch, and no table yet."""
+    """Return a job with one landed batch and no table yet."""
     found = Job(spark, tmp_path / "site")
     land(found.landing, "site", 1, [row("dev", 1)])
     return found
 
 
 def ended(what: Callable[[], None]) -> str:
-    """Run a job as its process does; return the line that it ends with."""
+    """Run a job that must fail. Return the line with which its process ends."""
     with pytest.raises(SystemExit) as raised:
         run_script(what)
     line = str(raised.value.code)
@@ -66,7 +66,7 @@ def take(job: Job) -> None:
 
 
 def take_again(job: Job) -> None:
-    """Imitate a new process, in which Delta has no cache."""
+    """Run the job with an empty cache of Delta, as a new process does."""
     job.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
     take(job)
 
@@ -83,7 +83,7 @@ def small_disk(folder: Path, size: int) -> Iterator[SmallDisk]:
     disk = SmallDisk(folder, size)
     try:
         yield disk
-    finally:  # Java may still have a file of it open
+    finally:  # Java may still have a file on this disk open
         subprocess.run(["umount", "--lazy", disk.mount], check=True, timeout=60)
 
 
@@ -189,7 +189,7 @@ def test_a_data_file_that_is_missing_or_damaged_is_named(
     job: Job, suffix: str, words: tuple[str, ...], data: bytes | None
 ) -> None:
     take(job)
-    if words[0] == "compact":  # it reads no file that it does not join with another
+    if words[0] == "compact":  # `compact` reads a file only if there is another one to join it with
         land(job.landing, "site", 2, [row("dev", 2)])
         take(job)
     files = list(Path(f"{job.publications}{suffix}").glob("*.parquet"))

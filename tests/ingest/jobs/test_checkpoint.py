@@ -1,5 +1,5 @@
-"""Power cuts that damage Spark's checkpoint: the next start continues, and each row is in the
-table once.
+"""Power cuts that damage Spark's checkpoint. The next start continues, and each row is in the table
+once.
 """
 
 import shutil
@@ -31,7 +31,7 @@ FEED = f"site/{EPOCH}"
 
 @dataclass
 class Begun:
-    """A job that has ended, and its checkpoint as it was then."""
+    """A job that has ended. saved: a copy of its checkpoint. next: number of the next batch."""
 
     job: Job
     saved: Path
@@ -44,7 +44,7 @@ class Begun:
 
 @pytest.fixture(scope="module")
 def begun(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Begun:
-    """Return three micro-batches."""
+    """Return a job that has taken three micro-batches."""
     folder = tmp_path_factory.mktemp("torn")
     job = Job(spark, folder)
     for number in (1, 2, 3):
@@ -65,7 +65,7 @@ def missing(path: Path) -> None:
 
 
 def file_missing(path: Path) -> None:
-    """The checksum file exists."""
+    """Delete the file, but not its checksum file."""
     path.unlink()
 
 
@@ -83,7 +83,9 @@ def half(path: Path) -> None:
 
 
 def zeros(path: Path) -> None:
-    """Write content that a file system leaves if it kept the length and lost the bytes."""
+    """Fill the file with zeros, as after a power cut in which the file system kept only the
+    length.
+    """
     written(path, b"\0" * path.stat().st_size)
 
 
@@ -96,12 +98,12 @@ def lines_of_garbage(path: Path) -> None:
 
 
 def first_line(path: Path) -> None:
-    """Cut the file off after a line feed, so that the rest is valid."""
+    """Truncate the file after its first line, so that the rest is valid text."""
     written(path, path.read_bytes().partition(b"\n")[0] + b"\n")
 
 
 def other_sum(path: Path) -> None:
-    """Write a sum in the right form, of other bytes."""
+    """Write a valid checksum file that does not match the file."""
     sum_of(path).write_bytes(b"crc\0" + struct.pack(">iI", 512, crc32(b"other")))
 
 
@@ -133,19 +135,21 @@ def link_to_itself(path: Path) -> None:
 
 
 def closed(path: Path) -> None:
-    """Close a folder, as one of another user. To root it is open."""
+    """Take all rights to a folder away. Root may still read it."""
     path.chmod(0)
 
 
 def temporary_file_beside(path: Path) -> None:
-    """Leave a temporary file, which Spark writes under such a name first."""
+    """Leave a file with a temporary name of Spark, and its checksum file."""
     left = path.with_name(f".{path.name}.0a1b2c3d-0000-4000-8000-000000000000.tmp")
     left.write_bytes(b"v1")
     sum_of(left).write_bytes(b"crc\0")
 
 
 def sum_alone(path: Path) -> None:
-    """Leave the checksum of a file that Spark would write next."""
+    """Write only the checksum file of a file that does not exist. In a folder with numbered files,
+    that is the next number.
+    """
     following = path.with_name(str(int(path.name) + 1)) if path.name.isdecimal() else path
     following.unlink(missing_ok=True)
     sum_of(following).write_bytes(b"crc\0" + bytes(8))
@@ -209,7 +213,7 @@ def folder_link_to_itself(path: Path) -> None:
 
 
 def folder_of_odd_things(path: Path) -> None:
-    """Create names that no version of Spark keeps in a checkpoint."""
+    """Add a file and a folder that Spark would not write."""
     path.mkdir(exist_ok=True)
     (path / "notes.txt").write_text("mine")
     (path / "folder").mkdir()
@@ -231,7 +235,9 @@ FOLDER_CASES = [
     for fault in FOLDER_FAULTS
     if not (fault is closed and folder in ("sources", "state"))
 ]
-"""A stream like ours makes neither `sources` nor `state`, but finds them there."""
+"""Each folder of a checkpoint with each fault. The job itself creates neither `sources` nor
+`state`, so these two are not tried without rights.
+"""
 
 
 def test_stream_continues_from_its_checkpoint(
@@ -246,7 +252,7 @@ def test_stream_continues_from_its_checkpoint(
 def test_kept_checkpoint_is_readable_for_spark(
     begun: Begun, file: str, fault: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The test reads the checkpoint with the code that Spark uses at a start."""
+    """The test reads the checkpoint with the code that Spark runs at a start."""
     begun.restore()
     fault(begun.job.checkpoint / file)
     checkpoint.make_fit(begun.job.spark, str(begun.job.checkpoint), {FEED: 10**9})
@@ -310,7 +316,7 @@ def test_checkpoint_of_another_stream_is_refused_even_if_torn(
 def test_a_checkpoint_that_began_nothing_is_put_aside_too(
     begun: Begun, file: str, fault: Callable[[Path], None]
 ) -> None:
-    """The checkpoint is in the state after a failed first start."""
+    """The folders of offsets and commits are empty, as after a first start that failed."""
     begun.restore()
     for folder in (checkpoint.OFFSETS, checkpoint.COMMITS):
         folder_empty(begun.job.checkpoint / folder)
@@ -328,7 +334,7 @@ def test_a_checkpoint_that_began_nothing_is_put_aside_too(
 def test_checkpoint_unreadable_for_java_is_put_aside(
     begun: Begun, folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Root may list every folder, so the error is Java's for a missing folder."""
+    """Root may list every folder, so the test raises Java's error for a missing folder instead."""
     begun.restore()
     (begun.job.checkpoint / folder).mkdir(exist_ok=True)
     refusing(monkeypatch, folder)
@@ -364,7 +370,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
 def test_checkpoint_path_that_is_not_a_folder_is_refused_and_kept(
     begun: Begun, process: "Process", fault: Callable[[Path], None]
 ) -> None:
-    """The owner of the file is unknown."""
+    """The file may belong to another program."""
     begun.restore()
     process.run()
     shutil.rmtree(begun.job.checkpoint)
@@ -416,7 +422,7 @@ def test_checkpoint_that_cannot_be_set_aside_is_an_error(
 
 
 def test_a_checkpoint_that_lost_its_newest_commits_begins_where_spark_does(begun: Begun) -> None:
-    """Spark makes the newest micro-batch again, and skips the batches before it."""
+    """Spark would repeat the newest micro-batch and skip the ones before it."""
     begun.restore()
     for number in (1, 2):
         missing(begun.job.checkpoint / "commits" / str(number))
@@ -425,7 +431,7 @@ def test_a_checkpoint_that_lost_its_newest_commits_begins_where_spark_does(begun
 
 
 class Process:
-    """The job as its process runs it, in the session of the test."""
+    """Runs the job like its own process does, but in the Spark session of the tests."""
 
     def __init__(self, begun: Begun, monkeypatch: pytest.MonkeyPatch) -> None:
         self._begun = begun
@@ -437,7 +443,7 @@ class Process:
         stream.run(self._begun.job.options())
 
     def report(self) -> tuple[int, str, str]:
-        """Exit code, text, metrics."""
+        """Return the exit code, the text and the metrics of `onceway ingest report`."""
         job = self._begun.job
         where = ["--landing", str(job.landing), "--table", str(job.publications)]
         done = [
@@ -519,7 +525,7 @@ def asides(begun: Begun) -> list[Path]:
 
 
 def read_by_spark(begun: Begun) -> None:
-    """Raises what Spark raises. As its MicroBatchExecution does at a start, and after it."""
+    """Read the checkpoint as Spark's MicroBatchExecution does. Raises Spark's errors."""
     spark: Any = begun.job.spark
     streaming = spark._jvm.org.apache.spark.sql.execution.streaming
     path = f"file:{begun.job.checkpoint}"
@@ -547,7 +553,7 @@ def read_by_spark(begun: Begun) -> None:
 
 
 def goes_on(begun: Begun) -> None:
-    """Start with one more batch, and check that every row is in the table once."""
+    """Land one more batch and run the job. Check that every row is in the table once."""
     job = begun.job
     land(job.landing, "site", begun.next, [row("dev", begun.next)])
     job.run()

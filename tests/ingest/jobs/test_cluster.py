@@ -1,5 +1,5 @@
-"""The ingest on a cluster: Spark's own, a master and two workers, each a process. `make soak` does
-it with the public writer, too.
+"""The ingest on Spark's own cluster: a master and two workers, each a process. `make soak` also
+tries the public writer.
 """
 
 import subprocess
@@ -23,14 +23,16 @@ CONF = [
     "spark.sql.codegen.factoryMode=NO_CODEGEN",
     "spark.sql.codegen.wholeStage=false",
     "spark.sql.shuffle.partitions=1",
-    "spark.scheduler.minRegisteredResourcesRatio=1",  # no task before both workers are there
+    "spark.scheduler.minRegisteredResourcesRatio=1",  # wait for both workers before the first task
 ]
 LARGE = 21_000
-"""Rows of a batch that is worth a task of its own."""
+"""Number of rows that make a batch a task of its own."""
 
 
 def take_in_on_two_workers(site: Site, writer: WriterName) -> None:
-    """Ingest on two workers, and check that both had a share of the work."""
+    """Ingest two large batches on two workers. Check that each worker finished a task, and that all
+    rows are in the table.
+    """
     site.land(7, "large", range(LARGE))
     site.land(8, "large", range(LARGE, 2 * LARGE))
     conf = [*CONF, f"spark.pyspark.python={python_without_onceway(site.folder)}"]
@@ -44,8 +46,8 @@ def take_in_on_two_workers(site: Site, writer: WriterName) -> None:
 
 
 def python_without_onceway(folder: Path) -> Path:
-    """Make a Python for the workers: only the packages that README requires; the driver sends the
-    rest.
+    """Make a Python for the workers with only the packages that README.md asks for. The driver
+    sends the product's code.
     """
     site_packages = sysconfig.get_path("purelib")
     python = folder / "python"

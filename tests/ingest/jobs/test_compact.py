@@ -1,4 +1,4 @@
-"""The result of `compact` on small files: few files, each with whole days of a device together."""
+"""`compact` joins small files into few large ones, each with whole days of a device."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +25,8 @@ US_A_DAY = 86_400_000_000
 def test_one_device_and_one_day_are_in_few_files(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """40,000 rows are sorted twice. `make test` checks that files are joined without loss or
-    duplicates (test_upkeep.py), and, below, the clustering columns.
+    """The test sorts 40,000 rows of each table. `make test` checks only the clustering columns
+    (below), and that no row is lost or doubled (test_upkeep.py).
     """
     path, rows = tmp_path / "publications", DEVICES * EACH
     devices = [(f"device-{number:04d}", number) for number in range(DEVICES)]
@@ -43,12 +43,14 @@ def test_one_device_and_one_day_are_in_few_files(
             assert total > DAYS
             assert read <= 0.05 * total
         of_device = table.read().where(f"device = '{devices[DEVICES // 2][0]}'").inputFiles()
-        assert len(of_device) <= 0.35 * total  # as they arrived, each file has each device
+        assert len(of_device) <= 0.35 * total  # before, each file has rows of each device
         assert table.read().count() == DAYS * rows
 
 
 def test_a_table_without_clustering_stays_without(spark: "SparkSession", tmp_path: Path) -> None:
-    """The owner may cluster the table by ALTER TABLE … CLUSTER BY; the ingest leaves that alone."""
+    """The ingest does not change the clustering of a table. Its owner may, by ALTER TABLE … CLUSTER
+    BY.
+    """
     name = str(tmp_path / "old")
     Table(spark, name, Layout(PUBLICATIONS.comment, PUBLICATIONS.columns)).create()
     old = Table(spark, name, PUBLICATIONS)

@@ -1,5 +1,5 @@
-"""A gateway died with readings that it had acknowledged. The table shows the loss, and `onceway
-spool land` brings it when the card can be read.
+"""A gateway dies with readings that it has acknowledged. The table shows the gap. When the card can
+be read, `onceway spool land` lands them.
 """
 
 import threading
@@ -49,7 +49,7 @@ def test_rows_of_a_dead_gateway_are_missing_until_its_card_is_read(
         connect = lambda: open_landing(str(job.landing))  # noqa: E731
         Uplink(spool, cutter, settings, connect, signer).run(threading.Event(), once=True)
     attic.add(3)
-    # attic dies; the board goes on at barn
+    # gateway attic dies, and the board continues at gateway barn
     land(job.landing, "barn", 1, [row("sensor-1", n, incarnation=77) for n in (9, 10)])
     assert missing() == [(6, 8)]
     assert [*in_table(str(job.publications), "sensor-1", 7)] == []

@@ -1,5 +1,5 @@
-"""One pass with a feed that is held: all others are taken, and the exit code calls for a person, by
-way of cron or a timer of systemd.
+"""A pass with a feed that is held: all other feeds are read, and the exit code tells cron or a
+systemd timer that a person has to look.
 """
 
 import json
@@ -32,7 +32,7 @@ def hole(landing: Path) -> None:
 
 
 def far_hole(landing: Path) -> None:
-    """The first batch is missing."""
+    """Remove the first batch."""
     for ending in ("json", "parquet"):
         (landing / "bad" / EPOCH / f"000000000001.{ending}").unlink()
 
@@ -42,7 +42,7 @@ def odd_name(landing: Path) -> None:
 
 
 def unreadable(landing: Path) -> None:
-    """Make the note unreadable that would say whether batch 1 was deleted."""
+    """Remove the first batch, and make the note of cleaned batches unreadable."""
     for ending in ("json", "parquet"):
         (landing / "bad" / EPOCH / f"000000000001.{ending}").unlink()
     (landing / "bad" / "cleaned.json").mkdir()
@@ -62,7 +62,9 @@ def fill(landing: Path) -> None:
 
 
 def one_pass(landing: Path, folder: Path, keys: Keys, rows: int) -> list[str]:
-    """Query the source like Spark until nothing is new; return the held feeds at the end."""
+    """Ask the source for offsets until it has no more, as Spark does. Return the feeds that are
+    held at the end.
+    """
     save(str(folder / "keys.json"), keys)
     trust, file = Trust(str(folder / "keys.json"), True), folder / "held.json"
     reader = LandingReader(str(landing), {}, rows, 1, False, trust, None, True, str(file))
@@ -127,5 +129,6 @@ def test_the_exit_code_of_one_pass_says_that_a_feed_is_held(
     assert job.keys() == [("bad", 7, 1), *(("good", 7, number) for number in (1, 2, 3))]
     shutil.rmtree(job.landing)
     saved.rename(job.landing)
-    script.run_script(lambda: stream.run(job.options()))  # no SystemExit: 0
+    # raises no SystemExit, so the exit code is 0
+    script.run_script(lambda: stream.run(job.options()))
     assert len(job.keys()) == 6

@@ -1,5 +1,5 @@
-"""The table, the checkpoint or the landing place differs from that of the last run: nothing is
-lost, and the log reports the move.
+"""Since the last run, the table, the checkpoint or the landing place was replaced or moved. Nothing
+is lost, and the log reports it.
 """
 
 import json
@@ -49,7 +49,7 @@ def keys(*sequences: int) -> list[tuple[str, int, int]]:
 
 
 def forget_the_log(job: Job) -> None:
-    """Imitate a new process, which has no table in memory."""
+    """Empty Delta's cache, as in a new process."""
     job.spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
 
 
@@ -90,9 +90,7 @@ def test_a_table_from_a_backup_gets_what_came_since(
 
 @pytest.mark.soak
 def test_a_table_that_was_restored_gets_the_later_batches_again(job: Job) -> None:
-    """The checkpoint is ahead of the table. `make test` checks the same with a copy of
-    the table.
-    """
+    """The checkpoint is newer than the restored table."""
     put(job, 1)
     job.take()
     version = job.version()
@@ -127,8 +125,8 @@ def test_a_table_that_is_restored_under_the_ingest_stops_it(job: Job) -> None:
 def test_a_table_that_is_put_back_under_the_ingest_is_not_taken_for_itself(
     job: Job, writer: WriterName
 ) -> None:
-    """The table may have reached the same version meanwhile, and contain the saved seen ranges of
-    the ingest.
+    """The copy that is put back may have reached the same version number, and have the ingest's
+    saved ranges.
     """
     job.writer = writer
     backup = job.publications.with_name("backup")
@@ -213,7 +211,8 @@ def test_a_lost_checkpoint_costs_no_second_reading(
 
 def test_a_lost_checkpoint_and_a_cleaned_landing_place_hold_nothing(job: Job) -> None:
     put(job, 1, 2)
-    land(job.landing, "site", 3, [row("dev", 1)])  # a double only: nothing of it is in the table
+    # batch 3 has only a duplicate, so no row of it is in the table
+    land(job.landing, "site", 3, [row("dev", 1)])
     job.take()
     for path in (job.landing / "site" / EPOCH).iterdir():
         path.unlink()
@@ -228,7 +227,7 @@ def test_an_older_checkpoint_does_not_ask_for_batches_that_were_cleaned(job: Job
     put(job, 1)
     job.run()
     put(job, 2)
-    job.take()  # the checkpoint stays as it is
+    job.take()  # does not change the checkpoint
     for path in (job.landing / "site" / EPOCH).iterdir():
         path.unlink()
     put(job, 3)
@@ -305,8 +304,8 @@ def test_the_checkpoint_of_another_stream_is_refused_and_stays_as_it_is(
 def test_progress_outlives_a_log_that_others_fill(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The oldest part of a log gets deleted; each start writes the progress of the feeds into its
-    newest commit.
+    """Delta deletes the oldest commits. So each start of the ingest writes the progress of all
+    feeds into a new commit.
     """
     monkeypatch.setattr(taken_module, "WHOLE_EVERY", 3)
     put(job, 1)
@@ -369,9 +368,7 @@ def test_restored_readings_get_later_rows_again(job: Job, writer: WriterName) ->
 def test_overwritten_rows_reach_the_readings_with_the_next_start(
     job: Job, writer: WriterName
 ) -> None:
-    """Rows that are written again are not new rows, and the next start comes without a
-    new batch.
-    """
+    """The user's statement writes old rows again. The next start finds them without a new batch."""
     job.writer = writer
     sink = job.open()
     sink(job.micro_batch([row("dev", number, payload=PAYLOAD) for number in (1, 2)]), 0)
@@ -386,7 +383,9 @@ def test_overwritten_rows_reach_the_readings_with_the_next_start(
 def test_rows_deleted_before_the_next_start_leave_no_readings(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job dies between the two tables, and a user changes the rows before the next start."""
+    """The job dies after the commit of the publications and before that of the readings. Then a
+    user deletes one row and changes another.
+    """
     sink = job.open()
     sink(job.micro_batch([row("dev", 1, payload=PAYLOAD)]), 0)
     with monkeypatch.context() as patch:
@@ -402,7 +401,7 @@ def test_rows_deleted_before_the_next_start_leave_no_readings(
 @pytest.mark.soak
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_clone_goes_on_by_itself_and_leaves_the_table_alone(job: Job, writer: WriterName) -> None:
-    """The clone is a shallow one, which uses the files of the other table."""
+    """The clone is a shallow one: it uses the files of the original table."""
     job.writer = writer
     put(job, 1, 2)
     job.take()
@@ -421,11 +420,13 @@ def test_a_clone_goes_on_by_itself_and_leaves_the_table_alone(job: Job, writer: 
 
 
 def test_the_table_under_the_ingest_is_deleted(job: Job) -> None:
-    """The start writes nothing at the old path, so the next start can create the table again."""
+    """A job creates no files at the path of the deleted table, so the next start can create the
+    table again.
+    """
     sink = job.open()
     sink(job.micro_batch([row("dev", 1)]), 0)
     shutil.rmtree(job.publications)
-    with pytest.raises(OSError, match="No such file"):  # in a task
+    with pytest.raises(OSError, match="No such file"):  # raised in a task
         job.micro_batch([row("dev", 2)])
     assert not job.publications.exists()
     job.open()(job.micro_batch([row("dev", 3)]), 0)

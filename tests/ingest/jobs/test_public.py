@@ -1,4 +1,6 @@
-"""The public writer accepts tables that the fast one refuses, and is chosen by the table's name."""
+"""The public writer accepts tables that the fast writer refuses. The ingest chooses it for tables
+of other catalogs, and where Delta's own classes differ.
+"""
 
 import logging
 from pathlib import Path
@@ -45,7 +47,9 @@ def test_writer_is_chosen_by_name_and_availability(
 
 
 def another_delta(writer: DeltaWriter, note: dict[str, Any]) -> Any:
-    """Return a version of Delta in which the operation is made of fewer things."""
+    """Create the operation as another version of Delta would, whose constructor takes fewer
+    arguments.
+    """
     return writer._jvm.org.apache.spark.sql.delta.DeltaOperations.Write(note)
 
 
@@ -61,7 +65,7 @@ def test_public_writer_is_used_and_logged_without_the_classes_of_delta(
         monkeypatch.setattr(DeltaWriter, "_write", another_delta)
     elif how == "a method less":
         monkeypatch.setattr(transaction, "CALLED", {*transaction.CALLED, "commitAsOf2030"})
-    else:  # as a session of Spark Connect answers
+    else:  # a Spark Connect session has no JVM
         monkeypatch.setattr(spark, "_jvm", None)
     caplog.set_level(logging.INFO, logger="onceway.ingest")
     assert table_kind(spark, "/lake/publications", "auto") is PublicTable
@@ -79,7 +83,7 @@ def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
     land(job.landing, "site", 2, [row("dev", 2), row("dev", 3)])
     job.run()
     land(job.landing, "site", 3, [row("dev", 1), row("dev", 4)])
-    job.take()  # without the checkpoint
+    job.take()  # does not use the checkpoint
     assert job.keys() == [("dev", 7, number) for number in (1, 2, 3, 4)]
     assert job.table("_readings").count() == 4
     land(job.landing, "site", 4, [row("dev", 0)])
@@ -92,9 +96,7 @@ def test_a_table_with_a_constraint_a_lost_checkpoint_and_a_double(
 def test_a_table_may_be_called_by_catalog_schema_and_table(
     spark: "SparkSession", tmp_path: Path, writer: WriterName
 ) -> None:
-    """Spark's own catalog stands for any catalog; the names of the derived tables have the same
-    three parts.
-    """
+    """The names of the other tables of the ingest have the same three parts."""
     spark.sql("create schema if not exists lake")
     name = f"spark_catalog.lake.{writer}"
     landing = str(tmp_path / "landing")
@@ -144,7 +146,7 @@ def test_one_writer_goes_on_after_the_other(
     for number, job.writer in enumerate(writers, 1):
         land(job.landing, "site", number, [row("dev", number), row("dev", number + 1)])
         job.take()
-        if number > 1:  # after a part of it, and after all
+        if number > 1:  # after some batches, and after all
             kind = table_kind(spark, str(job.publications), job.writer)
             summarise(spark, kind(spark, str(job.publications), PUBLICATIONS))
     count = len(writers) + 1

@@ -1,5 +1,5 @@
-"""Upkeep of tables that are not the ingest's: a line names the fault and the remedy, the exit code
-is 1, and nothing is written.
+"""Upkeep commands refuse tables that are not the ingest's: a line names the fault and the remedy,
+the exit code is 1, and nothing is written.
 """
 
 from pathlib import Path
@@ -31,11 +31,11 @@ def refused(table: Path, landing: Path, words: list[str]) -> str:
     options = upkeep.parse_arguments(["--table", str(table), *words, *where])
     with pytest.raises(SystemExit) as raised:
         run_script(lambda: upkeep.run(options))
-    return str(raised.value.code)  # a text makes Python's exit code 1
+    return str(raised.value.code)  # Python ends with exit code 1 if the code is a text
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Return all files, without the lock beside a table."""
+    """Return the content of all files by path, without the lease files beside tables."""
     there = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lease")
     return {str(path): path.read_bytes() for path in there}
 
@@ -60,7 +60,7 @@ def test_missing_table_and_foreign_table_are_refused(tmp_path: Path, words: list
 
 
 def test_landing_place_that_is_missing_or_empty(tmp_path: Path) -> None:
-    """A URL may name the place, and the command line does not check URLs."""
+    """The command line does not check landing places that are URLs."""
     said = refused(tmp_path / "table", Path(f"file:{tmp_path}/none"), ["release"])
     assert "there is no such landing place. Is it mounted?" in said
     said = refused(tmp_path / "table", tmp_path, ["release"])

@@ -1,4 +1,4 @@
-"""The ingest's own settings: the zone of its session, and the properties of its tables."""
+"""Settings of the ingest: the time zone of its Spark session, and the properties of its tables."""
 
 import logging
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ GIVEN = {
     f"{DEFAULTS}enableInCommitTimestamps": "true",
     f"{DEFAULTS}autoOptimize.optimizeWrite": "true",
 }
-"""Settings that a spark-defaults.conf may have."""
+"""Settings that a user's spark-defaults.conf may have."""
 
 
 @pytest.fixture
@@ -157,7 +157,8 @@ def test_impossible_times_become_text_in_a_table_of_an_older_version(
     assert BOUNDED in table.place().properties
     before = table.delta().history(1).select("version").collect()
     lake.open()
-    assert table.delta().history(1).select("version").collect() == before  # once
+    # only the first start changes the table
+    assert table.delta().history(1).select("version").collect() == before
     found = lake.table("_readings").orderBy("sequence").select("time", "time_stated")
     times_now = [(one["time"], one["time_stated"]) for one in found.collect()]
     assert [stated for _, stated in times_now] == [

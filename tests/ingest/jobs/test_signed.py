@@ -1,4 +1,4 @@
-"""Signed batches: only rows of a trusted gateway get into the table."""
+"""Signed batches: only rows from trusted gateways get into the table."""
 
 import logging
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_a_new_table_takes_what_trusted_gateways_have_signed(
     trust(job, ours=ours)
     job.take()
     assert job.keys() == [("dev", 7, 1)]
-    # a stranger with write access puts batches under our gateway's name
+    # somebody with write access lands batches under the name of our gateway
     land(job.landing, "ours", 2, [row("evil", 2)])
     land(job.landing, "ours", 3, [row("evil", 3)], signer=theirs)
     land(job.landing, "ours", 4, [row("dev", 4)], signer=ours)
@@ -59,7 +59,7 @@ def test_a_new_table_takes_what_trusted_gateways_have_signed(
     assert reasons.keys() == {2, 3}
     assert "its manifest is not signed" in reasons[2]
     assert "is not known here" in reasons[3]
-    # its own batch, brought back, is taken by `release`; the other one stays out
+    # `release` takes the gateway's own batch, landed again; the other batch stays in quarantine
     land(job.landing, "ours", 2, [row("dev", 2)], signer=ours)
     assert release(spark, job.open(), Landing(str(job.landing)), job.trust()) == 1
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2), ("dev", 7, 4)]
@@ -77,7 +77,7 @@ def test_a_table_that_is_older_than_signatures_goes_on_with_a_line(
         job.take()
     assert "this table is older than signatures" in caplog.text
     assert job.keys() == [("dev", 7, 1), ("dev", 7, 2)]
-    # from the moment that its key is given, this gateway signs
+    # as soon as a key of this gateway is trusted, its unsigned batches are refused
     trust(job, site=signer(tmp_path, "site"))
     land(job.landing, "site", 3, [row("dev", 3)])
     job.take()

@@ -1,4 +1,4 @@
-"""The source as Spark 4.1 asks it: without start and limit, which Spark 4.2 tells."""
+"""The source when Spark 4.1 calls it. Spark 4.2 also passes start and limit."""
 
 import subprocess
 import sys
@@ -55,8 +55,8 @@ def test_after_a_restart_it_goes_on_behind_the_micro_batch_that_is_made_again(
 
 
 def test_source_is_imported_without_pandas() -> None:
-    """Each of Spark's Python processes imports the module before the first rows, one process after
-    the other.
+    """Spark's Python processes import the module one after the other, before they read the first
+    rows. With pandas, that would take long.
     """
     code = "import sys, gateway.ingest.jobs.source; print('pandas' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"

@@ -1,5 +1,5 @@
-"""A stop of the ingest reaches the job, which saves state for the next start, and no other process:
-Java would end at once, and the job could do nothing without it.
+"""A signal to stop reaches only the ingest's job, which then saves state for the next start. It
+does not reach Java: Java would end at once, and the job could save nothing.
 """
 
 import os
@@ -19,12 +19,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 def _by_service(main: int) -> None:
-    """Stop the job like a service manager that runs `onceway ingest run`."""
+    """Stop the job like a service manager: send SIGTERM to the main process."""
     os.kill(main, signal.SIGTERM)
 
 
 def _by_keyboard(main: int) -> None:
-    """Send Ctrl-C as a terminal does, to every process of the job."""
+    """Stop the job like Ctrl-C at a terminal: send SIGINT to all its processes."""
     os.killpg(main, signal.SIGINT)
 
 

@@ -1,4 +1,4 @@
-"""The whole job, in this process: landing place → stream → table."""
+"""The whole job from the landing place to the tables, in the process of the tests."""
 
 import logging
 import time
@@ -27,13 +27,13 @@ def keys(*sequences: int, device: str = "dev") -> list[tuple[str, int, int]]:
 
 
 def test_settings_of_the_command_line_win_over_the_ingest_s_own(spark: "SparkSession") -> None:
-    """The fixture `spark` sets this option as spark-submit would."""
+    """The fixture `spark` sets an option like a command line of spark-submit."""
     assert SETTINGS["spark.sql.shuffle.partitions"] != "1"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
 
 
 def test_batches_arrive_with_all_their_columns_in_micro_batches_of_few_rows(job: Job) -> None:
-    begun = time.time() - 0.1  # a file's time may be that of the last tick
+    begun = time.time() - 0.1  # file times are a little behind the clock
     land(job.landing, "site", 1, [row("dev", 1, payload=b"\x00\xff"), row("dev", 2, received=None)])
     for number in range(2, 6):
         land(
@@ -44,7 +44,7 @@ def test_batches_arrive_with_all_their_columns_in_micro_batches_of_few_rows(job:
         )
     job.run(rows=20)
     assert job.keys() == keys(1, 2, *range(20, 60))
-    assert job.versions() == 1 + 2  # made, then an append of batches 1 to 3, and one of 4 and 5
+    assert job.versions() == 1 + 2  # the creation, then appends of batches 1 to 3, and of 4 and 5
     one, other = (each.asDict() for each in job.table().orderBy("sequence").limit(2).collect())
     assert one.pop("received").timestamp() == 1_760_000_000
     landed, ingested = one.pop("landed").timestamp(), one.pop("ingested").timestamp()
@@ -72,7 +72,7 @@ def test_damaged_and_missing_batches_and_a_lost_checkpoint(
 ) -> None:
     for number in (1, 2, 3, 5):
         land(job.landing, "site", number, [row("dev", number)])
-    # a device that two gateways heard
+    # two gateways have received the same publication
     land(job.landing, "twin", 1, [row("dev", 1), row("else", 1)])
     path = job.landing / "site" / EPOCH / "000000000002.parquet"
     whole = path.read_bytes()
@@ -83,7 +83,7 @@ def test_damaged_and_missing_batches_and_a_lost_checkpoint(
     job.lose_checkpoint()
     with caplog.at_level(logging.INFO, logger="onceway.ingest"):
         job.run()
-    assert "2 rows in, 2 new, 0 seen" in caplog.text  # the table knows what it has taken
+    assert "2 rows in, 2 new, 0 seen" in caplog.text  # the table has the progress of each feed
     assert job.keys() == [*keys(1, 3, 4, 5), *keys(1, device="else")]
     (found,) = job.table("_quarantine").collect()
     assert (
@@ -103,7 +103,7 @@ def test_damaged_and_missing_batches_and_a_lost_checkpoint(
 
 
 def test_a_job_that_has_ended_is_not_called_by_spark_any_more(job: Job) -> None:
-    """Spark's own later queries would call the callbacks, too, and Spark waits for them."""
+    """Otherwise Spark would also call the job's listeners for later queries, and wait for them."""
     land(job.landing, "site", 1, [row("dev", 1)])
     job.run()
     streams = job.spark._jsparkSession.streams()

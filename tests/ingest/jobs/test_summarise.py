@@ -1,4 +1,4 @@
-"""The tables about devices have the same content whenever and however often they are made."""
+"""The tables about devices have the same content, no matter when and how often they are made."""
 
 import json
 import random
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY_US = 86_400_000_000
 MONDAY = 1_760_313_600_000_000
-"""A midnight."""
+"""Midnight at the begin of a Monday, in µs since 1970."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def at(day: float) -> int:
 
 
 def day_of(day: date) -> int:
-    """Return the number of a day: 1 for the first one, the Monday."""
+    """Return the number of a day. The day of MONDAY has number 1."""
     return 1 + (day - datetime.fromtimestamp(MONDAY / 1e6, UTC).date()).days
 
 
@@ -54,7 +54,7 @@ def bring_up(job: Job) -> None:
 
 
 def quality(job: Job) -> dict[tuple[str, int, int], tuple[Any, ...]]:
-    """Return the rows by device, incarnation and day."""
+    """Return the rows of the quality table, by device, incarnation and number of the day."""
     found = {}
     for one in job.table("_quality").collect():
         assert one["expected"] == one["arrived"] + one["missing"]
@@ -67,7 +67,7 @@ def quality(job: Job) -> dict[tuple[str, int, int], tuple[Any, ...]]:
 
 
 def doubles(job: Job, since: int) -> int:
-    """Return the number of duplicates since that day; there were none before."""
+    """Return the number of duplicates. Check that none is counted before day `since`."""
     found = {day: row[3] for (_, _, day), row in quality(job).items() if row[3]}
     assert all(day >= since for day in found), found
     return sum(found.values())
@@ -79,11 +79,11 @@ def test_missing_late_and_double_publications_count_on_their_day(job: Job) -> No
     land(job.landing, "site", 2, [row("a", n, received=at(1)) for n in (9, 9, 10)])
     job.take()
     bring_up(job)
-    # left out today; they were all received long before they landed
+    # the duplicate counts today, when it was left out; all rows count when they were received
     assert doubles(job, today) == 1
     assert quality(job)["a", 7, 1][:3] == (3, 3, [(3, 4)])
     assert quality(job)["a", 7, 2][:3] == (2, 2, [(6, 8)])
-    # some missing readings came by another gateway, and a few of these again
+    # another gateway lands two missing readings and one that is in the table already
     land(job.landing, "twin", 1, [row("a", n, received=at(0.5)) for n in (5, 7, 4)])
     job.take()
     bring_up(job)
@@ -98,7 +98,7 @@ def test_deleted_rows_are_missing_and_expired_ones_are_not(job: Job) -> None:
     bring_up(job)
     job.sql("DELETE FROM publications WHERE sequence = 3")
     job.lose_snapshots()
-    shutil.rmtree(job.publications / "_change_data")  # `compact` deletes it after a week
+    shutil.rmtree(job.publications / "_change_data")  # `compact` deletes this folder after a week
     bring_up(job)
     assert quality(job)["a", 7, 5][:3] == (1, 1, [(3, 3)])
     assert ("a", 7, 4) not in quality(job)
@@ -162,7 +162,7 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
     assert [(time.timestamp() * 1e6 - MONDAY) / DAY_US for time in times] == [2, 3, 1, 3]
     land(job.landing, "site", 2, [registry(2, at(4), ("a", "uno", "f2", "/dev/a"))])
     job.take()
-    bring_up(job)  # nothing of the device came meanwhile
+    bring_up(job)  # the batch had no rows of the device
     land(
         job.landing,
         "site",
@@ -177,7 +177,7 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
     job.take()
     bring_up(job)
     found = {one[:5]: one[6] for one in devices(job)}
-    assert found["a", 7, "site", "uno", "f2"]  # the status came last
+    assert found["a", 7, "site", "uno", "f2"]  # the newest status was under this incarnation
     assert not found["a", 8, "site", "uno", "f2"]
     assert found["b", 7, "site", "nano", "f1"]
     assert not found["b", 7, "twin", None, None]
@@ -185,7 +185,7 @@ def test_a_device_has_a_row_for_each_firmware_board_and_gateway(job: Job) -> Non
 
 
 def test_invalid_device_list_changes_nothing(job: Job) -> None:
-    """A device is an entry with a name; its board, firmware and link must be texts."""
+    """A valid list has objects with a name. Their board, firmware and link are texts."""
     payloads = [
         b"\xff",
         b"{}",
@@ -215,12 +215,12 @@ def test_invalid_device_list_changes_nothing(job: Job) -> None:
 
 
 class Died(BaseException):
-    """The process is dead, as far as this test can see."""
+    """Stands for the death of the process."""
 
 
 def dies(real: Callable[..., Any], count: int, after: bool) -> Callable[..., Any]:
-    """Return a function that does the same as `real`, but dies at its call `count`, before or after
-    its work.
+    """Return a function that calls `real`. At call number `count`, it raises Died instead, or after
+    that call if `after` is true.
     """
     calls = 0
 
@@ -240,7 +240,7 @@ def dies(real: Callable[..., Any], count: int, after: bool) -> Callable[..., Any
 STEPS = [
     ("overwrite", 1, False),
     ("overwrite", 1, True),
-    ("create", 2, False),  # between the two tables
+    ("create", 2, False),  # between the two tables about devices
     ("overwrite", 2, False),
     ("overwrite", 2, True),
 ]
@@ -250,7 +250,7 @@ STEPS = [
 def test_a_job_that_dies_at_any_step_leaves_nothing_out_and_counts_nothing_twice(
     job: Job, monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, int, bool]]
 ) -> None:
-    """The result is compared with a model, and with the same tables made at once from all rows."""
+    """The result is compared with a model, and with tables that are made at once from all rows."""
     rng = random.Random(5)
     keys: Counter[tuple[str, int]] = Counter()
     days: dict[tuple[str, int], int] = {}

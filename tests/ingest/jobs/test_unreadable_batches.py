@@ -1,5 +1,5 @@
-"""Batches that cannot be read when it is their turn: in quarantine, by name, until the stream has
-read them by itself. Other feeds, and later batches, do not wait.
+"""Batches that cannot be read at the moment. They are listed in the quarantine until the stream can
+read them by itself. Other feeds and later batches do not wait for them.
 """
 
 import errno
@@ -56,14 +56,14 @@ def test_unreadable_data_wait_in_quarantine_until_they_can_be_read(job: Job, err
     assert {one.feed: one.quarantine for one in made.feeds} == {f"a/{EPOCH}": 1, f"bad/{EPOCH}": 1}
     assert made.problems(1e9)
 
-    job.take(landing=place.url)  # it stays, as long as it cannot be read
+    job.take(landing=place.url)  # the batch is still unreadable, so it stays in quarantine
     assert job.keys() == [("a", 7, 1), ("bad", 7, 2)]
     place.mend()
-    sink = job.take(landing=place.url)  # nobody has to repair it
+    sink = job.take(landing=place.url)  # the stream takes the batch by itself
     assert job.keys() == [("a", 7, 1), ("bad", 7, 1), ("bad", 7, 2)]
     assert not sink.quarantine.has_unreadable
     assert sink.quarantine.open() == [(f"a/{EPOCH}", 2)]
-    # a damaged batch waits for a release, even while another feed cannot be read
+    # `release` takes the repaired batch, although another feed cannot be read
     place.close("a")
     assert release(job.spark, job.open(), Landing(place.url), job.trust()) == 1
     (found,) = (one["reason"] for one in job.table("_quarantine").collect() if not one["released"])
@@ -71,7 +71,9 @@ def test_unreadable_data_wait_in_quarantine_until_they_can_be_read(job: Job, err
 
 
 def test_an_outage_ends_no_trying_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an outage ends one try, the next try checks the batch again."""
+    """The landing place is away at one attempt to read the batch. The next attempt is made
+    nevertheless.
+    """
     place = RaisingPlace(ERRORS["in time"])
     for number in (1, 2):
         land(job.landing, "a", number, [row("a", number)])

@@ -1,5 +1,5 @@
-"""Upkeep beside the stream: repaired batches come in, small files are joined, old rows are deleted
-and stay deleted; and the report.
+"""Upkeep while the stream runs, and the report. Repaired batches are taken, small files are joined,
+and old rows are deleted for good.
 """
 
 import json
@@ -62,7 +62,7 @@ def readable(*sequences: int, received: int = NOW) -> list[Row]:
 
 
 def report(job: Job) -> dict[str, dict[str, object]]:
-    """Return the report's feeds by name, as the command prints them."""
+    """Return the feeds of `onceway ingest report --json`, by name. Check its exit code."""
     result = CliRunner().invoke(
         app, ["report", "--landing", str(job.landing), "--table", str(job.publications), "--json"]
     )
@@ -105,7 +105,7 @@ def test_a_batch_in_quarantine_is_released_once_it_is_repaired(
     assert job.keys() == keys(1, 2, 3, 4, 5)
     kept.rename(missing)
     assert release(spark, job.open(), place, job.trust()) == 0
-    assert release(spark, job.open(), place, job.trust()) == 0  # nothing is left to do
+    assert release(spark, job.open(), place, job.trust()) == 0  # no batch is left to release
     assert job.keys() == keys(1, 2, 3, 4, 5)
     assert job.readings("dev") == [(*key, 0, key[2]) for key in keys(1, 2, 3, 4, 5)]
     assert all(one["released"] for one in job.table("_quarantine").collect())
@@ -164,7 +164,8 @@ def test_old_rows_leave_and_do_not_come_back_even_without_snapshots(
 
     land(job.landing, "site", 3, readable(5, received=LONG_AGO))
     job.take()
-    assert expire(spark, publications, readings, before) == 1  # the keys of both times are kept
+    # the keys of both expired rows are kept
+    assert expire(spark, publications, readings, before) == 1
     for path in (job.publications / snapshot.FOLDER).glob("seen-*"):
         path.unlink()
     (kept,) = (job.publications / snapshot.FOLDER).glob("gone-*")
@@ -196,8 +197,8 @@ def test_rows_without_a_time_of_receipt_expire_by_when_they_landed(
 def test_changes_whose_files_are_gone_do_not_stop_the_ingest(
     job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With `compact`, change files are deleted a week after a delete. A reader that was away longer
-    reads the table itself.
+    """`compact` deletes change files a week after the change. If the ingest was away longer, it
+    reads the whole table instead.
     """
     land(job.landing, "site", 1, readable(1, 2))
     job.take()

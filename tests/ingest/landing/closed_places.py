@@ -1,6 +1,6 @@
-"""Landing places of which a part cannot be read, of each kind, by real means: modes of files, a
-user without rights on a real SFTP server, a real S3 server behind a proxy that refuses, and a file
-system of fsspec that raises.
+"""Landing places of each kind with a part that cannot be read. The means are real: file modes; an
+SFTP server with a user without rights; an S3 server behind a proxy that refuses; and a file system
+of fsspec that raises errors.
 """
 
 import os
@@ -24,12 +24,12 @@ from tests.uplink.servers import S3Server, SftpServer, sftp_server
 
 NOBODY = 65534
 CUT = 1
-"""Placeholder for a status: the connection is cut, without an answer."""
+"""In place of an HTTP status: the proxy closes the connection without an answer."""
 
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Take another user meanwhile, because root may read everything."""
+    """Run the block as the user nobody if the tests run as root, which may read everything."""
     if os.geteuid() != 0:
         yield
         return
@@ -47,7 +47,7 @@ def without_rights() -> Iterator[None]:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """Yield a folder that everybody can enter, unlike those of pytest."""
+    """Yield a folder that all accounts may enter. Folders of pytest are closed."""
     folder = Path(tempfile.mkdtemp(prefix="onceway-test-"))
     folder.chmod(0o755)
     try:
@@ -58,8 +58,8 @@ def open_folder() -> Iterator[Path]:
 
 
 class Place:
-    """A landing place that reads `folder`, by whatever means. close: no one may read a name any
-    more, be it a file or a folder; mend: everybody may again.
+    """A landing place with the content of a folder. close: make a file or folder unreadable. mend:
+    make everything readable again.
     """
 
     url: str
@@ -77,7 +77,7 @@ class Place:
         raise NotImplementedError
 
     def reader(self) -> Any:
-        """Return the file system as a test reads it."""
+        """Return a context in which the closed parts cannot be read."""
         raise NotImplementedError
 
 
@@ -116,7 +116,7 @@ class SftpPlace(LocalPlace):
 
 @contextmanager
 def sftp_for_nobody() -> Iterator[SftpServer]:
-    """Run an SFTP server whose user has no rights, where that can be arranged."""
+    """Run an SFTP server. If the tests run as root, its user is nobody, who has no rights."""
     with open_folder() as folder, sftp_server(folder) as server:
         if os.geteuid() == 0:
             server.user = "nobody"
@@ -128,8 +128,8 @@ Refusal = tuple[str, int]
 
 
 class S3Place(Place):
-    """A place on S3 that refuses some keys. rules: refusals, as (the beginning of a key, the status
-    that answers it).
+    """A landing place on S3, behind a proxy that refuses some requests. rules: beginning of a key,
+    and the HTTP status with which requests for such keys are answered.
     """
 
     def __init__(self, server: S3Server, prefix: str) -> None:
@@ -159,7 +159,7 @@ class S3Place(Place):
         self.rules.append((f"{self._root}/{name}".replace("*", ""), status))
 
     def fail(self, name: str, status: int, times: int) -> None:
-        """Answer the next requests for an object with a status."""
+        """Answer the next `times` requests for an object with this HTTP status."""
         self.failing = [f"{self._root}/{name}", status, times]
 
     def mend(self) -> None:
@@ -169,7 +169,7 @@ class S3Place(Place):
     reader = staticmethod(as_it_is)
 
     def fails(self, path: str) -> int | None:
-        """Return the status for a request of an object that fails some times."""
+        """Return the status that `fail` has set for this request, or None."""
         name, status, times = self.failing
         if not times or unquote(path.lstrip("/").partition("?")[0]) != name:
             return None
@@ -177,7 +177,9 @@ class S3Place(Place):
         return int(status)
 
     def refused(self, path: str) -> int | None:
-        """Return the status for a request: of an object, or of a listing by its prefix."""
+        """Return the status by which `rules` refuse a request for an object or a listing,
+        or None.
+        """
         bucket, _, query = path.lstrip("/").partition("?")
         names = [unquote(bucket)]
         for field in query.split("&"):
@@ -251,8 +253,8 @@ def _error(status: int) -> bytes:
 
 
 class RaisingFileSystem(MemoryFileSystem):
-    """A file system that raises at some paths. raises: maps the beginning of a path to the
-    exception that every access to it raises.
+    """A file system in memory. raises: the beginning of a path, and a function that returns the
+    exception of each access to such paths.
     """
 
     protocol = "raising"

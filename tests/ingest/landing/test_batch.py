@@ -1,4 +1,4 @@
-"""A batch is used whole or not at all."""
+"""A batch is used completely or not at all."""
 
 import json
 import struct
@@ -56,7 +56,9 @@ def test_a_file_that_is_longer_than_announced(tmp_path: Path) -> None:
 
 
 def forged(data: bytes, **changes: object) -> tuple[bytes, Announced]:
-    """Return a file and a manifest that agree on size and checksum."""
+    """Return the file of a batch, and a manifest that matches its size and checksum. changes: other
+    fields of the manifest.
+    """
     fields = {
         "feed": FEED,
         "number": 1,
@@ -81,7 +83,7 @@ def rewritten(
 
 
 def received(table: pa.Table, first: int) -> pa.Table:
-    """Return `table`, with the first time of receipt changed."""
+    """Return the table with another time of receipt in its first row."""
     times = pa.array([first, *table["received"].to_pylist()[1:]], pa.int64())
     return table.set_column(table.column_names.index("received"), "received", times)
 
@@ -121,7 +123,7 @@ def test_damage_despite_a_matching_checksum(tmp_path: Path) -> None:
 
 
 def test_a_time_of_receipt_after_2099_counts_as_unknown(tmp_path: Path) -> None:
-    """pandas cannot read a table with one such time."""
+    """pandas could not read the whole table because of one such time."""
     _, data = landed(tmp_path)
     table = pq.read_table(pa.BufferReader(data))
     late = int(datetime(2300, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000

@@ -1,4 +1,4 @@
-"""`onceway ingest clean`, where a part of the landing place cannot be read, or is in quarantine."""
+"""`onceway ingest clean` if a part of the landing place is unreadable or in quarantine."""
 
 import json
 import os
@@ -23,7 +23,9 @@ FEEDS = {f"{gateway}/{EPOCH}": 3 for gateway in ("a", "bad", "z")}
 
 
 def fill(folder: Path) -> tuple[Path, Path]:
-    """Return a landing place of three gateways, everybody's, and a table that has all of it."""
+    """Make a landing place with three batches of each of three gateways, and a table that has all
+    of them. Return both paths.
+    """
     landing, table = folder / "landing", folder / "lake"
     for feed in FEEDS:
         for number in (1, 2, 3):
@@ -62,7 +64,7 @@ def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str)
         (landing / what).chmod(0)
         with (
             open_folder() as another
-        ):  # `clean` imports its modules: nobody may not in a closed home
+        ):  # import the modules of `clean` first: without rights, the source tree may be closed
             clean(*fill(another))
         with without_rights():
             done = clean(landing, table)
@@ -81,7 +83,9 @@ def test_a_feed_that_cannot_be_read_keeps_no_other_from_being_cleaned(what: str)
 
 
 def test_deletion_is_recorded_before_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A crash in between would leave a gap that holds the feed."""
+    """After a crash between the two, the record says that the missing batches were deleted. Without
+    it, the feed would be held.
+    """
     with open_folder() as folder:
         landing, table = fill(folder)
 
@@ -126,7 +130,7 @@ def test_a_batch_in_quarantine_stays_until_it_is_released() -> None:
 def test_no_batch_is_deleted_while_the_table_is_damaged(
     tmp_path: Path, damaged: str, says: str
 ) -> None:
-    """The landing place may be the only other place with the rows of the missing file."""
+    """The landing place may have the only copy of the damaged rows."""
     landing, table = fill(tmp_path)
     file = next(table.glob(damaged))
     file.write_bytes(file.read_bytes()[:50])

@@ -1,5 +1,5 @@
-"""New batches are found by the uplinks' markers, at a cost that does not grow with the number of
-gateways; without markers they are found later.
+"""The ingest finds new batches by the markers of uplinks. The cost does not grow with the number of
+gateways. It finds batches without a marker later.
 """
 
 import logging
@@ -46,7 +46,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Return the number of requests to the landing place, by kind."""
+    """Count the requests to the landing place, by the name of the function."""
     found: Counter[str] = Counter()
     memory = type(fsspec.filesystem("memory"))
     for name in ("ls", "cat_file", "exists", "modified"):
@@ -72,7 +72,7 @@ class Place:
         self._fs = fsspec.filesystem("memory")
 
     def land(self, gateway: str, number: int, told: bool = True, epoch: str = EPOCH) -> None:
-        """told: with a marker."""
+        """Land a batch. told: with a marker."""
         manifest = land(self._folder, gateway, number, [row("dev", number)], epoch)
         for name in (manifest.data_name, manifest.name):
             self._fs.pipe_file(f"/landing/{name}", (self._folder / name).read_bytes())
@@ -101,7 +101,7 @@ def test_pass_without_new_batches_makes_two_requests_for_any_number_of_gateways(
 def test_an_outage_costs_no_gateway_its_turn(
     place: Place, clock: Clock, monkeypatch: pytest.MonkeyPatch, down: str
 ) -> None:
-    """The first look after the outage also finds a batch whose marker is missing."""
+    """After the outage, the first pass also finds a batch without a marker."""
     monkeypatch.setattr(place_module, "PAUSES", (None,))
     monkeypatch.setattr(place_module, "ANSWERED_S", 0.0)
     offset = place.fill()
@@ -157,13 +157,13 @@ def test_news_cost_one_look_each(place: Place, clock: Clock, asked: Counter[str]
     place.land("new", 1)
     asked.clear()
     assert feeds.advance(offset, ALL) == offset | {f"site-3/{EPOCH}": 4, f"new/{EPOCH}": 1}
-    # three manifests and one of the new gateway, which is looked at as a whole
+    # three manifests, and the new gateway, whose whole folder is listed
     assert asked["cat_file"] <= 3 + 2 + 1
     assert asked["ls"] == 2 + 1
 
 
 def test_batch_without_a_marker_is_found_within_an_hour(place: Place, clock: Clock) -> None:
-    """A gateway died between the manifest and the marker."""
+    """The gateway died after the manifest and before the marker."""
     offset = place.fill()
     feeds = Feeds(Landing(URL))
     feeds.advance({}, ALL)
@@ -177,7 +177,7 @@ def test_batch_without_a_marker_is_found_within_an_hour(place: Place, clock: Clo
 
 
 def test_the_first_pass_looks_at_everything(place: Place, clock: Clock) -> None:
-    """One pass (`--available-now`) therefore misses no batch."""
+    """So a single pass (`--available-now`) misses no batch."""
     place.fill()
     place.land("site-3", 2, told=False)
     feeds = Feeds(Landing(URL))
@@ -195,7 +195,7 @@ def test_marker_of_a_missing_batch_holds_only_its_feed(
     offset = place.fill()
     feeds = Feeds(Landing(URL))
     feeds.advance({}, ALL)
-    place.land("site-3", 400)  # 2 to 399 are missing
+    place.land("site-3", 400)  # batches 2 to 399 are missing
     place.land("site-4", 2)
     with caplog.at_level(logging.INFO):
         offset = feeds.advance(offset, ALL)
@@ -235,7 +235,7 @@ def test_each_gateway_has_its_turn_in_each_hour(pauses: list[float]) -> None:
 
 def test_markers_that_were_left_behind_are_tidied_up(place: Place) -> None:
     place.fill()
-    place.land("site-3", 3)  # the marker of 1 stays, as after a crash
+    place.land("site-3", 3)  # the marker of batch 1 stays, as after a crash
     assert Landing(URL).tidy_markers() == 1
     assert Landing(URL).tidy_markers() == 0
     assert Landing(URL).markers()[f"site-3/{EPOCH}"] == 3

@@ -1,5 +1,5 @@
-"""Arbitrary bytes at the landing place concern one batch or one feed: a reader
-raises only OSError and Damaged, and every text about them can be printed.
+"""Any bytes at a landing place affect only one batch or one feed. Readers raise only OSError and
+Damaged, and every text about them is printable.
 """
 
 import base64
@@ -82,7 +82,7 @@ fields = st.dictionaries(
 
 
 def doubled(text: bytes) -> bytes:
-    """Return the same object with each key twice."""
+    """Return a JSON object in which each key appears twice."""
     return text[:-1] + b"," + text[1:]
 
 
@@ -107,7 +107,7 @@ manifests = (
 
 
 def trusts() -> list[Trust]:
-    """Trust in all, in none, and in gateways that sign."""
+    """Return three trusts: in all gateways, in none, and in one that signs."""
     found = []
     for keys in (Keys(unsigned=True), Keys(unsigned=False), Keys({"site": [PUBLIC]})):
         trust = Trust("nowhere", True)
@@ -117,13 +117,13 @@ def trusts() -> list[Trust]:
 
 
 def printed(text: str) -> None:
-    """Fail if a text cannot be printed in one line."""
+    """Check that a text is one printable line."""
     text.encode()
     assert text.isprintable()
 
 
 def goes_into_the_table(announced: Announced) -> None:
-    """Report a damaged batch as `read_batches` does."""
+    """Check the text with which a damaged batch is reported in the table."""
     reason = announced.flaw
     if reason is None:
         return
@@ -209,7 +209,7 @@ def column(number: int) -> tuple[str, pa.ChunkedArray]:
 
 @st.composite
 def altered(draw: st.DrawFn) -> bytes:
-    """Return a Parquet file with some bytes changed, mostly of its footer."""
+    """Draw a Parquet file with some changed bytes, most in its second half."""
     data = bytearray(DATA)
     for _ in range(draw(st.integers(1, 4))):
         place = draw(st.integers(0, len(data) - 1) | st.integers(len(data) // 2, len(data) - 1))
@@ -221,7 +221,7 @@ def altered(draw: st.DrawFn) -> bytes:
 @example(data=with_table(DATA, TABLE.append_column(*column(0))))
 @settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 def test_parquet_of_any_bytes_gives_rows_or_a_reason(data: bytes) -> None:
-    """The manifest matches the bytes, as if a thief of the gateway's key had signed it."""
+    """The manifest matches the bytes, as if the gateway's key had been stolen."""
     announced = Announced(FEED, 1, 3, len(data), sha256(data))
     try:
         table = batch.check(data, announced)
@@ -303,7 +303,7 @@ def test_names_of_strangers_forge_no_log_line() -> None:
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """Yield the log as it is written to standard error."""
+    """Yield the text of the log, as it is printed on standard error."""
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(OneLine("%(message)s"))
     logger = logging.getLogger("onceway.ingest")
@@ -331,7 +331,7 @@ def test_a_traceback_keeps_its_lines(log: io.StringIO) -> None:
 
 @pytest.mark.parametrize("name", ["lab\nheld: all", "lab\x1b[2J", "lab\r"])
 def test_a_held_gateway_forges_no_line(tmp_path: Path, name: str, log: io.StringIO) -> None:
-    """A folder on a disk, or a prefix on S3, may have a name with a line feed."""
+    """A folder, or a prefix on S3, may have a line feed in its name."""
     save(str(tmp_path / "keys.json"), Keys(unsigned=False))
     land(tmp_path / "landing", name, 1, [row("a", 1)])
     landing = Landing(str(tmp_path / "landing"))
@@ -344,7 +344,7 @@ def test_a_held_gateway_forges_no_line(tmp_path: Path, name: str, log: io.String
 
 @pytest.mark.parametrize("program", ["script", "source"])
 def test_each_process_writes_the_chosen_log_format(program: str) -> None:
-    """The driver, and Spark's process for the source."""
+    """The driver runs the script. Spark starts the source in another process."""
     code = {
         "script": "from gateway.ingest.jobs.script import run_script\n"
         "run_script(lambda: log.warning('a\\nb'))",

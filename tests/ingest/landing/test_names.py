@@ -1,5 +1,5 @@
-"""Names at a landing place: gateways, foreign names, and names from older versions that gateways
-can no longer have.
+"""Names at a landing place: of gateways, of foreign folders, and of older gateways whose names are
+no longer allowed.
 """
 
 import json
@@ -28,7 +28,7 @@ A = f"a/{EPOCH}"
 ALL = 10**9
 OF_SERVERS = ["#recycle", "#snapshot", "@eaDir", "@Recycle", "~snapshot", ".zfs", ".@__thumb"]
 OLD = [name for name in BAD if name not in ("", ".", "..", "a/b") and len(name.encode()) < 255]
-"""Names that a folder can have."""
+"""Forbidden names of gateways that a folder can have."""
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_gateway_of_any_name_is_trusted_and_ingested(
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_key_for_what_no_gateway_is_called_is_refused(name: str, signer: Signer) -> None:
-    if name == name.strip():  # a line may end in any space
+    if name == name.strip():  # spaces at the end of a line do not count
         keys = Keys()
         with pytest.raises(OncewayError, match="no gateway's name"):
             change(keys, [f"{signer.public} {name}"])
@@ -146,7 +146,7 @@ def test_folder_that_is_not_a_feed_is_ignored(
 
 
 def test_an_unreadable_folder_of_a_file_server_is_no_batch(tmp_path: Path) -> None:
-    """The report says that nothing has landed, as for a missing folder."""
+    """The landing place counts as empty, so the report says that nothing has landed."""
     with open_folder() as folder:
         for name in OF_SERVERS:
             (folder / name).mkdir(mode=0o700)
@@ -155,7 +155,7 @@ def test_an_unreadable_folder_of_a_file_server_is_no_batch(tmp_path: Path) -> No
 
 
 def test_a_gateway_that_is_called_like_a_folder_of_a_file_server_is_taken(tmp_path: Path) -> None:
-    """The content of a readable folder tells a gateway from a folder of the server."""
+    """The ingest looks into such folders. A gateway's folder has batches."""
     for name in OF_SERVERS[:4]:
         land(tmp_path, name, 1, [row("dev", 1)])
     feeds = Feeds(Landing(str(tmp_path)))
@@ -163,7 +163,7 @@ def test_a_gateway_that_is_called_like_a_folder_of_a_file_server_is_taken(tmp_pa
 
 
 def test_a_gateway_s_folder_may_be_a_link(tmp_path: Path) -> None:
-    """A link imitates a folder that was moved to another disk."""
+    """The folder was moved to another disk, and a link was left in its place."""
     land(tmp_path / "disk", "a", 1, [row("dev", 1)])
     (tmp_path / "landing").mkdir()
     (tmp_path / "landing" / "a").symlink_to(tmp_path / "disk" / "a")

@@ -1,5 +1,5 @@
-"""Objects other than files in place of a file: they are named, and neither block a reader nor stop
-another feed.
+"""Objects that are no files in the place of a file. The ingest names them. They neither block a
+reader nor stop another feed.
 """
 
 import json
@@ -44,7 +44,7 @@ def link_to_fifo(path: Path) -> None:
 def a_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as made:
         before = os.getcwd()
-        os.chdir(path.parent)  # the name of a socket may have 107 bytes
+        os.chdir(path.parent)  # the path of a socket has at most 107 bytes
         try:
             made.bind(path.name)
         finally:
@@ -98,7 +98,7 @@ def put(kind: Callable[[Path], None], path: Path) -> None:
 
 
 def flaws(landing: Landing, feeds: Feeds, end: dict[str, int]) -> dict[str, str | None]:
-    """Return the flaw of each gateway, or None."""
+    """Return the flaw of a batch of each gateway, or None if all are good."""
     found: dict[str, str | None] = {}
     for chunk in read_batches(landing, BatchList(0, feeds.between({}, end))):
         for one in chunk.to_pylist():
@@ -122,7 +122,7 @@ def test_no_file_in_place_of_a_manifest_or_of_data_is_a_damaged_batch(
     found = flaws(landing, feeds, end)
     assert found["good"] is None
     assert found["bad"]
-    assert not found["bad"].startswith(UNREADABLE)  # somebody has to repair it
+    assert not found["bad"].startswith(UNREADABLE)  # damage, which does not end by itself
 
 
 @kinds
@@ -182,8 +182,10 @@ def test_no_file_behind_sftp_blocks_no_reader_and_stops_no_other_feed(
     what: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A server that opens a FIFO waits for its writer, and blocks the whole connection."""
-    if "cleaned" in what:  # it is asked for where a number is missing
+    """An SFTP server that opens a FIFO waits until another process opens it for writing, and the
+    whole connection waits with it.
+    """
+    if "cleaned" in what:  # the note is read only if a batch is missing
         for ending in ("json", "parquet"):
             first = folder_of_two / BAD / f"000000000001.{ending}"
             first.rename(first.with_name(f"000000000007.{ending}"))
@@ -202,7 +204,9 @@ def test_no_file_behind_sftp_blocks_no_reader_and_stops_no_other_feed(
 def test_a_note_that_a_cut_has_set_aside_is_read(
     folder_of_two: Path, sftp: SftpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a rename to an existing name is refused, a cut leaves the note under its hidden name."""
+    """Where a rename cannot replace a file, the old note first gets a hidden name. If the
+    connection ends after that, only the hidden name exists.
+    """
     aside = folder_of_two / set_aside_name(cleaned_name("bad"))
     aside.parent.mkdir(exist_ok=True)
     aside.write_bytes(cleaned_json("bad", {"ffffffff": 9}))
@@ -219,8 +223,8 @@ def test_a_note_that_a_cut_has_set_aside_is_read(
 def test_a_prefix_of_an_object_store_in_place_of_a_manifest_is_no_batch(
     folder_of_two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder blocks the name of a file; a prefix does not. Batch 2 is therefore missing, although
-    batch 3 has landed.
+    """A folder would block the name of the manifest, so that the batch could not land. A prefix
+    does not, so batch 2 counts as missing because batch 3 has landed.
     """
     manifest = folder_of_two / BAD / "000000000002.json"
     manifest.unlink()

@@ -1,5 +1,5 @@
-"""The source's offset moves over contiguous numbers only, and finds new batches at a cost that does
-not depend on old ones.
+"""The offset of the source moves only over batch numbers without a gap. To find new batches costs
+the same, however many old ones there are.
 """
 
 import logging
@@ -66,7 +66,7 @@ def test_a_missing_number_holds_its_feed_alone_and_is_reported(
             f"{A} waits for batch 3: it is missing, and batch 5 arrived 0.0 h ago"
         )
         state.advance({A: 2, B: 2}, ALL)
-        # once, not at each pass
+        # logged once, not at each pass
         assert [record.message for record in caplog.records] == [f"held: {state.holes[A]}"]
         put(tmp_path, "a", 3, 4)
         assert state.advance({A: 2, B: 2}, ALL) == {A: 6, B: 2}
@@ -92,7 +92,7 @@ def test_a_damaged_batch_holds_its_feed_on_request_until_it_is_repaired(
     path.write_bytes(whole)
     assert state.advance({A: 1, B: 1}, ALL) == {A: 3, B: 1}
     path.write_bytes(whole[:-9])
-    # without the option it goes into quarantine
+    # without the option, the damaged batch goes into quarantine
     assert feeds(tmp_path).advance({}, ALL) == {
         A: 3,
         B: 1,
@@ -104,7 +104,8 @@ def test_a_hole_is_found_once_as_many_batches_follow_as_are_missing(
     missing: int, later: int
 ) -> None:
     state = Feeds.__new__(Feeds)
-    present = range(missing, missing + later)  # distances from the first missing number
+    # distances of existing batches from the first missing one
+    present = range(missing, missing + later)
     state._landing = type("Present", (), {"has": lambda self, feed, number: number in present})()
     seen = state._behind_hole("feed", 0)
     if later >= missing:
@@ -159,7 +160,7 @@ def test_a_feed_begins_behind_what_was_deleted_on_purpose(
     assert f"{A} continues at batch 502: batches 1 to 501 were deleted" in caplog.text
     caplog.clear()
     assert Feeds(Landing(str(tmp_path)), ingested={A: 501}).advance({}, ALL) == {A: 503, B: 1}
-    assert caplog.text == ""  # nothing is lacking
+    assert caplog.text == ""  # no batch was lost
 
 
 def test_waiting_feed_continues_once_the_deletion_is_declared(
@@ -238,7 +239,9 @@ def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_folders_and_links_where_files_should_be_hold_no_other_gateway(tmp_path: Path) -> None:
-    """A foreign folder's name may not be text, and Spark and the tables cannot store it then."""
+    """The name of a foreign folder may be invalid UTF-8, which neither Spark nor the tables can
+    store.
+    """
     for gateway in ("a", "b", "c"):
         put(tmp_path, gateway, 1)
     manifest, data = (

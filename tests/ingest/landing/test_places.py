@@ -1,5 +1,5 @@
-"""The ingest reads its landing place on real servers: OpenSSH's SFTP and SeaweedFS as S3, through a
-proxy that breaks connections.
+"""The ingest reads landing places on real servers: OpenSSH's SFTP, and SeaweedFS as S3. A proxy
+breaks connections to them.
 """
 
 import json
@@ -41,7 +41,7 @@ def fill(folder: Path) -> None:
 
 
 def read_all(landing: Landing) -> list[int]:
-    """Return every sequence, in order."""
+    """Read all batches. Return the sequences, sorted."""
     feeds = Feeds(landing)
     offset = feeds.advance({}, 10**9)
     assert offset == FEEDS
@@ -76,7 +76,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def as_environment(
     monkeypatch: pytest.MonkeyPatch, protocol: str, options: dict[str, object]
 ) -> None:
-    """Set the configuration as a process start with FSSPEC_… in the environment does."""
+    """Set options of fsspec as a variable FSSPEC_… in the environment would."""
     monkeypatch.setitem(fsspec.config.conf, protocol, json.loads(json.dumps(options)))
 
 
@@ -94,7 +94,7 @@ def test_an_unknown_server_is_refused(
     (tmp_path / "known_hosts").write_text(
         f"[127.0.0.1]:{sftp.port} {(tmp_path / 'other.pub').read_text()}"
     )
-    # another key is known; none is, in ~/.ssh/known_hosts
+    # a file with another key, and no file in ~/.ssh
     for known_hosts in (
         {"known_hosts": str(tmp_path / "known_hosts")},
         {},
@@ -132,7 +132,9 @@ def test_s3_by_a_clock_that_is_ten_minutes_off(
 def test_a_bucket_that_keeps_versions_is_read_as_it_is_now(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A repaired batch has two versions, and a delete marker hides a cleaned batch."""
+    """A repaired batch has an old version. A cleaned batch has only a delete marker and old
+    versions.
+    """
     as_environment(monkeypatch, "s3", s3.options())
     fs = fsspec.filesystem("s3", **s3.options(), skip_instance_cache=True)
     settings = {"Status": "Enabled"}
@@ -249,7 +251,9 @@ def test_an_sftp_server_that_goes_away_and_comes_back(
 
 @pytest.fixture
 def busy_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[LaxS3]:
-    """Yield a proxy that passes everything on, and an ingest that waits a hundredth as long."""
+    """Yield a proxy that forwards all requests. The ingest's pauses are a hundredth of the real
+    ones.
+    """
     monkeypatch.setattr(busy, "PAUSES_S", [one / 100 for one in busy.PAUSES_S])
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as proxy:
         yield proxy
@@ -301,8 +305,8 @@ def test_a_store_that_refuses_each_object_costs_no_pause_for_each(
 def test_keys_that_are_replaced_in_their_file_are_taken_by_a_running_ingest(
     s3: S3Server, busy_s3: LaxS3, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The ingest uses the keys at the landing place, for the file of trusted keys, and where it
-    writes data files.
+    """The ingest uses the keys to read the landing place and the file of trusted keys, and to write
+    data files.
     """
     file = tmp_path / "credentials"
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
@@ -330,9 +334,9 @@ def test_keys_that_are_replaced_in_their_file_are_taken_by_a_running_ingest(
 def test_more_than_a_thousand_keys_of_a_prefix_hide_nothing(
     s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches of one feed, gateways, and markers are each more than a thousand."""
+    """The landing place has more than a thousand gateways, batches of one feed, and markers."""
     as_environment(monkeypatch, "s3", s3.options())
-    many = 1005  # a page has 1,000
+    many = 1005  # one answer of S3 has at most 1,000
     landing = Landing(f"s3://{s3.BUCKET}/many")
     feed = f"site/{EPOCH}"
     names = [f"{feed}/{number:012d}.{kind}" for number in range(1, many + 1) for kind in KINDS]

@@ -1,5 +1,5 @@
-"""A landing place that is copied to the centre: files come in any order, in pieces. With `--settle`
-an incomplete batch waits, and is read when its copy is complete.
+"""A landing place that another program copies to the centre. Files arrive in any order and in
+pieces. With `--settle`, an incomplete batch waits, and the ingest reads it when it is complete.
 """
 
 import os
@@ -28,11 +28,11 @@ SETTLE_S = 600.0
 ALL = 10**9
 
 Piece = tuple[str, float]
-"""A file, and the share of its bytes that has arrived."""
+"""Name of a file, and how many halves of it have arrived (0, 1 or 2)."""
 
 
 class Copy:
-    """Batches at a gateway's landing place, and the copy of it that the centre reads."""
+    """Batches of a gateway, and the copy of its landing place at the centre."""
 
     def __init__(self, folder: Path, batches: int = 1) -> None:
         for number in range(1, batches + 1):
@@ -43,8 +43,8 @@ class Copy:
         (self.landing / FEED).mkdir(parents=True)
 
     def put(self, name: str, part: float = 1.0, filled: bool = False, age_s: float = 0.0) -> Path:
-        """Write a part of a file to the landing place. filled: as long as the whole, with zeros for
-        missing bytes.
+        """Copy the first part of a file (0 to 1) to the centre, with a time of `age_s` seconds ago.
+        filled: the missing bytes are there as zeros.
         """
         data = (self._source / name).read_bytes()
         there = data[: int(len(data) * part)]
@@ -59,7 +59,7 @@ def feeds(copy: Copy, settle: float = SETTLE_S) -> Feeds:
 
 
 def in_every_order(files: list[str]) -> Iterator[list[Piece]]:
-    """Yield each order in which the files arrive, each of them empty, by a half, and whole."""
+    """Yield each order in which the states of all files can appear: empty, half, and complete."""
     pieces = [name for name in files for _ in range(3)]
     for order in sorted(set(permutations(pieces))):
         yield [(name, order[: at + 1].count(name) - 1) for at, name in enumerate(order)]
@@ -123,13 +123,13 @@ def test_settling_reports_its_reason(
 @pytest.mark.parametrize(
     ("ages", "settle", "taken"),
     [
-        ((0, 0), 0.0, True),  # nobody copies here
+        ((0, 0), 0.0, True),  # without `--settle`, no copy is expected
         ((0, 0), SETTLE_S, False),
         ((700, 700), SETTLE_S, True),
-        ((700, 500), SETTLE_S, False),  # the data still comes
+        ((700, 500), SETTLE_S, False),  # the data file has just changed
         ((500, 700), SETTLE_S, False),
-        ((-300, -300), SETTLE_S, False),  # the clock there is ahead
-        ((-86400, -86400), SETTLE_S, True),  # and this one is wrong
+        ((-300, -300), SETTLE_S, False),  # the clock of the copy is a little ahead
+        ((-86400, -86400), SETTLE_S, True),  # the clock of the copy is wrong
     ],
 )
 def test_a_batch_that_is_not_whole_counts_as_damaged_after_the_time_of_its_files(
@@ -158,7 +158,9 @@ def test_the_time_is_an_option_of_the_job(text: str) -> None:
 def test_a_batch_in_quarantine_is_taken_by_itself_when_its_copy_is_complete(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """The copy took longer than `--settle`, or its tool keeps the times of the source."""
+    """The copy took longer than `--settle`, or the copying tool keeps the times of the original
+    files.
+    """
     copy = Copy(tmp_path / "gateway", 2)
     job = Job(spark, tmp_path)
     job.landing.rmdir()

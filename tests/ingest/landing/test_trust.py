@@ -1,5 +1,6 @@
-"""Trust: batches that a trusted gateway has signed get into the table; others are refused by
-name."""
+"""Trust: batches that a trusted gateway has signed get into the table. Others are refused, and the
+log names their gateways.
+"""
 
 import json
 import logging
@@ -40,7 +41,9 @@ def trust(keys: Keys, demanded: bool = True) -> Trust:
 
 
 def refused(keys: Keys, text: bytes, gateway: str = "a", demanded: bool = True) -> str | None:
-    """Return why a manifest is refused as batch 7 of a gateway."""
+    """Return the reason for which a manifest is refused as batch 7 of a gateway, or None. demanded:
+    signatures are required.
+    """
     announced = parse_manifest(text, f"{gateway}/{EPOCH}", 7)
     return trust(keys, demanded).check(announced).flaw
 
@@ -70,7 +73,7 @@ def test_a_changed_manifest_is_refused(signer: Signer, old: bytes, new: bytes) -
 def test_batch_moved_to_another_number_or_epoch_is_refused(signer: Signer) -> None:
     keys = Keys({"a": [signer.public]})
     for changed in (replace(MANIFEST, number=8), replace(MANIFEST, origin=Origin("a", "0" * 8))):
-        # its own labels changed to where it stands now, its signature kept
+        # its number and epoch are changed to match its new place, but its signature is kept
         text = signer.publish(changed)
         text = text.replace(b'"number": 8', b'"number": 7').replace(b"0" * 8, EPOCH.encode())
         assert "signature is wrong" in str(refused(keys, text))
@@ -128,14 +131,14 @@ def test_a_gateway_without_a_key_waits_and_another_one_goes_on(
     (line,) = [one.getMessage() for one in caplog.records if "held" in one.getMessage()]
     assert "1 gateway is not trusted: b." in line
     assert "onceway ingest trust" in line
-    save(url, Keys({"a": [signer.public]}, unsigned=True))  # while it runs
+    save(url, Keys({"a": [signer.public]}, unsigned=True))  # changed while the ingest runs
     assert feeds.advance({}, ALL) == {A: 1, B: 1}
 
 
 def test_a_batch_that_was_planned_and_is_not_trusted_any_more_is_refused(
     tmp_path: Path, signer: Signer
 ) -> None:
-    """After a crash, Spark requests the planned batch without asking for the progress."""
+    """After a crash, Spark repeats the planned micro-batch before it asks for new offsets."""
     land(tmp_path / "landing", "a", 1, [row("dev", 1)], signer=signer)
     url = str(tmp_path / "keys.json")
     save(url, Keys({"a": [signer.public]}))

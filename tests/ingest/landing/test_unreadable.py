@@ -1,5 +1,5 @@
-"""Files that cannot be read: their feed is held, by name, and all others go on. On each kind of
-landing place.
+"""Files that cannot be read, at each kind of landing place. Their feed is held and named, and all
+other feeds continue.
 """
 
 import errno
@@ -84,7 +84,7 @@ def with_options(patch: pytest.MonkeyPatch, protocol: str, options: dict[str, An
 def place(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Place]:
-    """Yield three gateways that landed three batches each."""
+    """Yield a landing place with three batches of each of three gateways."""
     kind = request.param
     batches = tmp_path / "batches"
     for gateway in ("a", "bad", "z"):
@@ -116,7 +116,7 @@ def place(
 
 
 def read(landing: Landing, feeds: Feeds, offset: dict[str, int]) -> dict[str, list[Any]]:
-    """Return the read sequences and the reasons, by gateway."""
+    """Return the sequences that were read, and the flaws of batches, by gateway."""
     found: dict[str, list[Any]] = {}
     for chunk in read_batches(landing, BatchList(0, feeds.between({}, offset))):
         for one in chunk.to_pylist():
@@ -159,9 +159,7 @@ def test_a_feed_that_cannot_be_read_is_held_by_name_and_others_go_on(
 
 @pytest.mark.parametrize("closed", ["bad", f"bad/{EPOCH}/000000000003.json"])
 def test_a_feed_that_can_be_read_no_longer_is_held_where_it_is(place: Place, closed: str) -> None:
-    """The feed keeps its offset, and the others continue. Its planned batch is passed to Spark as
-    unreadable.
-    """
+    """The feed stays at its offset. A batch that Spark had planned before counts as unreadable."""
     with place.reader():
         landing = Landing(place.url)
         state = Feeds(landing)
@@ -248,7 +246,8 @@ def test_an_empty_file_stops_no_feed(place: Place, empty: str) -> None:
         [1, 2, 3] if empty == "cleaned" else [1, 3]
     )
     assert len(reasons) == (empty != "cleaned")
-    assert not any(one.startswith(UNREADABLE) for one in reasons)  # somebody has to repair it
+    # damage, which does not end by itself
+    assert not any(one.startswith(UNREADABLE) for one in reasons)
 
 
 def test_damaged_markers_lose_no_batch(place: Place, caplog: pytest.LogCaptureFixture) -> None:
@@ -276,14 +275,14 @@ def test_a_place_that_is_down_as_a_whole_is_no_trouble_of_one_feed(place: Place)
     with pytest.raises(OSError, match=r"."):
         state.advance(GOOD, ALL)
     batches = BatchList(0, [Announced(feed, 1, 1, 1, "0" * 64) for feed in GOOD])
-    with pytest.raises(OSError, match=r"."):  # and nothing of it goes into quarantine
+    with pytest.raises(OSError, match=r"."):  # the batches do not go into quarantine
         list(read_batches(landing, batches))
 
 
 def test_a_busy_store_holds_a_feed_only_until_it_answers(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3 answers 503 for one gateway's prefix, and for the data of a batch."""
+    """S3 answers 503 to requests for one gateway's prefix, and later for the data of a batch."""
     place = S3Place(s3, "busy")
     with_options(monkeypatch, "s3", place.options)
     for gateway in ("a", "bad"):
@@ -305,8 +304,8 @@ def test_a_busy_store_holds_a_feed_only_until_it_answers(
 
 
 PASSING = list(product(("manifest", "data", "cleaned"), (CUT, 408, 429, 500, 502, 503, 504)))
-"""Every file of a batch, with every error that passes. `make test` has each file, and each error
-once; `make soak` has all.
+"""Each file of a batch, with each temporary error of S3. `make test` tries a third of the cases,
+which include each file and each error. `make soak` tries all.
 """
 
 
@@ -320,10 +319,10 @@ once; `make soak` has all.
 def test_an_error_of_s3_that_passes_puts_nothing_into_quarantine(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, status: int
 ) -> None:
-    """The place as a whole answers; requests for one object fail a few times."""
+    """Some requests for one object fail. All other requests succeed."""
     place = S3Place(s3, f"passes-{what}-{status}")
     monkeypatch.setattr(place_module, "PAUSES", (0.01, 0.01, None))
-    monkeypatch.setattr(S3FileSystem, "retries", 1)  # it would hide some errors, and not all
+    monkeypatch.setattr(S3FileSystem, "retries", 1)  # retries of s3fs would hide some of the errors
     with_options(monkeypatch, "s3", place.options)
     for number in (1, 2):
         land(tmp_path, "bad", number, [row("bad", number)])
@@ -353,7 +352,7 @@ def test_an_error_of_s3_that_passes_puts_nothing_into_quarantine(
 
 
 def table(tmp_path: Path, feeds: dict[str, int]) -> str:
-    """Make a table that has taken these batches of each feed, without Spark."""
+    """Make a table, without Spark, that has taken each feed up to a batch number."""
     path = str(tmp_path / "lake")
     rows = {
         "gateway": [feed.partition("/")[0] for feed in feeds],
@@ -377,7 +376,7 @@ def table(tmp_path: Path, feeds: dict[str, int]) -> str:
 def test_the_report_names_what_cannot_be_read(
     place: Place, closed: str, known: bool, tmp_path: Path
 ) -> None:
-    """known: whether the table has rows of this gateway."""
+    """known: whether the table has rows of the gateway with unreadable files."""
     if "*" in closed and not isinstance(place, LocalPlace):
         pytest.skip("the same there as the folder")
     path = table(tmp_path, GOOD | ({BAD: 1} if known else {}))
@@ -408,7 +407,9 @@ def _local(place: Place) -> bool:
 
 
 def _made(place: Place, path: str) -> report.Report:
-    """Return the landing place as seen without rights, the table with them."""
+    """Return a report that is made without rights at the landing place, but with rights to the
+    table.
+    """
     with open_folder() as folder:
         shutil.copytree(path, folder / "lake")
         shutil.copy(f"{path}_trusted.json", folder / "lake_trusted.json")

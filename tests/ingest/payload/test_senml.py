@@ -1,4 +1,4 @@
-"""RFC 8428, by section."""
+"""SenML (RFC 8428): tests by section of the standard."""
 
 import json
 from pathlib import Path
@@ -196,7 +196,7 @@ def test_columns_of_readings() -> None:
         ("b", None, "x", 1_700_000_000),
     ]
     assert (second, third) == (None, [])
-    assert fourth[0]["time"] is None  # relative to a time that the gateway did not know
+    assert fourth[0]["time"] is None  # relative to the unknown time of receipt
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -262,7 +262,7 @@ def test_a_name_does_not_repeat_its_device(device: str, name: str, short: str) -
         (0, None, None),
     ],
 )
-@pytest.mark.parametrize("count", [1, 40])  # one by one, and all at once
+@pytest.mark.parametrize("count", [1, 40])  # decoded one by one, and all at once
 def test_an_impossible_time_becomes_text_and_spoils_no_other(
     time: float, received: int | None, stated: str | None, count: int
 ) -> None:
@@ -283,7 +283,7 @@ def test_an_impossible_time_becomes_text_and_spoils_no_other(
     assert readings.flatten().field("time").to_pandas() is not None
 
 
-@pytest.mark.parametrize("count", [1, 40])  # one by one, and all at once
+@pytest.mark.parametrize("count", [1, 40])  # decoded one by one, and all at once
 def test_a_fault_of_a_sensor_is_the_quality_of_its_row(count: int) -> None:
     records = [{"n": "dev:t.fault", "v": number} for number in range(len(QUALITIES))]
     records += [{"n": "dev:t.fault", "v": number} for number in (len(QUALITIES), -1, 0.5)]
@@ -298,7 +298,7 @@ def test_a_fault_of_a_sensor_is_the_quality_of_its_row(count: int) -> None:
     expected = [*QUALITIES, *["unknown fault"] * 3, *["good"] * 3]
     assert told == [word for word in expected for _ in range(count)]
     (names, values) = ([one[key] for (one,) in readings.to_pylist()] for key in ("name", "value"))
-    assert names[0] == "t.fault"  # as it was sent
+    assert names[0] == "t.fault"  # a number without a meaning keeps its name
     assert values[count] == 1
 
 

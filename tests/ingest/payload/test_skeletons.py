@@ -1,4 +1,4 @@
-"""Payloads that are decoded all at once give the same result as one after the other."""
+"""Payloads have the same result when they are decoded all at once and one by one."""
 
 import cbor2
 import numpy as np
@@ -58,7 +58,7 @@ def test_many_at_once_say_what_each_says_alone(
         assert together == columns(payloads, nulls)
 
 
-PLAIN = bytes.fromhex("81 a4 21 62 643a 00 61 61 01 61 56 02 fa 3fc00000")  # d:a = 1.5 V
+PLAIN = bytes.fromhex("81 a4 21 62 643a 00 61 61 01 61 56 02 fa 3fc00000")  # d:a is 1.5 V
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ PLAIN = bytes.fromhex("81 a4 21 62 643a 00 61 61 01 61 56 02 fa 3fc00000")  # d:
     [
         PLAIN + b"\x00",
         PLAIN[:-1],
-        PLAIN.replace(b"\x00\x61a\x01\x61V", b"\x00\x61\xff\x00\x61a"),  # a label that comes twice
+        PLAIN.replace(b"\x00\x61a\x01\x61V", b"\x00\x61\xff\x00\x61a"),  # the same label twice
         PLAIN.replace(b"\x01\x61V", b"\x05\x61V"),
         PLAIN.replace(b"\x01\x61V", b"\x01\x61\xff"),
         PLAIN.replace(b"\x01\x61V", b"\x01\x41V"),
@@ -90,7 +90,7 @@ def test_odd_ones_among_plain_ones(odd: bytes, first: bool) -> None:
 
 
 def test_a_label_that_is_not_of_the_standard_costs_nothing() -> None:
-    """With the label "tu", a board says by how many seconds its time may be wrong."""
+    """With the label "tu", boards report by how many seconds their time may be wrong."""
     payloads = [cbor2.dumps([{0: "a", "tu": 3 + 9 * (n % 3), 2: n + 300}]) for n in range(300)]
     found = list(skeletons.find(pa.array(payloads, pa.binary())))
     assert sum(len(one.positions) for one in found) == 300

@@ -1,5 +1,5 @@
-"""The report about each table that users query, and about the stream: the exit code is not 0 while
-anything is wrong with them.
+"""The report about the stream and about each table that users query. The exit code is not 0 while
+the report has a problem.
 """
 
 import json
@@ -29,7 +29,7 @@ PAYLOAD = b'[{"n":"a","v":1}]'
 
 
 class Told:
-    """Return the report about a copy of a lake."""
+    """The report about a copy of a lake: exit code, text, JSON and metrics."""
 
     def __init__(self, folder: Path) -> None:
         where = ["--landing", str(folder / "landing"), "--table", str(folder / "lake/publications")]
@@ -42,8 +42,8 @@ class Told:
 
 @pytest.fixture(scope="module")
 def lake(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a landing place of two batches, its tables, and `before`: the readings of the first
-    alone.
+    """Return a folder with a landing place of two batches and their tables. `before` in it is a
+    copy of the readings table after the first batch.
     """
     folder = tmp_path_factory.mktemp("health")
     made = Job(spark, folder)
@@ -79,7 +79,7 @@ def test_whole_tables_are_all_right(copy: Path) -> None:
 
 
 def lacking(copy: Path) -> None:
-    """Imitate a full disk: the first batch has readings, the second has none."""
+    """Remove the readings of the second batch, as after a full disk."""
     shutil.rmtree(readings(copy))
     (copy / "before").rename(readings(copy))
 
@@ -108,14 +108,16 @@ def half_a_file(copy: Path) -> None:
 
 
 def garbage_beside(copy: Path) -> None:
-    """Damage the log of a table that the ingest makes only when needed."""
+    """Damage the log of the quarantine, a table that the ingest makes only when it needs it."""
     log = copy / "lake" / "publications_quarantine" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text("garbage")
 
 
 def without_a_version(copy: Path) -> None:
-    """Remove version 0 of the log. delta-rs reads a checksum file instead; Spark refuses."""
+    """Remove version 0 of the log. delta-rs reads a checksum file instead, but Spark cannot read
+    the table.
+    """
     (readings(copy) / "_delta_log" / f"{0:020d}.json").unlink()
 
 
@@ -159,7 +161,9 @@ def test_a_table_that_is_not_whole_is_red(
 
 @pytest.mark.parametrize("harm", ["missing", "cut off", "none"])
 def test_a_file_of_a_partitioned_table_counts_too(tmp_path: Path, harm: str) -> None:
-    """The public writer accepts partitioned tables. The log quotes the names of their folders."""
+    """The public writer accepts partitioned tables. The table's log escapes special characters in
+    the names of their folders.
+    """
     table = tmp_path / "publications"
     rows = pa.table({"device": ["a b", "x:y", "p%q"], "sequence": [1, 2, 3]})
     write_deltalake(table, rows, partition_by=["device"])

@@ -1,4 +1,4 @@
-"""The report as metrics, and the rules that alarm on them."""
+"""The report as metrics, and the alert rules for them."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ GONE = FeedReport('odd"\\name/0c', 5, None, 50, 0, 0, AT)
 
 
 def samples(report: Report) -> dict[tuple[str, str], float]:
-    """Return samples by metric and gateway."""
+    """Return the value of each sample, by metric and gateway."""
     return {
         (
             sample.name.removeprefix("onceway_ingest_"),

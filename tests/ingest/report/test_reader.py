@@ -1,4 +1,4 @@
-"""The tables read without Spark, with any table feature switched on."""
+"""Tables are read without Spark, whatever features of Delta they use."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ V2 = "'delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2'"
 
 
 def prune(log: Path) -> None:
-    """Delete the commits from before the newest checkpoint, as Delta does after a month."""
+    """Delete the commits before the newest checkpoint, as Delta does after a month."""
     checkpoint = max(int(path.name[:20]) for path in log.glob("0*.checkpoint*"))
     for commit in log.glob("0*.json"):
         if commit.stem.isdecimal() and int(commit.stem) < checkpoint:
@@ -80,7 +80,7 @@ def test_a_table_that_uses_what_the_reader_does_not_know_is_reported_as_that(
 
 
 def test_a_shallow_clone_on_s3_is_reported_as_that(tmp_path: Path) -> None:
-    """The log names the table's files as Spark does."""
+    """As in a clone by Spark, the paths in the log are those of the other table's files."""
     write_deltalake(tmp_path, pa.table({"gateway": ["site"], "epoch": ["0"], "batch": [1]}))
     log = tmp_path / "_delta_log" / f"{0:020d}.json"
     log.write_text(log.read_text().replace('"path":"', '"path":"s3a://bucket/publications/'))

@@ -1,5 +1,5 @@
-"""Files that a reading task puts into the tables' folders: a chunk's rows, readings with their
-keys, and actions that describe the files.
+"""Files that a task writes into the folders of the tables: the rows of a chunk, and readings with
+their keys. The task also returns the actions that add the files to the tables.
 """
 
 import json
@@ -32,7 +32,7 @@ ROWS = [
     row("a", 1, payload=senml(1, 2)),
     row("b", 2, payload=b"21.5"),
     row("a", 3, payload=senml(3), received=None),
-    row("a", 1, payload=senml(9)),  # a double
+    row("a", 1, payload=senml(9)),  # a duplicate
     row("c", 7, payload=senml(4, 5, 6), received=1_760_000_000_000_999),
 ]
 
@@ -111,7 +111,7 @@ def test_the_action_names_the_file_its_size_and_the_ends_of_its_columns(
             "device": "c",
             "sequence": 7,
             "received": "2025-10-09T08:53:20.000Z",
-        },  # cut off: readers add a millisecond
+        },  # milliseconds, rounded down: readers of the table add one
         "nullCount": {"device": 0, "sequence": 0, "received": 1},
     }
 
@@ -119,7 +119,7 @@ def test_the_action_names_the_file_its_size_and_the_ends_of_its_columns(
 def test_a_time_of_another_age_is_null_in_an_action(folders: dict[str, Path]) -> None:
     payload = json.dumps(
         [{"n": "clock", "v": 1, "t": -62_135_596_800}]
-    ).encode()  # relative to 1970
+    ).encode()  # in seconds since 1970
     stats = json.loads(
         json.loads(put(folders, [row("a", 1, payload=payload, received=0)])["readings"]["action"])[
             "add"
@@ -137,7 +137,7 @@ def test_a_task_that_runs_twice_never_writes_over_its_first_file(folders: dict[s
 
 def test_a_full_disk_stops_the_task_and_leaves_no_part_of_a_file(folders: dict[str, Path]) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # no file may grow beyond 300 bytes: as if there was no room
+    # no file may grow beyond 300 bytes, which acts like a full disk
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))
     try:
         with pytest.raises(OSError, match="File too large"):

@@ -41,7 +41,7 @@ def test_each_key_once_and_ranges_that_hold_exactly_these_keys(
     for number, held in enumerate(batches, 1):
         for key in held:
             expected.setdefault(key, number)
-    assert found == list(expected)  # the first of each key, in order of arrival
+    assert found == list(expected)  # the first row of each key, in order of arrival
     assert [one["batch"] for one in rows] == list(expected.values())
     header = rows[0]["header"]
     assert [(feed["batch"], feed["taken"], feed["rows"]) for feed in header["feeds"]] == [

@@ -1,8 +1,10 @@
-"""Random schedules of duplicates, crashes, lost checkpoints and snapshots, two jobs at once, a
-table that is restored and a landing place that is cleaned, against a model: the set of all keys.
+"""Random schedules of duplicates, crashes, lost checkpoints and lost snapshots, compared with a
+model: the set of all keys. Two jobs run at once, the table is restored, and the landing place is
+cleaned.
 
-The parts without Spark are the real ones: chunks, ranges, claims, the feeds' progress and the
-appender's loop. The table is a list of commits, and its writer a compare-and-swap on its length.
+Everything without Spark is real: chunks, ranges, claims, the progress of feeds and the loop of the
+appender. The table is a list of commits. A writer adds a commit only if the list still has the
+expected length.
 """
 
 from collections import Counter
@@ -42,7 +44,9 @@ class Died(Exception):
 
 @dataclass(frozen=True)
 class Version:
-    """One version of the table. added: keys. restored: the version to which it returned."""
+    """A version of the table. added: new keys. note: the ingest's data in the commit. restored:
+    version whose content this version has; None: the previous one's.
+    """
 
     added: list[Key]
     note: dict[str, Any]
@@ -50,8 +54,8 @@ class Version:
 
 
 class Table:
-    """A table as a list of commits, with the interface of gateway.ingest.delta.commits.CommitLog.
-    commits: versions from 0 on.
+    """A table as a list of commits, with the interface of
+    gateway.ingest.delta.commits.CommitLog.
     """
 
     def __init__(self) -> None:
@@ -76,7 +80,9 @@ class Table:
 
 
 class Writer:
-    """A writer of the table. before, after: called around the next commit."""
+    """A writer of the table. before, after: functions that are called before and after the next
+    commit.
+    """
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -96,7 +102,7 @@ class Writer:
 
 
 class Seen:
-    """A model of gateway.ingest.dedup.seen.Seen, over a list."""
+    """A model of gateway.ingest.dedup.seen.Seen for a table in memory."""
 
     def __init__(self, table: Table, snapshot: tuple[SeenRanges, int] | None) -> None:
         self._table = table
@@ -124,10 +130,10 @@ class Seen:
 
 
 class MicroBatch:
-    """A model of gateway.ingest.sink.microbatch.MicroBatch, over chunks in memory."""
+    """A model of gateway.ingest.sink.microbatch.MicroBatch, with its chunks in memory."""
 
     def __init__(self, first: int, batches: list[list[Key]], per_chunk: int) -> None:
-        """first: the number of the first batch."""
+        """first: number of the first batch. per_chunk: number of batches in a chunk."""
         self.feeds = {FEED: FeedCount(first, first + len(batches) - 1)}
         self._rows: list[dict[str, Any]] = []
         self.chunk_ranges: list[tuple[int, Ranges]] = []
@@ -163,7 +169,9 @@ class MicroBatch:
 
 
 class Job:
-    """A process: its memory is lost when it dies. It begins where the table is."""
+    """A process of the ingest, which loses its memory when it dies. It starts with the progress
+    that is in the table.
+    """
 
     def __init__(self, table: Table, snapshot: tuple[SeenRanges, int] | None, cleaned: int) -> None:
         self.seen = Seen(table, snapshot)
@@ -183,9 +191,9 @@ class Job:
 
 
 class Schedules(RuleBasedStateMachine):
-    """Random schedules of jobs on one table. landed: batches in order; cleaned: number of deleted
-    ones; snapshot: the newest one that was saved. Each job begins where the table is: a checkpoint
-    that fits says the same.
+    """Random schedules of two jobs on one table. landed: batches in order. cleaned: number of
+    batches deleted at the landing place. lost: keys that no longer exist anywhere. snapshot: the
+    newest saved snapshot.
     """
 
     def __init__(self) -> None:
@@ -208,7 +216,7 @@ class Schedules(RuleBasedStateMachine):
         name=st.sampled_from(["one", "other"]), per_chunk=st.integers(1, 3), until=st.integers(1, 4)
     )
     def run(self, name: str, per_chunk: int = 1, until: int = 4) -> None:
-        """Run one micro-batch. A job that finds the table set back under it starts again."""
+        """Run a micro-batch. If the table was restored to an older version, start the job again."""
         job = self.jobs[name]
         batches = self.landed[job.position : job.position + until]
         if not batches:
@@ -231,8 +239,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["one", "other"]), committed=st.booleans())
     def die(self, name: str, committed: bool) -> None:
-        """Die before or after the commit; the checkpoint does not know the commit in either
-        case."""
+        """Let the job die directly before or after its commit, and start it again."""
 
         def death() -> None:
             raise Died
@@ -244,14 +251,14 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def restore(self, share: float) -> None:
-        """Set the table back to an earlier version. Cleaned batches cannot come again."""
+        """Restore the table to an earlier version. Rows whose batches were cleaned are lost."""
         self.table.commits.append(Version([], {}, int(share * self.table.head)))
         left = set(self.table.rows(self.table.head))
         self.lost |= {key for batch in self.landed[: self.cleaned] for key in batch} - left
 
     @rule(share=st.floats(0, 1))
     def clean(self, share: float) -> None:
-        """Mark batches that the table has as deleted at the landing place."""
+        """Delete batches at the landing place that the table has."""
         taken = Taken(self.table, lambda version: {})  # type: ignore[arg-type]
         taken.load(self.table.head)
         self.cleaned = max(self.cleaned, int(share * taken.feeds.get(FEED, 0)))

@@ -1,5 +1,5 @@
-"""Micro-batches into the tables: each publication once, each reading once, whatever happens in
-between.
+"""Micro-batches that are written to the tables: each publication and each reading is there once,
+whatever happens between the steps.
 """
 
 import json
@@ -43,7 +43,7 @@ def lake(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> Lake:
-    """Return one table of each writer for all; each test has devices of its own."""
+    """Return a table for all tests of this file and one writer. Each test uses its own devices."""
     folder = tmp_path_factory.mktemp(f"lake [1] #2? 100%41 {request.param}", numbered=False)
     return Lake(spark, folder, request.param)
 
@@ -76,11 +76,12 @@ def test_key_enters_once_from_any_batch_or_micro_batch(
 ) -> None:
     sink = lake.open()
     with caplog.at_level(logging.INFO, logger="onceway.ingest"):
-        # two batches of one micro-batch
+        # one micro-batch with two batches
         sink(lake.micro_batch(rows("a", 1, 2, 3), rows("a", 2, 3, 4)), 0)
-        sink(lake.micro_batch(rows("a", 5, 1, 5, 4)), 1)  # seen before, and twice in one batch
+        # 1 and 4 are in the table, and 5 is here twice
+        sink(lake.micro_batch(rows("a", 5, 1, 5, 4)), 1)
         before = lake.table().inputFiles()
-        sink(lake.micro_batch(rows("a", 1, 2, 3, 4, 5)), 2)  # nothing new: no file
+        sink(lake.micro_batch(rows("a", 1, 2, 3, 4, 5)), 2)  # no new row, so no new file
     assert lake.table().inputFiles() == before
     assert lake.keys("a") == keys("a", 1, 2, 3, 4, 5)
     assert lake.readings("a") == readings("a", 1, 2, 3, 4, 5)
@@ -97,8 +98,8 @@ def test_key_enters_once_from_any_batch_or_micro_batch(
         used = {path.rsplit("/", 1)[-1] for path in lake.table(suffix).inputFiles()}
         folder = lake.publications.with_name(lake.publications.name + suffix)
         there = {path.name: path for path in folder.glob("*.parquet")}
-        # files written and not used are deleted; Delta itself leaves a file of a commit without
-        # rows, which `compact` deletes
+        # The ingest deletes files that it wrote and does not need. Delta leaves a file for a commit
+        # without rows; `compact` deletes such files.
         unused = [there[name] for name in there.keys() - used]
         assert used <= there.keys()
         assert sum(pq.read_metadata(path).num_rows for path in unused) == 0
@@ -108,7 +109,7 @@ def test_key_enters_once_from_any_batch_or_micro_batch(
 def test_the_history_says_how_many_rows_and_files_a_commit_has(lake: Lake) -> None:
     sink = lake.open()
     sink(lake.micro_batch(rows("o", 1, 2), rows("o", 3)), 0)
-    sink(lake.micro_batch(rows("o", 3, 4)), 1)  # written again, by Spark
+    sink(lake.micro_batch(rows("o", 3, 4)), 1)  # Spark writes the rows again, without the duplicate
     (last,) = lake.spark.sql(f"describe history delta.`{lake.publications}` limit 1").collect()
     assert last["operationMetrics"]["numOutputRows"] == "1"
     history = lake.spark.sql(f"describe history delta.`{lake.publications}` limit 2").collect()
@@ -130,7 +131,7 @@ def test_a_new_start_knows_what_is_in_with_or_without_a_snapshot(lake: Lake) -> 
     sink = lake.open()
     sink(lake.micro_batch(rows("c", 1, 2)), 0)
     sink.save()
-    sink(lake.micro_batch(rows("c", 3)), 1)  # after the snapshot
+    sink(lake.micro_batch(rows("c", 3)), 1)  # not in the snapshot
     lake.open()(lake.micro_batch(rows("c", 1, 2, 3, 4)), 2)
     lake.lose_snapshots()
     lake.open()(lake.micro_batch(rows("c", 3, 4, 5)), 3)
@@ -141,7 +142,7 @@ def test_a_start_leaves_a_snapshot_of_what_it_had_to_read(lake: Lake) -> None:
     def snapshots() -> list[Path]:
         return list(Path(lake.publications, snapshot.FOLDER).glob("seen-*"))
 
-    lake.open()(lake.micro_batch(rows("s", 1, 2)), 0)  # and it is killed
+    lake.open()(lake.micro_batch(rows("s", 1, 2)), 0)  # this process saves no snapshot
     lake.lose_snapshots()
     lake.open().save()
     assert snapshots(), "nothing came, and the next start would read the table again"
@@ -152,8 +153,8 @@ def test_a_start_leaves_a_snapshot_of_what_it_had_to_read(lake: Lake) -> None:
 
 
 def crash_after(monkeypatch: pytest.MonkeyPatch, owner: type, name: str, times: int = 1) -> None:
-    """Let the `times`-th call of a method do its work, and then end the process as far as this test
-    can see.
+    """Patch a method so that its call number `times` does its work and then raises
+    KeyboardInterrupt, which stands for the death of the process.
     """
     real: Callable[..., Any] = getattr(owner, name)
     calls = 0
@@ -182,10 +183,10 @@ def steps(lake: Lake) -> list[tuple[type, str, int]]:
 
 
 def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps: rows read, publications committed, readings committed, snapshot written. A new process
-    finds the state of the previous one.
+    """The steps: rows are read; publications are committed; readings are committed; the snapshot is
+    written. After each death, a new process continues.
     """
-    lake.open()(lake.micro_batch(rows("before d", 1)), 0)  # new tables go other ways
+    lake.open()(lake.micro_batch(rows("before d", 1)), 0)  # the steps of a new table would differ
     count = len(steps(lake))
     for number, (owner, name, times) in enumerate(steps(lake), 1):
         sink = lake.open()
@@ -194,13 +195,15 @@ def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> No
             sink(lake.micro_batch(rows("d", number, number + 1)), number)
             sink.save()
     lake.open()(lake.micro_batch(rows("d", count, count + 1)), count)
-    # the first died before a commit, and no one has read its batch again
+    # 1 is missing: the first process died before a commit, and its batch was not read again
     assert lake.keys("d") == keys("d", 2, 3, 4, 5)
     assert lake.readings("d") == readings("d", 2, 3, 4, 5)
 
 
 class CommitsAndFails:
-    """Delta's log and transaction, whose commit lands and then loses its answer."""
+    """A log and transaction of Delta. A commit is written, and then fails because its answer is
+    lost.
+    """
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -240,7 +243,7 @@ def test_landed_commit_with_an_error_is_found_in_the_log(
 
         monkeypatch.setattr(PublicTable, "append", append_and_fail)
     sink(lake.micro_batch(rows("e", 1, 2)), 0)
-    assert len(failing) == 2  # publications and readings
+    assert len(failing) == 2  # one for publications, one for readings
     assert all(one.landed for one in failing if isinstance(one, CommitsAndFails))
     monkeypatch.undo()
     sink(lake.micro_batch(rows("e", 2, 3)), 1)
@@ -256,7 +259,7 @@ def test_a_disk_that_is_full_stops_the_job_and_loses_nothing(
     java = spark._jvm.java.lang.ProcessHandle.current().pid()
     micro_batch = lake.micro_batch(rows("f", 1))
     before = resource.prlimit(java, resource.RLIMIT_FSIZE)
-    # no file may grow beyond 300 bytes: as if there was no room
+    # no file may grow beyond 300 bytes, which acts like a full disk
     resource.prlimit(java, resource.RLIMIT_FSIZE, (300, before[1]))
     try:
         with pytest.raises(Exception, match="File too large"):
@@ -271,7 +274,7 @@ def test_a_disk_that_is_full_stops_the_job_and_loses_nothing(
 def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A bucket may be writable and still refuse to delete."""
+    """The rights to a bucket may allow writing and not deleting."""
     if lake.writer == "public":
         pytest.skip("it deletes no files: it writes none but by Delta")
 
@@ -288,7 +291,9 @@ def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
 
 
 def test_times_are_found_to_the_microsecond(lake: Lake) -> None:
-    """Readers skip a file if its action says that the wanted values are not in it."""
+    """The log has the smallest and largest time of each file. If a search is outside of them,
+    readers skip the file.
+    """
     moment = 1_760_000_000_123_456
     lake.open()(
         lake.micro_batch(
@@ -386,13 +391,15 @@ def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(
         old.table().schema["boot"].metadata["comment"]
         == "The gateway's boot counter when it received it"
     )
-    assert old.versions() == 4  # made, completed once, two appends
+    assert old.versions() == 4  # creation, new columns, two appends
 
 
 def test_readings_of_an_older_version_are_made_again_as_this_one_has_them(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table of the old version has names with the device in them, and no origin."""
+    """In the table of the old version, names include the device, and columns about the origin are
+    missing.
+    """
     old = Lake(spark, tmp_path / "old readings")
     newer = ("time_certainty", "gateway", "topic", "received")
     lacking = Layout(
@@ -430,7 +437,7 @@ def test_a_column_of_another_type_is_refused(spark: "SparkSession", tmp_path: Pa
 def test_a_table_of_others_is_refused_and_stays_as_it_is(
     spark: "SparkSession", tmp_path: Path, writer: WriterName
 ) -> None:
-    """Columns of the user's table may have the same names as ours."""
+    """The user's table has columns with the same names as the ingest's."""
     lake = Lake(spark, tmp_path, writer)
     layout = Layout("", (("device", "string", ""), ("sequence", "bigint", "")))
     Table(spark, str(lake.publications), layout).create()
@@ -450,11 +457,11 @@ def test_optimize_delete_and_restore_by_users_do_not_confuse_the_job(lake: Lake)
     lake.sql("optimize publications")
     lake.sql("delete from publications where device = 'h' and sequence = 1")
     sink(lake.micro_batch(rows("h", 1, 2, 3)), 1)
-    assert lake.keys("h") == keys("h", 2, 3)  # what was deleted does not come back
+    assert lake.keys("h") == keys("h", 2, 3)  # the deleted row stays deleted
     assert lake.readings("h") == readings("h", 2, 3)
     lake.sql(f"restore table publications to version as of {version}")
     sink(lake.micro_batch(rows("h", 2, 3)), 2)
-    # the table has its old content, and goes on from there
+    # the restored content stays, and no row is doubled
     assert lake.keys("h") == keys("h", 1, 2, 3)
     assert lake.readings("h") == readings("h", 1, 2, 3)
 
@@ -488,17 +495,18 @@ def test_a_second_payload_of_one_key_is_kept_aside_with_an_alarm(
     assert conflicts(lake, "n") == [(2, b"other")]
     assert "two payloads of one key: n (incarnation 7) sequence 2" in caplog.text
     assert lake.readings("n") == readings("n", 1, 2, 3, 4)
-    # of two batches of one micro-batch, of which neither is in the table yet
+    # both payloads are in one micro-batch, and the table has neither of them
     sink(lake.micro_batch(rows("n", 5), [row("n", 5, payload=b"other")]), 2)
     sink(lake.micro_batch([row("n", 2, payload=b"other")]), 3)
-    assert [sequence for sequence, _ in conflicts(lake, "n")] == [2, 2, 5]  # of two batches
+    # 2 conflicts in two micro-batches
+    assert [sequence for sequence, _ in conflicts(lake, "n")] == [2, 2, 5]
     assert lake.readings("n") == readings("n", 1, 2, 3, 4, 5)
 
 
 def test_a_second_wording_of_one_reading_is_a_double_and_no_conflict(
     lake: Lake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A board may have learned the time between two transmissions
+    """If a board learns the time between two transmissions, the payload differs
     (`gateway/payload/rewording.py`).
     """
 
@@ -523,7 +531,9 @@ def test_a_second_wording_of_one_reading_is_a_double_and_no_conflict(
 def test_a_new_table_has_no_readings_to_make_again(
     spark: "SparkSession", tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first landed batch may be damaged, or not trusted yet."""
+    """The first landed batch may have no rows for the table, for example if it is damaged or not
+    trusted.
+    """
     caplog.set_level(logging.INFO, logger="onceway.ingest")
     new = Lake(spark, tmp_path)
     sink = new.open()

@@ -1,8 +1,8 @@
-"""Random schedules of two jobs on one table against a model: a set of keys. A seed replays a
+"""Random schedules of two jobs on one table, compared with a model: a set of keys. A seed repeats a
 schedule.
 
-Each job has its own state. One gets in between the steps of the other's append, jobs restart,
-snapshots get lost, a user compacts it.
+Each job has its own state. One job commits between the steps of the other job's append. Jobs
+restart, snapshots are lost, and a user compacts the table.
 """
 
 from collections.abc import Callable
@@ -39,14 +39,14 @@ GAPS: dict[WriterName, dict[str, tuple[type, str]]] = {
         "before the commit": (PublicTable, "append"),
     },
 }
-"""Calls before which another job gets in between."""
+"""Methods before which the other job commits, by writer and by the name of the moment."""
 
 
 @contextmanager
 def once_before(
     monkeypatch: pytest.MonkeyPatch, gap: tuple[type, str], act: Callable[[], None]
 ) -> "Iterator[None]":
-    """Run `act` before the next call of a method."""
+    """Call `act` directly before the next call of a method. gap: class and name of the method."""
     owner, name = gap
     real = getattr(owner, name)
 
@@ -71,16 +71,18 @@ def test_the_table_is_the_set_of_all_keys(
     seed: int,
     writer: WriterName,
 ) -> None:
-    """The jobs have no lease, so only the compare-and-swap protects the table."""
+    """The jobs take no lease, so only the check of each commit's version number protects
+    the table.
+    """
     gaps = GAPS[writer]
     monkeypatch.setattr(lease_module, "lock_file", lambda location: None)
     random, lake, model, done = Random(seed), Lake(spark, tmp_path, writer), set[int](), set[str]()
     sinks = {name: lake.open() for name in "AB"}
 
     def append(sink: Sink) -> None:
-        # few keys, so that most micro-batches overlap
+        # few different keys, so that most micro-batches overlap
         numbers = random.choices(range(1, 15), k=random.randint(1, 6))
-        numbers.append(max(model, default=20) + 1)  # and one that is new for certain
+        numbers.append(max(model, default=20) + 1)  # a key that is certainly new
         model.update(numbers)
         sink(lake.micro_batch([row("dev", number) for number in numbers]), 0)
 
@@ -121,5 +123,5 @@ def test_the_table_is_the_set_of_all_keys(
         == lake.table("_readings").count()
         == len(model)
     )
-    assert done == {*gaps, "optimize in between"}  # every planned race has happened
+    assert done == {*gaps, "optimize in between"}  # each planned moment has occurred
     assert "another writer was first" in caplog.text
