@@ -1,11 +1,11 @@
-"""Counts of words that make a reader stop, wherever a reader meets them.
+"""Count words and phrases that make readers stop, in all texts.
 
-Read are docstrings, comments, guides, messages (each text of three words and more in the product's
-code: log lines, errors, help), the page's HTML and scripts, alert rules, units, and names.
-`make lint` runs `python -m tests.prose`. Each package has a limit for each kind of finding
-(`prose.toml`): the count that it has reached. A change may lower a limit, never raise it.
-`python -m tests.prose FOLDER` lists the findings of a folder. `.pre-commit-config.yaml` calls
-`python -m tests.prose --subject FILE` for each commit message.
+The texts are docstrings, comments, guides, messages (strings of at least three words in the
+product's code: log lines, errors, help), HTML and scripts of the page, alert rules, units, and
+names. `make lint` runs `python -m tests.prose`. `prose.toml` has a limit for each package and each
+kind of finding: the lowest count so far. A change may lower a limit, but not raise it. `python -m
+tests.prose FOLDER` lists the findings in a folder. `.pre-commit-config.yaml` runs `python -m
+tests.prose --subject FILE` for each commit message.
 
 An exception needs a reason: `# prose: REASON` after the text, or `<!-- prose: REASON -->` in the
 line of a guide.
@@ -27,9 +27,9 @@ PACKAGES = ("gateway", "hil", "provisioning", "firmware", ".setup", "tests", "sy
 ROOT_GUIDES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 PRODUCT = ("gateway/", "hil/", "provisioning/")
 PLAIN = (".html", ".js", ".yml", ".service", ".timer")
-"""Files with texts for people that are neither Python nor guides."""
+"""Endings of files, other than Python and Markdown, that have texts for people."""
 MOST_WORDS = 30
-"""Words of a sentence."""
+"""Largest number of words in a sentence."""
 
 _FIRST = re.compile(
     r"(?:What|Who|Whom|Whose|Those|That|This|These|It|Its|They|Their|Of|So|Nothing|Nobody|Somebody"
@@ -37,7 +37,7 @@ _FIRST = re.compile(
     r"|Otherwise|Else|Whatever|Whichever|However|Rather|Though|Then|Also|And|Not|Neither|Perhaps"
     r"|Needs|Stands|Takes|Has)\b"
 )
-"""First words of a docstring that opens with a clause, a pronoun, an adverb, a verb without its
+"""First words of a docstring that begins with a clause, a pronoun, an adverb, a verb without its
 subject, or "Most" for a largest number.
 """
 _PASSIVE = re.compile(
@@ -45,7 +45,7 @@ _PASSIVE = re.compile(
     r"(?:[A-Z]\w+(?:ed|en)|Held|Kept|Told|Made|Sent|Shown|Lost|Set)"
     r" (?:and not|at|by|with|when|once|if|while|for|until|before|after|from)\b"
 )
-"""First words of a docstring that opens with a passive."""
+"""First words of a docstring that begins with a passive."""
 _ODD = re.compile(
     r"\bnobody\b|\bsomebody\b|\bwhoever\b|\bwhosoever\b|\banew\b|\bfor ever\b|\blest\b|\bin vain\b"
     r"|\bthereby\b|\bhence\b|\bwherefore\b|\bthe former\b|\bhis turn\b|\b(?:has|have) (?:its|their)"
@@ -60,7 +60,9 @@ _ODD = re.compile(
     r"|\b(?:each|both) ways?(?=[.,;:]|$)|\bbut for\b|\bas many again\b|\bgoes on(?=[.,;:]|$)",
     re.IGNORECASE,
 )
-"""Turns that stop a reader: clauses in place of a noun, old words, persons in place of parts."""
+"""Phrases that make readers stop: a clause in place of a noun, an old word, or a person in place of
+a part of the product.
+"""
 _LOOSE = re.compile(
     r"\bcannot be(?: right)?(?=[.,;:)]|$)|\bthe one before(?=[.,;:)]|$)|\bfor want of\b"
     r"|\btakes? no (?:data|messages?|commands?|orders?|copies|bytes|QoS|interval|clients?)\b"
@@ -71,11 +73,11 @@ _LOOSE = re.compile(
     r"|\b(?:answered|sessions?|clients?) in doubt\b|\bare given up\b|\bcannot make\b",
     re.IGNORECASE,
 )
-"""Loose words in place of invalid, previous, lack, accept, arrive, inform, expire, with this name,
-suspect, dropped and create. Tests may use them.
+"""Vague words for which there are exact ones: invalid, previous, lack, accept, arrive, inform,
+expire, "with this name", suspect, dropped and create. They do not count in tests.
 """
 _FIELD = re.compile(r"^of (?:the|its|a|an|all|each|this|that|both)\b(?! which)")
-"""First words of a field's description, such as "name: of the gateway", without a noun."""
+"""First words of a field's description that lacks a noun, such as "name: of the gateway"."""
 SYNONYMS = {
     r"carriers?": "transport",
     r"followers?": "forwarder",
@@ -89,7 +91,7 @@ SYNONYMS = {
     r"shipped firmware": "bundled firmware",
     r"the crowd": "connection limiter",
 }
-"""Words that the glossary replaces (`gateway/GLOSSARY.md`), and the words to write."""
+"""Words that the glossary replaces (`gateway/GLOSSARY.md`), each with its replacement."""
 _SYNONYM = re.compile(rf"\b(?:{'|'.join(SYNONYMS)})\b", re.IGNORECASE)
 NAMES = {
     "what": "text, reason, problem: the noun",
@@ -103,16 +105,16 @@ NAMES = {
     "doubtful|marked": "suspect",
     "carrier|follower|journey|lineage|travelling|contradiction|crowd|shipped": "see the glossary",
 }
-"""Names with several meanings, or replaced by the glossary, and the names to write."""
+"""Names that have several meanings or that the glossary replaces, each with better names."""
 _NAME = re.compile(rf"_*(?:{'|'.join(NAMES)})")
 _TEST_NAME = re.compile(
     r"test_(?:what|who|it|its|nothing|those|there|they|nobody)_\w+"
     r"|test_\w+_(?:nobodys?|somebody|everybody|whatever|whoever|says_so|not_there|that_there_\w+)"
     r"(?:_\w+)?|test_\w+_told(?:_\w+)?"
 )
-"""Names of tests without a subject, or with a pronoun in place of a noun."""
+"""Names of tests that lack a subject or have a pronoun in place of a noun."""
 MOST_LETTERS = 60
-"""Letters of the subject of a commit."""
+"""Largest number of characters in the first line of a commit message."""
 _SUBJECT = re.compile(r"(?:[\w.,/ -]+: .+|Merge .+|Revert .+)")
 _SQL = re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|ALTER|WHERE|BETWEEN)\b")
 _WORDS = re.compile(r"(?:\b[a-z]{2,}\b.*?){3}", re.DOTALL)
@@ -125,7 +127,7 @@ _CODE = re.compile(r"`[^`\n]*`|\[[^\]]*\]\([^)]*\)|https?:\S+|\"[^\"\n]*\"")
 _END = re.compile(r"(?<=[.:;!?])\s+|\n\s*\n|\n\s*[-*] |\n\s*\d+\. |\n {2,}\S[^\n]* {2,}[^\n]*")
 
 LIMITS: dict[str, list[int]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
-"""Largest number of first words, odd turns, synonyms and long sentences, by package."""
+"""Limits by package, one for each of the KINDS."""
 
 
 class Finding(NamedTuple):
@@ -136,7 +138,7 @@ class Finding(NamedTuple):
 
 
 def findings(file: str, source: str) -> Iterator[Finding]:
-    """Yield the findings in a file."""
+    """Yield the findings in a file. source: its text."""
     if file.endswith(".py"):
         yield from _names(file, source)
     for line, text, opens in _texts(file, source):
@@ -156,7 +158,9 @@ def findings(file: str, source: str) -> Iterator[Finding]:
 
 
 def _names(file: str, source: str) -> Iterator[Finding]:
-    """Yield the names of functions, arguments, variables and attributes that say nothing."""
+    """Yield a finding for each name of a function, class, argument or variable that is in NAMES,
+    and each name of a test like those in `_TEST_NAME`.
+    """
     lines = source.splitlines()
     seen = set()
     for node in ast.walk(ast.parse(source)):
@@ -178,11 +182,13 @@ def _names(file: str, source: str) -> Iterator[Finding]:
 
 
 def _messages(source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of each string for people. Values in it are replaced by CODE."""
+    """Yield line and text of each string for people. In its text, CODE stands for each inserted
+    value.
+    """
     tree, lines = ast.parse(source), source.splitlines()
     parts: set[ast.AST] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr):  # a docstring
+        if isinstance(node, ast.Expr):  # a docstring, or one of an attribute
             parts.add(node.value)
         elif isinstance(node, ast.JoinedStr):
             parts.update(node.values)
@@ -201,7 +207,7 @@ def _messages(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _plain(file: str, source: str) -> Iterator[tuple[int, str]]:
-    """Yield line and text of the texts in a page, a script, a rule or a unit."""
+    """Yield line and text of each text for people in a page, script, rule or unit."""
     if file.endswith(".html"):
         found = [(each.start(), each[1]) for each in re.finditer(r">([^<>{}]+)<", source)]
     elif file.endswith(".js"):
@@ -217,7 +223,9 @@ def _plain(file: str, source: str) -> Iterator[tuple[int, str]]:
 
 
 def _texts(file: str, source: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield line, text and whether a text is a docstring, without excepted ones."""
+    """Yield the line of each text, the text, and whether it is a docstring. Texts with an exception
+    are left out.
+    """
     if file.endswith(PLAIN):
         yield from ((line, text, False) for line, text in _plain(file, source))
         return
@@ -251,7 +259,9 @@ def package_of(file: str) -> str:
 
 
 def tracked(*folders: str) -> list[str]:
-    """Return the files with texts for people that git tracks under some folders."""
+    """Return all files with texts for people in some folders, without files that git does not
+    track.
+    """
     kinds = ("*.py", "*.md", *(f"*{kind}" for kind in PLAIN))
     patterns = [f"{folder}/{kind}" for folder in folders for kind in kinds]
     listed = subprocess.run(
@@ -261,7 +271,9 @@ def tracked(*folders: str) -> list[str]:
 
 
 def subject_problem(message: str) -> str | None:
-    """Return the problem of a commit message's first line, or None."""
+    """Return a sentence about a fault in the first line of a commit message, or None if it has no
+    fault.
+    """
     subject = message.split("\n", 1)[0]
     if not _SUBJECT.fullmatch(subject):
         return f"no scope: {subject!r}; write SCOPE: DO SOMETHING"

@@ -1,6 +1,6 @@
-"""A bound on processor time is for some machine; a slower one gets more of it.
+"""Bounds of processor time are given for one machine. Slower machines get more time.
 
-Out: how many times slower than that machine this one is, at the least 1.
+Out: how many times slower this machine is, at least 1.
 """
 
 import time
@@ -8,12 +8,14 @@ from functools import cache
 
 _STEPS = 1_000_000
 _REFERENCE_S = 0.025
-"""Duration of `_work` on the machine where the bounds were measured."""
+"""Seconds that `_work` takes on the machine for which the bounds are given."""
 
 
 @cache
 def slowness() -> float:
-    """Return the best of some attempts, so that other processes on the machine do not count."""
+    """Return the factor, from the best of several attempts: other processes may delay some
+    of them.
+    """
     return max(1.0, min(_work() for _ in range(5)) / _REFERENCE_S)
 
 

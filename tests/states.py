@@ -1,5 +1,5 @@
-"""The page of state diagrams, gateway/docs/states.md, drawn from the tables in the code: `python -m
-tests.states`. A test compares page and tables.
+"""Draw the page of state diagrams, gateway/docs/states.md, from the tables in the code: `python -m
+tests.states`. A test compares the page with the tables.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ Drawn by `python -m tests.states` from tables in the code.
 
 
 def diagram(table: Table) -> str:
-    """Return a state diagram in Mermaid's notation. The first state of a table is its start."""
+    """Return the state diagram of a table, in Mermaid's notation. It begins in the first state."""
     first = next(iter(table))
     lines = ["stateDiagram-v2"]
     if first is not None:

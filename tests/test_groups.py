@@ -1,4 +1,4 @@
-"""The groups of `make test` (`tests/__main__.py`): each file of tests is in one of them."""
+"""The groups of `make test` (`tests/__main__.py`): each test file is in one of them."""
 
 from collections import Counter
 from pathlib import Path
@@ -7,7 +7,7 @@ from tests.__main__ import HERE, groups
 
 
 def files(arguments: list[str]) -> list[Path]:
-    """Return the files of tests that pytest finds for these arguments."""
+    """Return the test files that pytest finds with these arguments."""
     root = HERE.parent
     ignored = [root / one.removeprefix("--ignore=") for one in arguments if one[0] == "-"]
     paths = [root / one for one in arguments if one[0] != "-"]

@@ -1,4 +1,6 @@
-"""Findings of `tests/prose.py`: each kind is found, and an exception with a reason is not."""
+"""`tests/prose.py` finds each kind of finding, but not in texts that have an exception with a
+reason.
+"""
 
 import pytest
 

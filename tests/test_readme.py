@@ -1,6 +1,6 @@
-"""Every command in README.md is run by a test: those for the Pi and Home Assistant by `make
-try-install`, which takes them from the file, the demo and the ingest by the tests of the rig, the
-broker here. And what the guides name exists.
+"""A test runs every command in README.md. `make try-install` takes those for the Pi and for Home
+Assistant from the file. Tests of the rig run the demo and the ingest, and tests in this file the
+broker. Also, everything exists that the guides name.
 """
 
 import re
@@ -39,7 +39,7 @@ def test_readme_is_short_and_plain() -> None:
 
 
 def test_readme_files_are_read_and_not_searched() -> None:
-    """Details for developers of a part are in pages of their own."""
+    """The guides stay short: details for developers have pages of their own."""
     listed = subprocess.run(
         ("git", "ls-files", "*README.md"), cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -60,7 +60,7 @@ def test_no_command_names_the_configuration() -> None:
 
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
-    """Return the options of each command."""
+    """Return the options of each command, by its name."""
     found = {}
     for point in entry_points(group="onceway.commands"):
         for words, command in leaves(point.name, typer.main.get_command(point.load())):
@@ -73,7 +73,7 @@ def known() -> dict[str, set[str]]:
 def test_commands_of_the_readme_exist_with_their_options(
     guide: Path, known: dict[str, set[str]]
 ) -> None:
-    """Commands of every guide exist. Other tests show that the commands work."""
+    """The test reads every guide. Other tests show that the commands work."""
     for line in COMMAND.findall(guide.read_text()):
         words = line.partition(" # ")[0].partition("|")[0].split()
         names = list(takewhile(lambda word: re.fullmatch("[a-z][a-z-]*", word), words))
@@ -81,7 +81,7 @@ def test_commands_of_the_readme_exist_with_their_options(
             (name for end in (3, 2, 1) if (name := " ".join(names[:end])) in known), None
         )
         if command is None:
-            group = " ".join(names)  # `onceway device …`: all commands of it
+            group = " ".join(names)  # `onceway device …` stands for all commands of a group
             assert set(words[len(names) :]) <= {"…", "--help"}, line
             assert any(name.startswith(group) for name in known), line
             continue

@@ -1,5 +1,5 @@
-"""The states of sessions and links: each change that happens is in the table, each change in the
-table happens, and the page shows the tables. `tests/broker/test_state.py` tests those of
+"""The states of sessions and links: each change that happens is in the table, and each change in
+the table happens. The page shows the same tables. `tests/broker/test_state.py` tests the states of
 connections.
 """
 

@@ -1,7 +1,7 @@
-"""The paths of three packets through the gateway: the files on them, and the number of calls.
+"""The paths of three packets through the gateway: the files on each path, and the number of calls.
 
-`python -m tests.walks` prints each step of each path; `python -m tests.house` compares the figures
-with their limits. A new developer who follows a packet reads these files, in this order.
+`python -m tests.walks` prints each step of each path. `python -m tests.house` compares the numbers
+with their limits. A new developer who wants to follow a packet reads these files in this order.
 """
 
 import asyncio
@@ -31,29 +31,33 @@ PRODUCT = str(Path(__file__).parents[1] / "gateway")
 
 @dataclass
 class Walk:
-    """Calls of a walk: in order, with the depth of each call, and the calling file."""
+    """The calls on a packet's path. steps: for each call, its depth and "FILE:FUNCTION", in
+    order.
+    """
 
     steps: list[tuple[int, str]] = field(default_factory=list)
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Number of calls from one file of the product to another one."""
+    """Number of calls from one file of the product to another."""
 
     @property
     def files(self) -> list[str]:
-        """The files on the path, each once, in order."""
+        """Return the files on the path, in order of their first call."""
         return list(dict.fromkeys(step.partition(":")[0] for _, step in self.steps))
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Pairs of files that call each other."""
+        """Return the pairs of files that call each other in both directions."""
         return [(a, b) for a, b in self.calls if a < b and (b, a) in self.calls]
 
 
 _PARTS = ("<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>")
-"""Parts of functions that have frames of their own in some versions of Python."""
+"""Parts of functions that have their own frames in some versions of Python."""
 
 
 def _file(code: CodeType) -> str | None:
-    """Return the file of a function, None for one of others, and for a part of a function."""
+    """Return the file of a function of the product. Return None for other functions, and for parts
+    of functions.
+    """
     path = code.co_filename
     if code.co_name in _PARTS:
         return None
@@ -62,7 +66,7 @@ def _file(code: CodeType) -> str | None:
 
 @contextmanager
 def walking() -> Iterator[Walk]:
-    """Note each call of a function of the product."""
+    """Record all calls of the product's functions in the block."""
     walk = Walk()
     depth = 0
 
@@ -82,7 +86,7 @@ def walking() -> Iterator[Walk]:
             walk.calls[cast(str, other), file] += 1
 
     before = sys.getprofile()
-    gc.disable()  # others have callbacks there
+    gc.disable()  # garbage collection would call callbacks of other code
     sys.setprofile(look)
     try:
         yield walk
@@ -111,7 +115,7 @@ def publish() -> Walk:
 
 @contextmanager
 def _deaf(*clients: Client) -> Iterator[None]:
-    """Leave these clients' input unparsed, since they use the product's parser."""
+    """Stop these clients from parsing their input, because they use the product's parser."""
     for client in clients:
         client.deaf = True
     yield
@@ -121,7 +125,7 @@ def _deaf(*clients: Client) -> Iterator[None]:
 def connect_elsewhere() -> Walk:
     """Follow the CONNECT of a client whose session is at another gateway, to CONNACK."""
     sites = Sites("a", "b")
-    for name in ("d", "c"):  # d makes what is kept
+    for name in ("d", "c"):  # the steps of d fill caches
         client = sites.connect("a", name)
         client.subscribe("t")
         client.break_line()
@@ -140,7 +144,7 @@ def connect_elsewhere() -> Walk:
 
 
 class _Tty:
-    """The gateway's end of a line in memory."""
+    """The gateway's end of a serial line in memory."""
 
     fd = 7
 
@@ -160,7 +164,7 @@ class _Tty:
 
 
 class _Board:
-    """A board on such a line."""
+    """A board at the other end of a `_Tty`."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -189,7 +193,7 @@ class _Board:
         self.link.write(self.link.session, packet, self.world.loop.now)
 
     def exchange(self) -> None:
-        """Carry bytes in both directions until no end has any."""
+        """Carry bytes in both directions until none are left."""
         while True:
             self.tty.came = self.link.take()
             if self.tty.came:
@@ -203,7 +207,7 @@ class _Board:
                 return
 
     def bring(self, frames: bytes) -> None:
-        """Let the gateway handle the board's frames and their effects."""
+        """Let the gateway handle frames of the board, with everything that follows."""
         self.tty.came = frames
         self._read()
         self.world.turn()

@@ -187,7 +187,7 @@ def test_known_topics_are_bounded() -> None:
 
 
 def test_a_known_topic_is_the_same_object_each_time() -> None:
-    """So the broker compares and hashes the topic quickly."""
+    """The broker then compares and hashes the topic quickly."""
     stream = fed(encode(Publish("known/"), V5) * 3)
     topics = {id(packet.topic) for packet in stream if isinstance(packet, Publish)}
     assert len(topics) == 1

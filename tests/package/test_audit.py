@@ -1,4 +1,4 @@
-"""What `make audit` reports: packages with known faults, and packages without an answer."""
+"""The report of `make audit`: packages with known faults, and packages without an answer."""
 
 import sys
 from pathlib import Path

@@ -1,16 +1,18 @@
-"""The promises of the guides, each with the test or the constant that holds it.
+"""Check that each promise of the guides has evidence: a test or a constant that holds it.
 
-A file beside this one has the promises of a guide: words of the sentence, and the evidence for it
+A TOML file in this folder lists the promises of a guide: words of the sentence, and the evidence
 (`evidence.py`). `first words ... last words` stands for all sentences from the first to the last.
-The evidence stays out of the guide, so a reader of the raw text sees no marker. A link to a test in
-the sentence (`[test_x](../tests/test_a.py)`) is evidence, too. A sentence that is reworded loses
-its evidence, so an author of the new words looks at the test again. `--write` (as part of `make
-docs`) writes the present values of constants into guides and tables.
+The evidence is not written in the guide, so that readers of the raw text are not disturbed. A link
+to a test in the sentence (`[test_x](../tests/test_a.py)`) is evidence as well. If the words of a
+sentence change, the evidence no longer applies, and the author has to look at the test again.
+
+`--write` (part of `make docs`) writes the present values of constants into guides and tables.
 
 `python -m tests.promises GUIDE` lists the promises of a guide with their evidence. With `--check`,
-the exit code is 1 if a guide has more promises without evidence than its limit in `limits.toml`, or
-if evidence holds nothing: the test is gone, the constant has another value, the guide lacks the
-words, or their sentence is not a promise. A limit may only go down. A new guide has the limit 0.
+the exit code is 1 if a guide has more promises without evidence than its limit in `limits.toml`. It
+is also 1 if evidence fails: the test does not exist, the constant has another value, the guide
+lacks the words, or the sentence is not a promise. A limit may only go down. A new guide has the
+limit 0.
 """
 
 import argparse
@@ -36,16 +38,18 @@ OTHERS = (
     "gateway/web/METRICS.md",
     "hil/INPUTS.md",
 )
-"""Guides without promises of their own: past changes, and pages that are generated."""
+"""Guides whose sentences are not checked: they describe past changes, or are generated."""
 
 
 LINKED = re.compile(r"\[(test_\w+)\]\((?:\.\./)+(tests/[\w/]+\.py)\)")
-"""A test that a guide itself names in a sentence, as the tables of bounds do."""
+"""A link to a test in a sentence of a guide."""
 
 
 @dataclass
 class Audit:
-    """The promises of one guide, with and without evidence, and faults of the evidence."""
+    """The promises of a guide. held: promises with evidence. open: promises without evidence.
+    faults: evidence that fails.
+    """
 
     guide: str
     held: list[tuple[Sentence, list[str]]] = field(default_factory=list)
@@ -54,14 +58,16 @@ class Audit:
 
     @property
     def kinds(self) -> tuple[int, int, int]:
-        """Return how many are held by tests, by constants or benchmarks, and are not Onceway's."""
+        """Return how many promises are held by tests, how many by constants or benchmarks, and how
+        many sentences promise nothing about Onceway.
+        """
         tests = sum("::" in evidence[0] for _, evidence in self.held)
         reasons = sum(evidence[0].startswith("none:") for _, evidence in self.held)
         return tests, len(self.held) - tests - reasons, reasons
 
 
 def audit(guide: str, source: str, marks: dict[str, str | list[str]], root: Path = ROOT) -> Audit:
-    """Return the promises of a guide with their evidence, and without."""
+    """Check the promises of a guide. source: its text. marks: evidence by words of a sentence."""
     result, all_of = Audit(guide), list(sentences(source))
     evidence_of: dict[int, list[str]] = {}
     for words, value in marks.items():
@@ -93,7 +99,9 @@ def audit(guide: str, source: str, marks: dict[str, str | list[str]], root: Path
 
 
 def _places(words: str, all_of: list[Sentence]) -> range:
-    """Return the sentences that the words name. Raises ValueError unless they name one place."""
+    """Return the indices of the sentences to which these words refer. Raises ValueError if the
+    words are in no sentence or in several.
+    """
     first, _, last = words.partition(" ... ")
     found = [index for index, sentence in enumerate(all_of) if first in sentence.text]
     if len(found) != 1:
@@ -105,7 +113,7 @@ def _places(words: str, all_of: list[Sentence]) -> range:
 
 
 def marks() -> dict[str, dict[str, str | list[str]]]:
-    """Return guide → words → evidence."""
+    """Return the evidence by guide and by words of a sentence."""
     read = [tomllib.loads(path.read_text()) for path in TABLES.glob("*.toml")]
     return {table["guide"]: table["promises"] for table in read if "guide" in table}
 
@@ -121,7 +129,7 @@ def audits() -> Iterator[Audit]:
 
 
 def report(found: list[Audit], limits: dict[str, int]) -> tuple[str, bool]:
-    """Return the table of counts with the faults, and whether all is right."""
+    """Return a table of counts with all faults, and whether no fault and no limit is exceeded."""
     lines = [f"{'':40}{'tests':>8}{'values':>8}{'others':>8}{'open':>8}{'limit':>8}"]
     right = True
     for one in found:
@@ -142,7 +150,7 @@ def _names(found: list[Audit]) -> set[str]:
 
 
 def write() -> None:
-    """Write the present values of constants into guides, and into the tables here."""
+    """Write the present values of constants into the guides and the tables."""
     for path in TABLES.glob("*.toml"):
         text = path.read_text()
         table = tomllib.loads(text)

@@ -1,12 +1,12 @@
-"""The evidence for a promise: a test that exists, or a constant that has the value.
+"""Evidence for a promise, in one of these forms:
 
-- `tests/uplink/test_pace.py::test_window`: a test that pytest collects, or a test in C under
-  firmware/tests, or a step of `make try-install` (`.setup/try_install.py::name`).
-- `gateway/uplink/cutter.py:WAIT_S = two minutes`: a constant, and the figure as the guide has it.
-  `Class.key` names the default of a key of a section. A header in C has `#define`.
-- `measured: wear: bytes per reading, 10 boards = 6.6 kB`: a figure of a benchmark as it was last
-  kept (`tests/benchmarks/last.json`), and as the guide has it, rounded.
-- `none: REASON`: a sentence that promises nothing of Onceway, and why.
+- `tests/uplink/test_pace.py::test_window`: a test that pytest collects, a C test under
+firmware/tests, or a step of `make try-install` (`.setup/try_install.py::name`).
+- `gateway/uplink/cutter.py:WAIT_S = two minutes`: a constant, and its value as the guide has it.
+`Class.key` names the default of a configuration key. In a C header, it is a `#define`.
+- `measured: wear: bytes per reading, 10 boards = 6.6 kB`: the last saved figure of a benchmark
+(`tests/benchmarks/last.json`), and the rounded figure as the guide has it.
+- `none: REASON`: the sentence promises nothing about Onceway, and why.
 """
 
 import ast
@@ -22,20 +22,22 @@ from typing import Any
 from tests.promises.guide import FIGURE, UNITS, value_of
 
 SCALES = {"_MS": 0.001, "_MINUTES": 60, "_HOURS": 3600, "_DAYS": 86_400, "_KB": 1000}
-"""Units of constants that their names end in. Other constants are in seconds, bytes or counts."""
+"""Units of constants, by the end of their names. Other constants are in seconds, bytes or
+counts.
+"""
 
 _TEST = re.compile(r"(?P<file>[\w./-]+\.(?:py|c))::(?P<name>[\w:]+)")
 CONSTANT = re.compile(r"(?P<file>[\w./-]+\.(?:py|h|c)):(?P<name>[\w.]+) = (?P<figure>.+)")
 MEASURED = re.compile(r"measured: (?P<name>.+) = (?P<figure>.+)")
 _PREFIXES = {"ms": 1e-3, "µs": 1e-6, "µs/msg": 1e-6, "kB": 1e3, "MB": 1e6, "%": 0.01}
-"""Units of measured figures that are not in seconds, bytes, counts or parts of one."""
+"""Units of measured figures, unless these are in seconds, bytes, counts or fractions of one."""
 _REASON = re.compile(r"none: \w.+")
 _C_TEST = re.compile(r"^static void (\w+)\(void\)", re.MULTILINE)
 _DEFINE = re.compile(r"^\s*#\s*define\s+(\w+)\s+\(?(\d+)", re.MULTILINE)
 
 
 def fault(evidence: str, sentence: str, root: Path) -> str:
-    """Return why a piece of evidence does not hold a sentence; empty if it does."""
+    """Return why the evidence does not hold for the sentence; empty if it does."""
     if found := _TEST.fullmatch(evidence):
         file = root / found["file"]
         if not file.is_file():
@@ -63,15 +65,17 @@ def fault(evidence: str, sentence: str, root: Path) -> str:
 
 
 def factors(figure: str) -> tuple[float, ...]:
-    """Return what a unit may mean: MB is 1000 KB, or 1024 KiB as memory is counted."""
+    """Return the factors that a unit may stand for beside its usual one: 1 MB is 1000 KB or 1024
+    KiB.
+    """
     powers = {"KB": 1, "MB": 2, "GB": 3}
     power = next((power for unit, power in powers.items() if unit in figure), 0)
     return (1.0, 1.024**power)
 
 
 def measured(root: Path, name: str) -> float:
-    """Return a figure of `tests/benchmarks/last.json`, or its peer's, in seconds, bytes, counts or
-    parts of one.
+    """Return a figure of `tests/benchmarks/last.json` in seconds, bytes, counts or fractions of
+    one. A name that begins with `peer of` stands for the figure of the compared program.
     """
     every = json.loads((root / "tests/benchmarks/last.json").read_text())
     kept = every[name.removeprefix("peer of ")]
@@ -80,7 +84,7 @@ def measured(root: Path, name: str) -> float:
 
 
 def rounded(figure: str, real: float) -> str:
-    """Return a value in the unit of a figure, with as many significant digits."""
+    """Return a value in the unit of `figure`, rounded to as many digits as `figure` has."""
     found = FIGURE.fullmatch(figure)
     if found is None or not found[1]:
         raise ValueError(f"{figure!r} is not a figure")
@@ -93,7 +97,7 @@ def rounded(figure: str, real: float) -> str:
 
 @cache
 def tests_of(file: Path) -> frozenset[str]:
-    """Return the names of the tests that a file has, as `name` or `Class::name`."""
+    """Return the names of the tests in a file, as `name` or `Class::name`."""
     text = file.read_text(encoding="utf8")
     if file.suffix == ".c":
         return frozenset(name for name in _C_TEST.findall(text) if text.count(name) > 1)
@@ -111,7 +115,7 @@ def _functions(body: list[ast.stmt], above: str, *, steps: bool) -> Iterator[str
             steps or node.name.startswith("test_")
         ):
             yield above + node.name
-        elif isinstance(node, ast.Assign):  # a state machine: `test_x = Machine.TestCase`
+        elif isinstance(node, ast.Assign):  # test of a state machine: `test_x = Machine.TestCase`
             yield from (
                 one.id
                 for one in node.targets
@@ -120,7 +124,7 @@ def _functions(body: list[ast.stmt], above: str, *, steps: bool) -> Iterator[str
 
 
 def constant(file: Path, name: str) -> float:
-    """Return a constant of the product, in seconds, bytes or counts."""
+    """Return the value of a constant, in seconds, bytes or counts."""
     if file.name.startswith("test_") or ".setup" in file.parts:
         value: Any = _literal(file, name)
     elif file.suffix == ".py":
@@ -138,7 +142,7 @@ def constant(file: Path, name: str) -> float:
 
 
 def _literal(file: Path, name: str) -> object:
-    """Return a constant of a test or a script, which is read and not imported."""
+    """Return a constant of a test or script without importing the file."""
     for node in ast.parse(file.read_text(encoding="utf8")).body:
         if isinstance(node, ast.Assign):
             names, values = _parts(node.targets[0]), _parts(node.value)

@@ -1,9 +1,9 @@
-"""A guide as its promises: the sentences that a test or a constant has to hold.
+"""Split a guide into sentences, and find the ones that are promises, which need evidence.
 
-In: Markdown. Out: its sentences, without headings, code, pictures and hidden comments. A row of a
-table is one sentence, and so is a comment in indented code. A sentence is a promise if it has one
-of the WORDS, the word `default`, or a figure, in digits or in words. Code spans, and numbers that
-are part of a name (`QoS 2`, `Debian 12`), do not count.
+In: Markdown. Out: sentences, without those in headings, code, pictures and hidden comments. A row
+of a table counts as a sentence, and so does a comment in indented code. A sentence is a promise if
+it has one of the WORDS, the word `default`, or a figure in digits or words. Code spans do not
+count, and neither do numbers in names (`QoS 2`, `Debian 12`).
 """
 
 import re
@@ -40,14 +40,14 @@ UNITS = {
     "k/s": 1000,
     "M/s": 1_000_000,
 }
-"""Units that a guide writes behind a number, in seconds, bytes or counts."""
+"""Units after a number in a guide, in seconds, bytes or counts."""
 
 _SKIPPED = re.compile(
     r"^```.*?^```|<!--.*?-->|^#.*?$|^ {4}.*?$|^\|[-| ]+\|$|!\[.*?\]\(.*?\)",
     re.MULTILINE | re.DOTALL,
 )
 _COMMENT = re.compile(r"^ {4}(?:.*?\s)?# (.+)$", re.MULTILINE)
-"""A comment behind a command, or behind a key of the configuration."""
+"""A comment in indented code, after a command or a configuration key."""
 
 _ITEM = re.compile(r"^(?:[-*]|\d+\.) +", re.MULTILINE)
 _BLOCK = re.compile(r"(?:^.*\S.*\n?)+", re.MULTILINE)
@@ -63,16 +63,18 @@ FIGURE = re.compile(
     rf"|\b({'|'.join(NUMBERS)}) ({_UNIT})s?(?!\w)",
     re.IGNORECASE,
 )
-"""A number in digits, with its unit if there is one, or in words before a unit."""
+"""A number in digits, or a number in words before a unit. Groups: digits, their unit, word, its
+unit.
+"""
 _WORDED = f"{'|'.join(list(NUMBERS)[1:])}|an? (?:minute|hour|day|week|month|year)|within a second"
-"""Figures in words, from two on. `one` is seldom a figure."""
+"""Numbers in words that count as figures. `one` does not, because it is seldom a figure."""
 
 _PROMISE = re.compile(rf"\b(?:{WORDS}|defaults?|{_WORDED})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """One sentence of a guide. line: where its paragraph, item or row begins."""
+    """A sentence of a guide. line: first line of its paragraph, list item or table row."""
 
     line: int
     text: str
@@ -84,8 +86,8 @@ class Sentence:
 
 
 def sentences(source: str) -> Iterator[Sentence]:
-    """Yield the sentences of a guide, each in one line: comments of its code first, then the rest
-    in order.
+    """Yield the sentences of a guide, each on one line. Comments in code come first, then all other
+    sentences in order.
     """
     for comment in _COMMENT.finditer(source):
         yield Sentence(source.count("\n", 0, comment.start()) + 1, comment[1])
@@ -102,7 +104,7 @@ def sentences(source: str) -> Iterator[Sentence]:
 
 
 def _split(text: str) -> list[str]:
-    """Return the sentences of a paragraph. A full stop in a code span ends no sentence."""
+    """Split a paragraph into sentences. A full stop in a code span does not end a sentence."""
     spans: list[str] = []
 
     def hide(found: re.Match[str]) -> str:
@@ -114,7 +116,9 @@ def _split(text: str) -> list[str]:
 
 
 def value_of(figure: str) -> float:
-    """Return a figure in seconds, bytes or counts: `two minutes` is 120. Raises ValueError."""
+    """Return a figure in seconds, bytes or counts: 120 for `two minutes`. Raises ValueError if the
+    text is not a figure.
+    """
     if figure.lower() in NUMBERS:
         return NUMBERS[figure.lower()]
     found = FIGURE.fullmatch(re.sub("^an? ", "one ", figure))

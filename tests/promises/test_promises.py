@@ -1,4 +1,4 @@
-"""`python -m tests.promises`: it notices each way in which a promise loses what holds it."""
+"""`python -m tests.promises` notices each way in which a promise can lose its evidence."""
 
 import tomllib
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Figures of the guides, written from the code and from the benchmarks' last run. In: a guide, and
-the table of its promises. Out: both, with present values in the place of older ones.
+"""Write figures into guides, from the code and from the last run of the benchmarks.
+
+In: a guide, and the table with the evidence for its promises. Out: both, with present figures.
 """
 
 import math
@@ -11,7 +12,7 @@ from tests.promises.guide import FIGURE, UNITS, Sentence, sentences, value_of
 
 
 def renewed(guide: str, table: str, marks: dict[str, str | list[str]], root: Path) -> list[str]:
-    """Return the guide and the table with present figures."""
+    """Return the guide and the table with present figures. marks: the evidence in the table."""
     every = list(sentences(guide))
     for words, value in marks.items():
         for evidence in [value] if isinstance(value, str) else value:
@@ -33,7 +34,9 @@ def renewed(guide: str, table: str, marks: dict[str, str | list[str]], root: Pat
 
 
 def written(figure: str, real: float) -> str:
-    """Return a value in the unit of a figure; the figure itself if it says the value."""
+    """Return a value in the unit of `figure`. If `figure` still has this value, return it
+    unchanged.
+    """
     said = value_of(figure)
     if any(math.isclose(said * factor, real) for factor in factors(figure)):
         return figure

@@ -1,4 +1,4 @@
-"""Errors and progress from avrdude's output, printed by a stand-in for avrdude."""
+"""Errors and progress from the output of avrdude. A stand-in for avrdude prints them."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ PAGE = "7d80  4f 57 31 |OW1|"
 
 
 def _says(folder: Path, monkeypatch: pytest.MonkeyPatch, *runs: tuple[str, int]) -> None:
-    """Make each run of avrdude from now on say the next of these texts, and end with its code."""
+    """Let each further run of avrdude print the next of these texts and end with its exit code."""
     for number, (said, code) in enumerate(runs):
         (folder / str(number)).write_text(f"cat <<'END' >&2\n{said}\nEND\nexit {code}\n")
     program = folder / "avrdude"

@@ -1,4 +1,4 @@
-"""A backup gives the same devices back, and nothing to anyone without the passphrase."""
+"""A backup of the registry restores the same devices, and is unreadable without its passphrase."""
 
 import hashlib
 import json
@@ -96,7 +96,7 @@ def _run(
         stdin=subprocess.DEVNULL,
         cwd=tmp_path,
         timeout=60,
-        start_new_session=True,  # no terminal to ask at
+        start_new_session=True,  # no terminal for a prompt
     )
 
 
@@ -156,7 +156,7 @@ def test_a_misspelt_registry_is_not_made(tmp_path: Path) -> None:
         capture_output=True,
         cwd=tmp_path,
         timeout=60,
-        start_new_session=True,  # no terminal to ask at
+        start_new_session=True,  # no terminal for a prompt
     )
     assert (listed.returncode, list(tmp_path.iterdir())) == (1, [])
 
@@ -185,10 +185,10 @@ def test_newer_backup_readmits_a_device_and_can_revoke_one(
 def test_an_older_backup_brings_no_replaced_key_back(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry.begin(Identity.create("roof-4"), "uno", "p")  # interrupted when the backup is made
+    registry.begin(Identity.create("roof-4"), "uno", "p")  # interrupted before the backup is made
     (tmp_path / "backup").write_bytes(seal(registry.dump(), "x"))
     monkeypatch.setattr("provisioning.registry._now", lambda: "2999-01-01T00:00:00+00:00")
-    for name in ("roof-1", "roof-4"):  # as `device rekey` and `device add` do
+    for name in ("roof-1", "roof-4"):  # like `device rekey` and `device add`
         registry.finish(registry.begin(Identity.create(name), "uno", "p"), None)
     before = registry.get("roof-1"), registry.get("roof-4")
     done = _run(tmp_path, "import", "backup", "--registry", str(registry.path), passphrase="x")

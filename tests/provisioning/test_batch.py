@@ -1,5 +1,5 @@
-"""A list of boards is checked as a whole before the first board is touched; errors name file and
-line.
+"""A list of boards is checked completely before the first board is written. Errors name the file
+and the line.
 """
 
 from pathlib import Path

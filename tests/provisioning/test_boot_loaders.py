@@ -1,9 +1,9 @@
-"""The boards other than the Uno, each with its usual boot loader: from a bare board to its first
+"""All boards except the Uno, each with its usual boot loader, from the empty board to its first
 greeting.
 
-A Nano is the simulated Uno with another boot loader; the others are chips in a simulator with
-nothing but their serial port (tests/firmware/bare.c). The boot loaders are those of Debian's
-package arduino-core-avr.
+A Nano is the simulated Uno with another boot loader. The others are chips in a simulator with only
+a serial port (tests/firmware/bare.c). The boot loaders are those of Debian's package
+arduino-core-avr.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ TRIES = 8
 
 @asynccontextmanager
 async def chip(program: Path, name: str, link: Path) -> AsyncIterator[Path]:
-    """Yield a chip behind a serial port."""
+    """Run a chip with its boot loader. Yield its serial port."""
     kind, (mcu, loader) = board(name), OTHERS[name]
     assert first_address(loader) == kind.application_end
     command = [
@@ -66,8 +66,8 @@ def first_address(loader: Path) -> int:
 
 
 async def added(folder: Path, kind: str, port: Path) -> dict[str, Any]:
-    """Add a board. If the boot loader's second passes before avrdude speaks to it,
-    repeat the command, as a user would.
+    """Add a board with `device add`, and return its row. A boot loader waits only a second for
+    avrdude. If avrdude was too late, run the command again, as a user would.
     """
     firmware = BUILD / board(kind).firmware / "sensor.hex"
     command = [
@@ -98,7 +98,7 @@ async def added(folder: Path, kind: str, port: Path) -> dict[str, Any]:
 
 
 async def probed(port: Path) -> list[str]:
-    """Return the boards that `onceway board probe` names."""
+    """Return the boards that `onceway board probe` names for a port."""
     command = [Path(sys.executable).with_name("onceway"), "board", "probe", "--json", "--port"]
     process = await asyncio.create_subprocess_exec(
         *command, port, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -109,9 +109,9 @@ async def probed(port: Path) -> list[str]:
 
 
 async def test_bare_board_of_each_kind_is_written_and_greets(tmp_path: Path) -> None:
-    """All boards are written at the same time into one registry, because each spends its time
-    waiting. Meanwhile, a board with an old boot loader is probed, which has the same USB chip as
-    others.
+    """All boards are written at the same time into one registry, because writing is mostly waiting.
+    Meanwhile, a board with an old boot loader is probed. Its USB chip is also on other boards, so
+    only a probe can tell.
     """
     assert first_address(NANO_OLD) == board("nano-old").application_end
     program = build(tmp_path)

@@ -1,4 +1,4 @@
-"""Channel and number of a radio board: how they are chosen, and that the board keeps both."""
+"""Channel and board number of a radio board: how they are chosen, and that a board keeps them."""
 
 import json
 import subprocess

@@ -1,4 +1,6 @@
-"""First contact: the board greets as it will greet the gateway, or the error says why not."""
+"""First contact after writing: the board greets as it will greet the gateway, or the error says why
+it does not.
+"""
 
 import asyncio
 import os

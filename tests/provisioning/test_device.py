@@ -1,5 +1,5 @@
-"""Jobs from a bare board to a registered device, with the real avrdude and the real boot loader on
-the simulated Uno.
+"""Jobs that turn an empty board into a registered device, with the real avrdude and the real boot
+loader on the simulated Uno.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ ONCEWAY = Path(sys.executable).with_name("onceway")
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """Write a program that does nothing, for tests in which the firmware does not matter."""
+    """Return a small program that does nothing."""
     path = tmp_path / "small.hex"
-    idle = b"\xff\xcf"  # rjmp to itself
+    idle = b"\xff\xcf"  # the instruction rjmp to itself
     image = IntelHex()
     image.puts(0, idle * 256)
     image.write_hex_file(str(path))
@@ -40,8 +40,8 @@ def small(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def signed(small: Path) -> Path:
-    """Return the firmware of `small` with the library's signature, as a firmware of ours that
-    hangs.
+    """Return the program `small` with the signature of the library: it looks like Onceway's
+    firmware, but hangs.
     """
     image = IntelHex(str(small))
     image.puts(504, b"OWFW\x01" + board("uno").identity.to_bytes(3))
@@ -228,7 +228,9 @@ async def test_a_taken_name_and_a_taken_board_are_refused_before_the_board_is_to
 async def _with_catalogue(
     patch: str, command: Awaitable[tuple[int, str, str]], tmp_path: Path
 ) -> tuple[int, str, str]:
-    """Run a command with another board catalogue: `patch` changes `known`."""
+    """Run a command with a changed board catalogue. patch: Python code that changes the catalogue
+    `known`.
+    """
     (tmp_path / "patch").mkdir()
     (tmp_path / "patch" / "sitecustomize.py").write_text(
         f"import provisioning.boards as b\nknown = b.catalogue()\n{patch}\n"
@@ -281,7 +283,7 @@ async def test_a_board_without_power_does_not_answer_and_an_old_entry_stays_as_i
 
 
 async def _begun(tmp_path: Path) -> None:
-    """Wait until the registry says that a board is being written."""
+    """Wait until the registry has a job that is being written."""
     registry = Registry(tmp_path / "registry.db")
     async with asyncio.timeout(20):
         while not registry.works():  # noqa: ASYNC110  # another process does it
@@ -295,7 +297,7 @@ async def test_an_interrupted_device_is_taken_up_again_with_its_identity(
     await asyncio.wait(
         (provisioning, asyncio.create_task(_begun(tmp_path))), return_when="FIRST_COMPLETED"
     )
-    await uno.cut("tx", 60)  # the power goes while the firmware is being written
+    await uno.cut("tx", 60)  # the power fails while the firmware is written
     code, _, err = await provisioning
     assert code == 1, err
     interrupted = Registry(tmp_path / "registry.db").get("roof-1")
@@ -356,7 +358,8 @@ async def test_a_board_that_does_not_hold_what_was_written_is_not_ready(
     tmp_path: Path, uno: SimulatedBoard, small: Path
 ) -> None:
     image = IntelHex(str(small))
-    image.puts(0x7E00, bytes(range(64)))  # where the boot loader is: no program can write there
+    # at the address of the boot loader, which cannot be written
+    image.puts(0x7E00, bytes(range(64)))
     image.write_hex_file(str(small))
     patch = (
         "known['uno'] = known['uno'].model_copy(update={'application_end': 0x8000, 'identity':"

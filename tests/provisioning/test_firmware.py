@@ -1,5 +1,5 @@
-"""Choice of firmware: a job without --hex uses the sensor example for its board, and builds it
-where possible.
+"""The firmware that a job without --hex uses: the sensor example for its board, built first if that
+is possible.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""The identity page: it is read as it was written, and damage is never taken for an identity."""
+"""The identity page: it is read as it was written, and a damaged page is never taken for an
+identity.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,6 @@
-"""HEX files: the identity gets in, nothing else changes, and what does not fit is refused."""
+"""HEX files: the identity is inserted, everything else stays, and an identity that does not fit is
+refused.
+"""
 
 from pathlib import Path
 
@@ -79,7 +81,7 @@ def test_missing_firmware_for_a_board_is_an_error_that_describes_one(
 def test_a_firmware_for_another_identity_page_is_refused_before_it_is_written(
     tmp_path: Path,
 ) -> None:
-    """A board with that firmware would greet without a name."""
+    """With that firmware, the board would not find its name."""
     for kind in catalogue().values():
         firmware = BUILD.parents[1] / kind.hex_file
         assert Image(firmware, kind).signed

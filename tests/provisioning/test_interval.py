@@ -1,4 +1,4 @@
-"""The sampling interval: valid ones, and the life that they leave the EEPROM."""
+"""The sampling interval: which values are valid, and how long the EEPROM lasts with each."""
 
 import pytest
 
@@ -36,8 +36,8 @@ def test_invalid_interval_is_an_error(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "years"), [("60s", 11.4), ("1s", 0.19), ("1h", 100)])
 def test_estimated_eeprom_life_matches_the_firmware_readme(text: str, years: float) -> None:
-    """firmware/README.md: 11.4 years at one reading a minute, 69 days at one a second, and more
-    than 100 years at one an hour.
+    """The guide says 11.4 years at one reading a minute, 69 days at one a second, and more than 100
+    years at one an hour.
     """
     assert parse(text).years() == pytest.approx(years, rel=0.01)
 

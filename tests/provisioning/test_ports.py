@@ -1,4 +1,4 @@
-"""Connected boards, and ports that cannot be used: the error names the port, the reason and the
+"""Connected boards, and ports that cannot be opened: the error names the port, the reason and the
 remedy.
 """
 

@@ -1,4 +1,4 @@
-"""Order of the boards that a probe of a port asks for."""
+"""The order in which a probe tries the boards at a port."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Radio settings in the identity page: the bytes, and plans that the law does not allow."""
+"""Radio settings in the identity page: their bytes, and settings that the law forbids."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""The registry lists each board's firmware, survives being reopened, and protects the keys."""
+"""The registry lists the firmware of each board, survives being closed and opened again, and
+protects the keys.
+"""
 
 import os
 import sqlite3
@@ -226,7 +228,7 @@ def test_damaged_registry_is_an_error(tmp_path: Path) -> None:
     for number in range(200):
         registry.admit(f"roof-{number}")
     with path.open("r+b") as file:
-        file.seek(4096)  # behind the first page, which has the header and the tables' names
+        file.seek(4096)  # behind the first page, which has the header and the names of the tables
         file.write(b"\xff" * (path.stat().st_size - 4096))
     with pytest.raises(OncewayError, match=r"registry\.db: the device registry cannot be used"):
         Registry(path).devices()
@@ -249,7 +251,7 @@ def test_writers_that_enter_devices_at_once_wait_for_one_another(tmp_path: Path)
     for process in many:
         assert process.stdout is not None
         process.stdout.readline()
-    for process in many:  # all are up: now at once
+    for process in many:  # all processes are ready: now they begin at the same moment
         assert process.stdin is not None
         process.stdin.close()
     for process in many:

@@ -1,4 +1,4 @@
-"""Rows of the registry: each condition under which one is entered, kept or removed."""
+"""Rows of the registry: under which conditions each is added, kept or removed."""
 
 import errno
 import sqlite3
@@ -14,7 +14,7 @@ from provisioning.radio_plan import RadioPlan
 from provisioning.registry import Registry
 
 NEXT = "2999-01-01T00:00:00+00:00"
-"""A time after all others."""
+"""A time later than all others."""
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""The registries of two gateways of a site, as commands leave them and entries come and go."""
+"""The registries of several gateways of a site, with the changes that commands make and the entries
+that gateways exchange.
+"""
 
 import random
 import shutil
@@ -21,7 +23,9 @@ def written(
     was: str | None = None,
     radio: RadioPlan | None = None,
 ) -> None:
-    """Change the registry as `device add`, `rekey` and `rename` do."""
+    """Make the change that `device add`, `rekey` or `rename` makes. was: the previous name of a
+    renamed board.
+    """
     registry.finish(registry.begin(Identity(name, key), "uno", "/dev/here", was, radio), "f" * 64)
 
 
@@ -36,7 +40,9 @@ def meet(*registries: Registry) -> None:
 
 
 def lost(*registries: Registry) -> list[list[str]]:
-    """Exchange the entries of registries, and return the conflicts that each registry reports."""
+    """Let the registries exchange their entries. Return the texts of the conflicts that each
+    registry finds.
+    """
     names = "abc"[: len(registries)]
     known = {name: entries_of(*pair) for name, *pair in zip(names, registries, names, strict=True)}
     told = []
@@ -56,7 +62,7 @@ def shared(registry: Registry) -> list[tuple[object, ...]]:
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Yield a folder in memory, because the tests sync thousands of times."""
+    """Yield a folder in memory. On a disk, thousands of syncs would take long."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
 
@@ -111,7 +117,7 @@ def test_revocation_wins_over_a_concurrent_change(two) -> None:
     meet(a, b)
     assert {r.get("roof-1").status for r in two} == {"revoked"}
     assert {r.get("roof-1").key for r in two} == {OTHER}
-    # any member that knows of the job may end it, so it ends everywhere
+    # any gateway that knows of the job may end it, and then it ends at all gateways
     b.admit("roof-1")
     meet(a, b)
     assert {r.get("roof-1").status for r in two} == {"ready"}
@@ -243,7 +249,7 @@ def test_changes_that_follow_one_another_tell_nothing(two, tmp_path: Path) -> No
     c = Registry(tmp_path / "c.db")
     written(a, "roof-1", KEY)
     assert lost(a, b, c) == [[], [], []]
-    for step in range(12):  # b and c see each change late
+    for step in range(12):  # b sees each change at once, and c only the last one
         written(a, "roof-1", bytes([step]) * 16)
         assert lost(a, b) == [[], []]
     a.revoke("roof-1")
@@ -285,7 +291,7 @@ def test_lost_change_of_two_boards_with_one_name_is_reported(two) -> None:
 
 
 def test_entries_of_an_older_gateway_tell_only_what_is_certain(two) -> None:
-    """Onceway 0.2.0 does not name the changes before an entry."""
+    """The entries of Onceway 0.2.0 do not say which changes came before them."""
     a, _ = two
     written(a, "roof-1", KEY)
     (known,) = entries_of(a, "a")

@@ -1,5 +1,5 @@
-"""Another firmware for boards in service, with the real avrdude and boot loader on the simulated
-Uno, while a real gateway has its port.
+"""New firmware for boards in service, with the real avrdude and boot loader on the simulated Uno. A
+real gateway has the board's port open.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def uno(tmp_path: Path) -> AsyncIterator[SimulatedBoard]:
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Path:
-    """Return the sensor's firmware with a byte more at its end."""
+    """Return the firmware of the sensor example with one more byte at its end."""
     image = IntelHex(str(HEX))
     image[(image.maxaddr() or 0) + 1] = 0x42
     image.write_hex_file(str(path := tmp_path / "newer.hex"))
@@ -48,9 +48,11 @@ def newer(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mute(tmp_path: Path) -> Path:
-    """Return a firmware of ours that hangs, longer than the sensor's."""
+    """Return a firmware with the library's signature that hangs. It is longer than the sensor
+    example's.
+    """
     image = IntelHex()
-    image.puts(0, b"\xff\xcf" * 10_000)  # rjmp to itself
+    image.puts(0, b"\xff\xcf" * 10_000)  # the instruction rjmp to itself
     image.puts(504, b"OWFW\x01" + PAGE.to_bytes(3))
     image.write_hex_file(str(path := tmp_path / "mute.hex"))
     return path
@@ -77,7 +79,9 @@ async def update(folder: Path, *arguments: str) -> tuple[int, list[dict[str, Any
 
 @asynccontextmanager
 async def in_service(folder: Path, uno: SimulatedBoard) -> AsyncIterator[GatewayProcess]:
-    """Put the board in service as roof-1, in session with a gateway."""
+    """Write the board as roof-1, and run a gateway. Yield the gateway when the board has
+    greeted.
+    """
     code, _, err = await onceway(
         folder, "add", "roof-1", "--port", str(uno.port), "--hex", str(HEX)
     )
@@ -97,7 +101,9 @@ def greetings(running: GatewayProcess) -> list[str]:
 
 
 async def greets_again(running: GatewayProcess, before: int) -> int:
-    """Return the next sequence that the board tells the gateway when it is back."""
+    """Wait for the board's next greeting. Return the next sequence that the greeting names. before:
+    number of greetings so far.
+    """
     async with asyncio.timeout(30):
         while len(greetings(running)) <= before:  # noqa: ASYNC110  # lines have no event here
             await asyncio.sleep(0.05)
@@ -135,7 +141,7 @@ async def test_a_board_in_service_gets_another_firmware_while_the_gateway_runs(
         assert (code, row["outcome"]) == (0, "has this firmware")
 
 
-@pytest.mark.soak  # in the gate an update that was killed before goes back in the same way
+@pytest.mark.soak  # `make test` has the same way back after an update that was killed
 async def test_firmware_that_does_not_greet_is_replaced_by_the_previous_one(
     tmp_path: Path, uno: SimulatedBoard, mute: Path
 ) -> None:
@@ -242,7 +248,7 @@ async def test_impossible_update_is_an_error_and_changes_nothing_and_a_look_borr
 
 
 def test_a_registry_without_boards_is_named(tmp_path: Path) -> None:
-    """Without sudo, the command reads another registry than the gateway's."""
+    """Without sudo, the command would read another registry than the gateway's."""
     Registry(tmp_path / "registry.db").admit("stranger-1")
     command, env = _command(tmp_path, "update", "--all")
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)

@@ -1,5 +1,5 @@
-"""Choice of a command's registry: the gateway's or a named one, never one that no
-gateway reads.
+"""The registry that a command uses: the gateway's, or the one that the user names. It is never a
+registry that no gateway reads.
 """
 
 import json
@@ -51,7 +51,9 @@ COMMANDS = [
 
 @pytest.fixture
 def site() -> Iterator[Path]:
-    """Yield a configuration and a data directory of another account, as the package makes them."""
+    """Yield a folder with a configuration and a data directory of another account, like those of
+    the package.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -77,11 +79,13 @@ for words in json.loads(sys.argv[1]):
     found.append([code, said.getvalue()])
 print(json.dumps(found))
 """
-"""One process for all commands: each start takes seconds."""
+"""A program that runs all commands in one process, because the start of each process takes
+seconds.
+"""
 
 
 def run(folder: Path, commands: list[list[str]], user: int, config: Path) -> list[tuple[int, str]]:
-    """Return exit code and output of each command."""
+    """Run all commands under this account. Return the exit code and the output of each."""
     account = under(user, user)
     account["env"] |= {"HOME": str(folder), CONFIG: str(config)}
     done = subprocess.run(
@@ -100,8 +104,8 @@ def run(folder: Path, commands: list[list[str]], user: int, config: Path) -> lis
 def test_registry_option_is_required_without_a_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed: bool
 ) -> None:
-    """The command never uses the installed gateway's registry because of a mistyped
-    ONCEWAY_CONFIG.
+    """If ONCEWAY_CONFIG is mistyped, the command must not silently use the registry of the
+    installed gateway.
     """
     none = tmp_path / "none.toml"
     monkeypatch.setenv(CONFIG, str(none))
@@ -163,8 +167,8 @@ def test_error_is_json_under_the_json_option(site: Path) -> None:
 
 @root_only
 def test_the_uplink_cannot_connect_to_the_control_socket(site: Path) -> None:
-    """The folder's group is that of the administrators; the uplink is in the gateway's
-    group only.
+    """The socket's folder belongs to the administrators' group. The uplink's account is only in the
+    gateway's group.
     """
     folder = site / "run"
     folder.mkdir()

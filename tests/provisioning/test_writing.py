@@ -1,5 +1,5 @@
-"""Jobs with a board in memory: permitted boards, the state of the registry at each moment, and
-how a job is resumed.
+"""Jobs with simulated boards in memory: which board may be written, the state of the registry at
+each moment, and how an interrupted job is resumed.
 """
 
 import io
@@ -24,8 +24,8 @@ ERASER_SIZE = 2 * len(eeprom._PROGRAM)
 
 
 class Flash:
-    """A board as avrdude sees it. dies: stage at which the next writing ends. wiped: how often its
-    EEPROM was emptied.
+    """A board as avrdude sees it. dies: stage at which the next job is interrupted; None: it is
+    not. wiped: how many times its EEPROM was erased.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Flash:
 
 @pytest.fixture
 def boards(monkeypatch: pytest.MonkeyPatch) -> dict[str, Flash]:
-    """Return two boards, by port."""
+    """Connect two boards, and return them by port."""
     plugged = {"/dev/a": Flash(), "/dev/b": Flash()}
     monkeypatch.setattr(
         avrdude, "write", lambda kind, port, *rest: plugged[port].write(kind, port, *rest)
@@ -99,7 +99,7 @@ def _statuses(registry: Registry) -> dict[str, str]:
 
 @pytest.fixture
 def roof_1(registry: Registry, boards: dict[str, Flash], firmware: Path) -> Identity:
-    """Return a device on /dev/a."""
+    """Write roof-1 to the board at /dev/a. Return its identity."""
     _write(registry, plans.provision(registry, "roof-1"), firmware)
     identity = boards["/dev/a"].identity
     assert identity is not None
@@ -333,7 +333,7 @@ def test_a_name_is_written_by_one_command_at_a_time(
 def test_name_taken_after_the_plan_was_made_is_refused(
     registry: Registry, boards: dict[str, Flash], firmware: Path
 ) -> None:
-    """Another command has given the name to another board in the meantime."""
+    """Meanwhile, another command gives the name to another board."""
     late = plans.provision(registry, "roof-1")
     _write(registry, plans.provision(registry, "roof-1"), firmware, "/dev/a")
     entered = registry.get("roof-1")

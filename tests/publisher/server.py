@@ -1,4 +1,4 @@
-"""A server of MQTT 5 that a test writes: it takes what a publisher sends, and answers as told."""
+"""An MQTT 5 server whose answers a test determines. It accepts what a publisher sends."""
 
 import asyncio
 import time
@@ -35,15 +35,15 @@ Identity = tuple[int, int]
 
 
 def identity(packet: Publish) -> Identity:
-    """Return the identity of a message; (0, 0) if it has none."""
+    """Return incarnation and sequence of a message, or (0, 0) if it has none."""
     pairs = dict((packet.properties or {}).get(PropertyId.USER_PROPERTY, ()))
     return int(pairs.get("incarnation", 0)), int(pairs.get("seq", 0))
 
 
 class Server:
-    """A server. taken: identities between PUBREC and after, each once unless a publisher doubles.
-    refuse: returns the reason code for PUBREC. complete: the reason code for PUBCOMP; None: no
-    answer, and the connection ends.
+    """An MQTT 5 server. taken: identities of accepted messages; a message appears twice only if the
+    publisher sends it twice. refuse: returns the reason code of PUBREC. complete: returns the
+    reason code of PUBCOMP; None: the server closes the connection instead.
     """
 
     def __init__(self) -> None:
@@ -52,17 +52,17 @@ class Server:
         self.refuse: Callable[[Publish], ReasonCode] = lambda packet: ReasonCode.SUCCESS
         self.complete: Callable[[Pubrel], ReasonCode | None] = lambda packet: ReasonCode.SUCCESS
         self.farewell: Disconnect | None = None
-        """Sent in place of the next PUBREC, once."""
+        """A DISCONNECT that the server sends once, instead of the next PUBREC."""
         self.connects: list[Connect] = []
         self.publishes: list[Publish] = []
         self.releases: list[int] = []
         self.taken: list[Identity] = []
         self.present = False
-        """Whether sessions are kept."""
+        """Whether the server keeps sessions over connections."""
         self.most = 0
-        """Largest number of messages that were in flight."""
+        """Largest number of messages that were in flight at the same time."""
         self.pings: list[float] = []
-        """Times of PINGREQ, monotonic."""
+        """Monotonic time of each PINGREQ, in seconds."""
         self._held: set[int] = set()
         self._wires: set[Wire] = set()
 
@@ -124,7 +124,7 @@ class Server:
         return True
 
     def cut(self) -> None:
-        """Cut all connections."""
+        """Close all connections."""
         for wire in self._wires:
             wire.writer.transport.abort()
 

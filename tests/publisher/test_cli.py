@@ -139,7 +139,7 @@ async def test_ctrl_c_ends_a_command_that_waits_for_input(tmp_path: Path) -> Non
 
 
 async def test_no_line_is_read_when_standard_output_is_closed(tmp_path: Path) -> None:
-    """The command runs as `… --json | head -1`, and without standard input."""
+    """Standard output has no reader, as with `| head -1`, or is closed."""
     async with server() as own:
 
         async def run(closed: str, out: int) -> tuple[int | None, str]:

@@ -1,4 +1,4 @@
-"""The way of a message: each answer, each loss of a connection, in every order."""
+"""The exchange of a message: each answer and each loss of the connection, in every order."""
 
 import random
 from itertools import pairwise
@@ -156,8 +156,8 @@ def test_answers_that_fit_nothing_change_nothing() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_each_message_is_accepted_once_under_any_fault(seed: int) -> None:
-    """The server keeps sessions or not, refuses messages, and loses connections. The server stores
-    a message under its identity when it answers a PUBREC with success.
+    """The server keeps its sessions or loses them, refuses messages, and loses connections. Once
+    the publisher has its PUBREC with success, the server has stored the message under its identity.
     """
     rng = random.Random(seed)
     count = rng.randint(1, 20)

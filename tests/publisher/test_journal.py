@@ -1,4 +1,4 @@
-"""The journal: messages on disk, the lock, and the signs of a copy."""
+"""The journal of a publisher: messages on disk, its lock, and how a copied journal is noticed."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def keys(journal: Journal) -> list[tuple[int, int]]:
 
 
 def three(path: Path) -> int:
-    """Create a journal with three messages, and return its incarnation."""
+    """Make a journal with three messages. Return its incarnation."""
     with closing(opened(path)) as journal:
         journal.write([("t", b"1", False), ("u", b"2", True)], [])
         journal.write([("t", b"3", False)], [])
@@ -57,7 +57,6 @@ def test_messages_wait_in_order_with_their_numbers(tmp_path: Path) -> None:
 
 
 def test_a_sequence_is_never_used_again(tmp_path: Path) -> None:
-    """The rule also holds after all messages have left the journal."""
     incarnation = three(tmp_path / "j.db")
     with closing(opened(tmp_path / "j.db")) as journal:
         journal.write([], [(incarnation, number) for number in (1, 2, 3)])
@@ -77,7 +76,9 @@ def test_the_last_sequence_begins_another_incarnation(tmp_path: Path) -> None:
 
 
 def holder(path: Path, count: int) -> tuple[subprocess.Popen[str], list[tuple[int, int]]]:
-    """Return a process that has a journal open, and the numbers of its messages."""
+    """Start a process that writes `count` messages to a journal and keeps it open. Return the
+    process, and incarnation and sequence of each message.
+    """
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, path, str(count)], stdout=subprocess.PIPE, text=True
     )
@@ -105,9 +106,8 @@ def test_one_process_has_a_journal_and_kill_9_frees_it(tmp_path: Path) -> None:
 
 
 def test_each_written_message_survives_a_power_cut(tmp_path: Path) -> None:
-    """The test builds the files as a disk has them at each moment after a commit. SQLite syncs its
-    log within the commit (synchronous=FULL). A power cut may damage everything in the log's last
-    page.
+    """The test makes the files as they are on disk after each commit. SQLite syncs its log in each
+    commit (synchronous=FULL), so a power cut damages only later writes.
     """
     path = tmp_path / "j.db"
     with closing(opened(path)) as journal:
@@ -128,7 +128,7 @@ def test_each_written_message_survives_a_power_cut(tmp_path: Path) -> None:
     for copy, expected in moments:
         log = copy.with_name("j.db-wal")
         with log.open("ab") as file:
-            file.write(b"\x5a" * 3000)  # a torn frame of the next commit
+            file.write(b"\x5a" * 3000)  # an incomplete frame of the next commit
         with closing(opened(copy)) as journal:
             assert keys(journal) == expected
 
@@ -149,7 +149,7 @@ def test_a_journal_that_was_copied_or_restored_gets_another_incarnation(
         if how == "moved back":
             copy.replace(path)
         else:
-            path.write_bytes(copy.read_bytes())  # the inode stays
+            path.write_bytes(copy.read_bytes())  # keeps the inode
         target = path
     with closing(opened(target)) as journal:
         assert journal.copied
@@ -166,7 +166,9 @@ def test_a_journal_that_was_copied_or_restored_gets_another_incarnation(
 def test_a_start_that_a_power_cut_undoes_is_no_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file next to the journal reaches the disk before the journal's commit, or after it."""
+    """A power cut may keep only one of two changes: that of the journal, or that of the file next
+    to it.
+    """
     path = tmp_path / "j.db"
     incarnation, before = three(path), (tmp_path / "j.db.place").read_text()
 
@@ -186,7 +188,7 @@ def test_a_start_that_a_power_cut_undoes_is_no_copy(
         with closing(opened(path)) as journal:
             assert not journal.copied
             assert journal.incarnation == incarnation
-    (tmp_path / "j.db.place").write_text(before)  # of an older start
+    (tmp_path / "j.db.place").write_text(before)  # the file of an older start
     with closing(opened(path)) as journal:
         assert journal.copied
 
@@ -228,7 +230,7 @@ def test_file_that_is_no_journal_is_a_named_error(tmp_path: Path) -> None:
 def test_a_disk_that_may_not_be_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root may write everywhere, so only SQLite treats the disk as read-only."""
+    """Root may write to any file, so the test lets SQLite open the journal read-only."""
     three(tmp_path / "j.db")
     connect = sqlite3.connect
 

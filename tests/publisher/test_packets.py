@@ -1,5 +1,5 @@
-"""The publisher's packets, compared with the gateway's: both were written independently from the
-standard.
+"""The publisher's encoder and decoder, compared with the gateway's. They were written
+independently, from the standard.
 """
 
 from contextlib import suppress
@@ -36,7 +36,7 @@ IDS = some.integers(1, 0xFFFF)
 
 
 def read(data: bytes) -> list[object]:
-    """Return the packets that the gateway reads."""
+    """Return the packets that the gateway's decoder reads."""
     stream = PacketStream(1 << 28, Version.V5, Side.CLIENT)
     stream.feed(data)
     return list(stream)

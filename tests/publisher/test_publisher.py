@@ -1,5 +1,5 @@
-"""A publisher and a server that refuses messages, forgets sessions, cuts connections and sends
-false answers.
+"""A publisher with a server that refuses messages, loses sessions, closes connections and sends
+wrong answers.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ def to(own: Server, folder: Path, **options: Any) -> Publisher:
 
 
 def kept(folder: Path) -> int:
-    """Return messages in the journal of a publisher that has ended."""
+    """Return the number of messages in the journal of a publisher that has ended."""
     with closing(sqlite3.connect(folder / "boiler.db")) as database:
         return int(database.execute("SELECT count(*) FROM messages").fetchone()[0])
 
@@ -92,7 +92,7 @@ async def test_publish_outside_of_the_block_is_an_error(tmp_path: Path) -> None:
 
 
 async def test_end_of_a_publisher_leaves_no_accepted_message(tmp_path: Path) -> None:
-    """The publisher ends during the commit that deletes the message, or before that commit."""
+    """The end of a publisher waits for the commit that deletes an accepted message."""
     async with server() as own:
         for _ in range(20):
             async with to(own, tmp_path) as p:
@@ -225,7 +225,7 @@ async def test_without_a_gateway_messages_wait_and_go_at_the_next_start(tmp_path
 
 
 async def test_a_journal_that_fails_in_a_new_way_is_reported_to_each_caller(tmp_path: Path) -> None:
-    """Later messages are still sent."""
+    """The next message is written and sent again."""
 
     def fail(*_: object) -> list[Any]:
         raise OverflowError("a bug")

@@ -1,4 +1,4 @@
-"""The publisher is small: a program that imports it gets nothing of the gateway."""
+"""The publisher is small: importing it does not import the gateway."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
-"""A publisher whose connection cannot be trusted, or speaks another protocol: it names the cause,
-and the message waits in the journal.
+"""A publisher whose connection is not trusted, or whose server speaks another protocol. The
+publisher names the cause, and the message waits in the journal.
 """
 
 import asyncio

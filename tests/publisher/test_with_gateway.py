@@ -1,5 +1,5 @@
-"""The publisher and a real gateway, both killed: each message once in the spool by its identity.
-And what the gateway says about identities in CONNACK.
+"""The publisher with a real gateway. Both are killed, and the spool has each message once by its
+identity. CONNACK says whether the gateway uses identities.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def configure(folder: Path, port: int, more: str = "") -> tuple[Path, str, str]:
 
 
 def spooled(folder: Path) -> list[tuple[int, int, object]]:
-    """Return the incarnation, sequence and value of each row."""
+    """Return incarnation, sequence and value of each row of the spool."""
     with closing(sqlite3.connect(folder / "data" / "gateway.db")) as database:
         rows = database.execute("SELECT incarnation, sequence, payload FROM spool ORDER BY id")
         return [(row[0], row[1], json.loads(row[2])[0]["v"]) for row in rows]
@@ -99,8 +99,8 @@ async def reloaded(running: GatewayProcess) -> None:
 
 
 async def test_an_identity_that_counts_no_more_ends_the_connection(tmp_path: Path) -> None:
-    """A reload removes the right to publish with an identity. The gateway must not accept a message
-    whose sequence it ignores.
+    """A reload removes the client's right to publish with identities. From then on, the gateway
+    would ignore the identity, and could not notice a duplicate.
     """
     port = free_port()
     pairs = {PropertyId.USER_PROPERTY: [("incarnation", "1"), ("seq", "1")]}
@@ -117,8 +117,8 @@ async def test_an_identity_that_counts_no_more_ends_the_connection(tmp_path: Pat
 
 
 async def test_kills_of_both_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    """Each message that the program knows to be in the journal has one identity, and that identity
-    is in the spool. The spool has a message twice only if a power cut lost the session's state.
+    """Each message in the journal gets one identity, which is in the spool at the end. The spool
+    may have a message twice only if a power cut lost the session.
     """
     port = free_port()
     told: list[int] = []

@@ -1,4 +1,6 @@
-"""Wrong clocks, at a start and while the gateway runs, end no session early."""
+"""A wrong system clock never ends a session early, whether it is wrong at a start or becomes wrong
+later.
+"""
 
 import logging
 import sqlite3
@@ -21,7 +23,7 @@ from gateway.system import time_of_day
 from gateway.system.time_of_day import BEGIN, DAY, MOST_AWAY, doubt
 
 TRUE = BEGIN + 700 * DAY
-"""The true time at the begin of a test, in µs since 1970."""
+"""The true time at the beginning of a test, in µs since 1970."""
 ERA = 1024 * 7 * DAY
 LIES = {
     "1970": lambda true: 5_000_000,
@@ -34,7 +36,9 @@ LIES = {
 
 
 class Machine:
-    """A machine. true: µs since 1970. shift: error of the system clock. up: µs since its boot."""
+    """A machine with a clock. true: the true time, in µs since 1970. shift: error of its system
+    clock, in µs. up: time since its boot, in µs.
+    """
 
     def __init__(self) -> None:
         self.true, self.shift, self.up, self.boots = TRUE, 0, 0, 0
@@ -67,7 +71,7 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def start(database: sqlite3.Connection, machine: Machine) -> tuple[Clock, float]:
-    """Start as the gateway does. Return the clock and the time axis."""
+    """Start like a gateway. Return its clock, and its time axis in seconds."""
     clock = machine.clock()
     clock.know(last_seen(database))
     up = Uptime(f"boot {machine.boots}", machine.up / 1e6)
@@ -76,8 +80,9 @@ def start(database: sqlite3.Connection, machine: Machine) -> tuple[Clock, float]
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a schedule. runs, off: µs for which the machine runs and is off. lie: name of a
-    lie, or none. when: the lie begins at the start, or while the gateway runs.
+    """A step of a schedule. runs, off: how long the machine runs and then is off, in µs. lie: name
+    of an error of the clock; empty: the clock is right. when: whether the error begins at a start
+    or while the gateway runs.
     """
 
     runs: int
@@ -95,7 +100,7 @@ STEPS = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=6))
 def test_no_session_expires_before_its_time_in_truth(steps: list[Step]) -> None:
-    """Sessions expire by the time axis, which never runs ahead of the true time."""
+    """Sessions expire by the gateway's time axis, which is never ahead of the true time."""
     database = sqlite3.connect(":memory:", isolation_level=None)
     schema.prepare(database, "test")
     machine = Machine()
@@ -163,7 +168,7 @@ def test_right_clock_is_believed_without_a_word(
         assert clock.utc() == machine.true
         assert axis == pytest.approx((machine.true - TRUE) / 1e6)
         save_axis(database, int(axis * 1000), clock.utc())
-        machine.shift += DAY // 2 if machine.shift <= 0 else -DAY // 2  # NTP steps the clock
+        machine.shift += DAY // 2 if machine.shift <= 0 else -DAY // 2  # NTP corrects the clock
         assert clock.utc() == machine.wall
         machine.reboot(off, 0)
     assert caplog.text == ""

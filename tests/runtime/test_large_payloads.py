@@ -1,4 +1,4 @@
-"""Tests of large payloads on their way to many: one copy in memory, little encoded ahead."""
+"""Large payloads for many clients: one copy is in memory, and few bytes are encoded in advance."""
 
 import pytest
 
@@ -9,12 +9,12 @@ from gateway.runtime.client_link import ClientLink
 from tests.broker.harness import Client, World
 
 BIG = bytes(range(256)) * 1200
-"""Longer than a client's link takes at once."""
+"""A payload that is too large for a transport's buffer."""
 
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[bytes | memoryview]:
-    """Return a list that collects the data that the broker writes to links."""
+    """Return a list to which each write to a client's link is added."""
     found: list[bytes | memoryview] = []
     write = ClientLink.write
 
@@ -99,7 +99,9 @@ def test_memory_of_a_departed_client_is_freed(end: str) -> None:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_fast_client_gets_output_beyond_the_limit(qos: int) -> None:
-    """The transport never pauses, so no call tells the engine that the client can take more."""
+    """The client reads so quickly that its transport is never paused. So no callback tells the
+    engine that the client can get more.
+    """
     world = World(outgoing_bytes=2 * len(BIG))
     away = world.durable("away")
     away.subscribe("t", qos=qos)

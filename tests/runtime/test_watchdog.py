@@ -1,5 +1,5 @@
-"""Systemd's watchdog: it is served while all parts work, and not when a part of the gateway hangs.
-The socket is one of systemd's kind (sd_notify(3)), the gateway a process.
+"""Systemd's watchdog gets its messages while all parts of the gateway work, and none while a part
+hangs. The gateway runs as a process with a socket like systemd's (sd_notify(3)).
 """
 
 import asyncio
@@ -31,13 +31,13 @@ HANGS_ON_SIGNAL = (
 
 
 class Supervisor:
-    """Messages of the service to systemd."""
+    """The receiver of messages to systemd."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
 
     async def hears(self, wanted: bytes, within: float = 30) -> bool:
-        """Return whether this message arrives in time."""
+        """Return whether this message arrives within `within` seconds."""
         end = time.monotonic() + within
         while (left := end - time.monotonic()) > 0:
             self._channel.settimeout(left)
@@ -49,7 +49,9 @@ class Supervisor:
         return False
 
     async def would_end_it(self) -> bool:
-        """Return whether no message arrives for a whole interval, within the next minute."""
+        """Return whether systemd would end the gateway: no message arrives for a whole interval.
+        Wait at most 60 messages for that.
+        """
         for _ in range(60):
             if not await self.hears(b"WATCHDOG=1", INTERVAL_S):
                 return True
@@ -88,7 +90,7 @@ async def test_a_loop_that_hangs_feeds_nothing_and_says_where_it_stands(tmp_path
     async with watched(tmp_path, ("-c", HANGS_ON_SIGNAL)) as (running, systemd):
         running.process.send_signal(signal.SIGUSR1)
         assert await systemd.would_end_it()
-        assert await running.end(signal.SIGABRT) == -signal.SIGABRT  # as systemd does
+        assert await running.end(signal.SIGABRT) == -signal.SIGABRT  # the signal that systemd sends
         assert any("Fatal Python error: Aborted" in line for line in running.log)
         assert any("<lambda>" in line for line in running.log)
 
@@ -104,8 +106,8 @@ async def test_a_writer_that_hangs_in_its_disk_stops_the_feeding(tmp_path: Path)
 
 
 async def test_a_disk_that_fails_is_no_reason_to_start_again(tmp_path: Path) -> None:
-    """The writer tries again each second; a restart would disconnect all clients without any
-    benefit.
+    """The gateway tries to write again each second. A restart would not help, and would disconnect
+    all clients.
     """
     plan = tmp_path / "plan"
     async with watched(tmp_path, **faulty(build("faults", tmp_path), plan)) as (running, systemd):
@@ -129,7 +131,7 @@ async def test_a_part_that_stands_still_stops_the_feeding_until_it_goes_on(
     stands["links"] = 7.0
     await until(lambda: "links: no progress for 7 s" in caplog.text)
     before = len(fed)
-    await asyncio.sleep(0.2)  # eight looks
+    await asyncio.sleep(0.2)  # time for eight checks of the watchdog
     assert len(fed) == before
     stands["links"] = 0.0
     await until(lambda: len(fed) > before)
@@ -164,7 +166,7 @@ async def test_a_look_for_ports_that_fails_is_seen_and_the_next_one_comes(
 def test_only_the_asked_service_feeds_the_watchdog(
     environment: dict[str, str], expected: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """sd_watchdog_enabled(3): the variables of another process do not count for the gateway."""
+    """The variables may be meant for another process (sd_watchdog_enabled(3))."""
     for name in ("WATCHDOG_USEC", "WATCHDOG_PID"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():

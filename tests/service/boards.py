@@ -1,4 +1,6 @@
-"""A gateway with boards on pseudo terminals, and their readings, for tests of their display."""
+"""A gateway with boards on pseudo-terminals and their readings, for tests of how they are
+displayed.
+"""
 
 import time
 from pathlib import Path
@@ -12,7 +14,9 @@ from tests.links.board import Board, Pty, until
 
 
 def configuration(folder: Path, lines: list[Pty], text: str = "", clock: bool = True) -> Path:
-    """Write the configuration of a gateway that lets boards in by name, and return its path."""
+    """Write a configuration with a serial port for each line, open to boards without a key. Return
+    its path.
+    """
     path = folder / "gateway.toml"
     ports = "".join(f'[[serial]]\nport = "{line.path}"\nopen = true\n' for line in lines)
     path.write_text(
@@ -24,7 +28,9 @@ def configuration(folder: Path, lines: list[Pty], text: str = "", clock: bool = 
 
 
 class Sensor:
-    """A board in session with the gateway. At QoS 1 the packet identifier is the sequence."""
+    """A board in session with the gateway. At QoS 1, it uses the sequence as the packet
+    identifier.
+    """
 
     def __init__(self, line: Pty, name: str, key: bytes | None = None) -> None:
         self.name = name
@@ -38,12 +44,12 @@ class Sensor:
         await until(lambda: self.board.received)
 
     async def measure(self, value: float, name: str = "adc0", unit: str = "V") -> None:
-        """Send a reading of now and wait until the gateway has it."""
+        """Send a reading with the present time. Return when the gateway has acknowledged it."""
         record = {-2: f"{self.name}:", -3: int(time.time()), 0: name, 1: unit, 2: value}
         await self.publish(f"sensors/{self.name}/{name}", cbor2.dumps([record]))
 
     def unplug(self) -> None:
-        """Unplug the board and its cable."""
+        """Switch the board off, and unplug its cable."""
         self.board.power_off()
         self._line.unplug()
 

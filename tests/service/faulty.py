@@ -1,7 +1,8 @@
-"""`onceway gateway run`, in which one function raises an exception at `poison` passes.
+"""Run `onceway gateway run` with a function that raises an exception when it handles the topic
+`poison`.
 
-ONCEWAY_FAULT names the fault, one of `FAULTS`. Those of `OWN` are calls for one connection, whose
-client is called `victim`; those of `SHARED` work on state that all clients share.
+ONCEWAY_FAULT names one of `FAULTS`. The functions of `OWN` work for one connection, here that of
+the client `victim`. The functions of `SHARED` work on state that all clients share.
 """
 
 import os
@@ -52,7 +53,9 @@ SHARED: dict[str, tuple[Any, str, Callable[..., bool]]] = {
 
 
 def arm(owner: Any, name: str, concerns: Callable[..., bool]) -> None:
-    """Let a function raise an exception from now on, for arguments that concern the fault."""
+    """Let a function raise an exception from now on. concerns: returns whether a call with these
+    arguments raises it.
+    """
     found = vars(owner)[name]
     original = found.fget if isinstance(found, property) else found
 

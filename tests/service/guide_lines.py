@@ -1,7 +1,8 @@
-"""The command lines of the guides, and the test that runs each, or the reason why none does.
+"""The command lines of the guides, with the test that runs each line, or the reason why no test
+does.
 
-In: all guides. Out: `Line`s. The keys of RUN_BY and EXCEPTED are the first words of lines. Neither
-names a line that `test_guide_commands.py` runs.
+In: all guides. Out: `Line`s. RUN_BY and EXCEPTED are keyed by the beginning of a line. They do not
+have lines that `test_guide_commands.py` runs.
 """
 
 import re
@@ -18,7 +19,9 @@ PROGRAMS = (
     "|socat|spark-sql|spark-submit|sqlite3|ssh|stty|su|systemctl|systemd-run|systemd-sysusers"
     "|systemd-tmpfiles|tar|tee|touch|udevadm|umount|unzip|useradd|usermod|wget"
 )
-"""Programs that begin a line of shell. A path to a program that is built here counts, too."""
+"""Programs with which a line of shell begins. The path of a program that is built in the tree
+counts as well.
+"""
 
 INSTALLED = ".setup/try_install.py::_try_release"
 ADDED = (
@@ -70,7 +73,7 @@ RUN_BY = {
     "onceway hil": RIG,
     ".venv/bin/onceway hil": RIG,
 }
-"""Lines that need hardware, a build, Spark or another machine, with the test that runs them."""
+"""Lines that need hardware, a build, Spark or another machine, and the test that runs them."""
 
 EXCEPTED = {
     "pip install ./gateway/publisher": "a download of packages, into a virtual environment",
@@ -92,7 +95,9 @@ _SHELL = re.compile(
 
 @dataclass(frozen=True)
 class Line:
-    """A line of shell. text: without its comment, joined with the lines that go on with it."""
+    """A line of shell in a guide. text: without its comment; continuation lines are joined
+    to it.
+    """
 
     guide: str
     number: int
@@ -102,7 +107,9 @@ class Line:
         return f"{self.guide}:{self.number}: {self.text}"
 
     def begins(self, words: dict[str, str]) -> str:
-        """Return the value of the longest key with which this line begins; empty without one."""
+        """Return the value of the longest key in `words` with which this line begins; empty if
+        there is none.
+        """
         found = [key for key in words if self.text.startswith(key)]
         return words[max(found, key=len)] if found else ""
 
@@ -114,7 +121,7 @@ def guides() -> list[str]:
 
 
 def lines(guide: str, text: str) -> Iterator[Line]:
-    """Yield the lines of shell in the indented and fenced code of a guide."""
+    """Yield the lines of shell in indented and fenced code of a guide. text: the guide."""
     fence: str | None = None
     begun: Line | None = None
     for number, line in enumerate(text.splitlines(), 1):

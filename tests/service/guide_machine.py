@@ -1,10 +1,10 @@
-"""A machine as a reader of the guides has it: the package is installed, the clone is in the home of
-the user pi, and lines of the guides run as they are written.
+"""A machine like that of a reader of the guides. The package is installed, and the source tree is
+cloned to the home of the user pi. Lines of the guides run there as they are written.
 
-In: lines of a shell. Out: exit codes, and the text at the terminal. The machine is a mount
-namespace (overlays, so no file of the real machine changes) and a network namespace (so each port
-is free). `sudo` and prompts work as at a terminal. systemctl runs without a manager: it enables
-units, and refuses those that do not exist. The test starts and stops the gateway in its place.
+In: lines of shell. Out: exit codes, and the output on the terminal. The machine is a mount
+namespace with overlays, so files of the real machine do not change. It also is a network namespace,
+so each port is free. `sudo` and prompts work as on a terminal. systemctl works without systemd: it
+enables units and refuses units that do not exist. The test starts and stops the gateway instead.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ ROOT = Path(__file__).parents[2]
 PASSWORD = "PASSWORD"
 CLONE = "/home/pi/onceway"
 LINE_S = 30
-"""Seconds that a line may take, on a busy machine."""
+"""Time limit in seconds for a line, on a busy machine."""
 
 PI = 4711
 _ONCEWAY = f"#!/bin/sh\nPYTHONPATH={CLONE} exec {CLONE}/.venv/bin/python -m gateway "
 _AS_PI = re.compile(r"(?:scp|rm|curl|mosquitto_sub|mosquitto_pub) ")
 _UNTIL_A_LINE = re.compile(r"mosquitto_sub ")
-"""Programs that do not end: one line of output is enough."""
+"""Programs that never end. The first line of their output suffices."""
 
 _ANSWERS = (
     (r"(?:assword|assphrase|onfirmation): $", f"{PASSWORD}\n"),
@@ -74,17 +74,17 @@ exec sleep infinity
 
 
 class Machine:
-    """One machine. gateway: the service, while the machine runs it."""
+    """A machine for a reader. gateway: the running gateway, or None."""
 
     def __init__(self, folder: Path, beside: "Machine | None" = None) -> None:
-        """Set the machine up. beside: a machine in whose network it is."""
+        """Set up the machine. beside: another machine, whose network this one shares."""
         folder.mkdir()
         own = ["unshare", "--mount", "--net"]
         if beside is not None:
             own = ["nsenter", f"--target={beside._holder.pid}", "--net", "unshare", "--mount"]
         self.gateway: GatewayProcess | None = None
         self._at = CLONE
-        """The reader's working directory."""
+        """Working directory of the next line."""
         self._holder = subprocess.Popen(
             [*own, "sh", "-c", _SETUP, "setup", folder, ROOT, _ONCEWAY],
             stdout=subprocess.PIPE,
@@ -100,19 +100,20 @@ class Machine:
         raise AssertionError(f"the machine is not set up: {said}")
 
     def inside(self, *words: str) -> list[str]:
-        """Return a command of the machine for this test to run."""
+        """Return the command that runs these words on the machine."""
         return ["nsenter", f"--target={self._holder.pid}", "--mount", "--net", *words]
 
     def root(self, script: str) -> str:
-        """Run a script of the test as root; return its output."""
+        """Run a script of the test on the machine as root. Return its output."""
         line = ["sh", "-ec", f"cd {CLONE}\n{script}"]
         return subprocess.run(
             self.inside(*line), check=True, capture_output=True, text=True, timeout=60
         ).stdout
 
     def line(self, text: str, typed: str = "") -> tuple[int, str]:
-        """Run a line of a guide at a terminal, and answer its prompts. typed: input without a
-        prompt. A program in the background runs until the end of the machine.
+        """Run a line of a guide on a terminal, and answer its prompts. Return exit code and output.
+        typed: text that is typed without a prompt. A line that ends with & keeps running until the
+        machine ends.
         """
         at = self._at
         if found := re.fullmatch(r"cd (\S+)", text):
@@ -137,7 +138,7 @@ class Machine:
                 if select.select([master], [], [], 1)[0]:
                     try:
                         said += os.read(master, 65_536).decode(errors="replace")
-                    except OSError:  # the last process at the terminal has ended
+                    except OSError:  # raised when the last process has closed the terminal
                         break
                     for prompt, answer in _ANSWERS:
                         if re.search(prompt, said[seen:]):
@@ -154,7 +155,7 @@ class Machine:
             os.close(master)
 
     def _begin(self, text: str) -> tuple[int, str]:
-        """Run a simulated board in the background, and wait for its port."""
+        """Start a simulated board in the background, and wait until its port exists."""
         link = re.search(r"--pty-link (\S+)", text)
         assert link, "no other program of the guides runs in the background"
         self.root(
@@ -164,7 +165,7 @@ class Machine:
         return 0, ""
 
     def serve_ssh(self) -> None:
-        """Let pi log in at each address of the machine, with a key."""
+        """Run an SSH server on which the user pi can log in with a key."""
         self.root(
             "ssh-keygen -q -t ed25519 -N '' -f /home/pi/.ssh/id_ed25519\n"
             "cp /home/pi/.ssh/id_ed25519.pub /home/pi/.ssh/authorized_keys\n"
@@ -175,7 +176,7 @@ class Machine:
         )
 
     async def start(self) -> None:
-        """Start the gateway as its unit does: its account, its line."""
+        """Start the gateway with the account and the command of its unit."""
         unit = ConfigParser(strict=False, interpolation=None)
         unit.read(ROOT / "systemd/onceway-gateway.service")
         user, line = unit["Service"]["User"], unit["Service"]["ExecStart"]

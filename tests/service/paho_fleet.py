@@ -1,9 +1,9 @@
-"""A process with many paho clients that publish now and then, and know nothing of reason codes.
+"""Run many paho clients in a process. They publish from time to time, and ignore reason codes.
 
-In: the gateway's port, the number of the first client, how many there are, and for how many seconds
-they publish. Out: one line of JSON (`Report`) after that time, and another when every message is
-published, or SETTLE_S after a line has come on standard input. paho uses select(), which takes file
-descriptors below 1024: more than 200 clients need several processes.
+In: the gateway's port, the number of the first client, the number of clients, and for how many
+seconds they publish. Out: after that time, a line of JSON (`Report`). A second line follows as soon
+as all messages are published, or SETTLE_S after a line on standard input. paho uses select(), which
+supports only file descriptors below 1024. So more than 200 clients need several processes.
 """
 
 import json
@@ -18,23 +18,25 @@ from paho.mqtt.properties import Properties
 TOPIC = "t"
 EVERY_S = 5.0
 AT_FIRST = 3
-"""Messages of a client at the start; then one every EVERY_S."""
+"""Number of messages that a client publishes at once at the start. Then it publishes one every
+EVERY_S.
+"""
 SETTLE_S = 90.0
 
 
 class Report(TypedDict):
     reconnections: int
-    """Sums over all clients."""
+    """Sum over all clients."""
     said: list[str]
     """Payloads that were passed to paho."""
     published: list[str]
-    """Payloads of which paho says so: by `is_published()`, or by `on_publish` where the client was
-    not connected at the time of the call; then `is_published()` raises endlessly.
+    """Payloads that paho reports as published, by `is_published()` or by `on_publish`. If a client
+    was not connected when it published, `is_published()` always raises, and `on_publish` counts.
     """
 
 
 class Sensor:
-    """One client: QoS 1 or 2, MQTT 5 or 3.1.1, by its number."""
+    """A client. Its number determines QoS 1 or 2, and MQTT 5 or 3.1.1."""
 
     def __init__(self, number: int, port: int) -> None:
         self.name = f"s{number}"
@@ -73,7 +75,7 @@ class Sensor:
 
 
 def qos_of(name: str) -> int:
-    """Return the QoS of a client's messages."""
+    """Return the QoS at which the client with this name publishes."""
     return 1 + int(name[1:]) % 2
 
 

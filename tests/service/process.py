@@ -1,4 +1,4 @@
-"""`onceway gateway run` as a process, for tests."""
+"""Run `onceway gateway run` as a process, for tests."""
 
 import asyncio
 import os
@@ -17,9 +17,9 @@ _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 START_S = 120
 
 _FIRST, _END, _COUNT = 10_000, 20_000, 500
-"""Ports of all tests, and how many of them a process of tests has. From 20,000 on are the rig's,
-from 32,768 on those that the system gives to connections: who tries again and again to reach an end
-that is down may be given its port, and so meet himself.
+"""Range of ports for all tests, and number of ports for one process of tests. The rig uses ports
+from 20,000 on. From 32,768 on, the system assigns ports to outgoing connections. A client that
+retries a closed port of that range may get it as its own port, and connect to itself.
 """
 _claim = socket.socket(socket.AF_UNIX)
 _given = deque[int](maxlen=_COUNT // 2)
@@ -27,9 +27,9 @@ _given = deque[int](maxlen=_COUNT // 2)
 
 @cache
 def _ours() -> int:
-    """Return the first port that this process of tests may use. Two groups of tests run at a time
-    and must not give the same port before it is opened. The claim is a name in the kernel, and ends
-    with the process.
+    """Return the first port of this process's range. Two groups of tests run at the same time and
+    must not use the same ports. A socket with an abstract name marks the range as taken until the
+    process ends.
     """
     for first in range(_FIRST, _END, _COUNT):
         with suppress(OSError):
@@ -39,7 +39,7 @@ def _ours() -> int:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a free port that this function has not returned recently."""
+    """Return a free port that was not among the last ones returned."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     while True:
         port = _ours() + secrets.randbelow(_COUNT)
@@ -51,7 +51,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 class GatewayProcess:
-    """A running gateway. port: where it listens. log: lines of its standard error so far."""
+    """A running gateway. port: of its first listener. log: lines of its standard error so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -61,7 +61,7 @@ class GatewayProcess:
         self._more = asyncio.Condition()
 
     async def ready(self) -> None:
-        """Wait until clients may connect."""
+        """Wait until the gateway accepts clients."""
         assert self.process.stderr is not None
         async with asyncio.timeout(START_S):
             while line := (await self.process.stderr.readline()).decode():
@@ -81,12 +81,12 @@ class GatewayProcess:
                 self._more.notify_all()
 
     async def logged(self, text: str) -> None:
-        """Wait until a line with this text was logged."""
+        """Wait at most 30 s until the log has a line with this text."""
         async with asyncio.timeout(30), self._more:
             await self._more.wait_for(lambda: any(text in line for line in self.log))
 
     async def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait; returns the exit code."""
+        """Send a signal, and wait for the end. Return the exit code."""
         if self.process.returncode is None:
             self.process.send_signal(number)
         code = await asyncio.wait_for(self.process.wait(), 30)
@@ -101,7 +101,7 @@ async def start(
     program: tuple[str, ...] = ("-m", "gateway"),
     before: tuple[str, ...] = (),
 ) -> GatewayProcess:
-    """Start a gateway. before: words of a program that starts it."""
+    """Start a gateway. before: a command that starts the gateway as its argument."""
     process = await asyncio.create_subprocess_exec(
         *(*before, sys.executable, *program, "gateway", "run", *arguments),
         stderr=asyncio.subprocess.PIPE,
@@ -112,8 +112,8 @@ async def start(
 
 
 def spooling(data: Path) -> tuple[str, str]:
-    """Return the arguments of a gateway that takes anonymous clients, and keeps all for an
-    uplink.
+    """Write a configuration with anonymous clients and an uplink, which spools everything. Return
+    the gateway's arguments.
     """
     file = data.with_name(f"{data.name}.toml")
     file.write_text(
@@ -127,8 +127,8 @@ def spooling(data: Path) -> tuple[str, str]:
 async def gateway(
     data: Path, *arguments: str, env: dict[str, str] | None = None
 ) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway on a free port until the block ends; without arguments one for everybody, with
-    a spool.
+    """Run a gateway until the block ends. Without arguments, it accepts anonymous clients and
+    spools everything.
     """
     running = await start(*(arguments or spooling(data)), env=env)
     try:

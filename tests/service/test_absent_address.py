@@ -1,5 +1,5 @@
-"""Listeners whose address is missing at the start, as when DHCP is late: they wait, and the other
-parts run.
+"""If the address of a listener is missing at the start, for example because DHCP is late, the
+listener waits and all other parts work.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tests.service.process import gateway
 from tests.service.wire import wire
 
 ABSENT = "192.0.2.1"
-"""An address for examples (RFC 5737), which no machine has."""
+"""An address for documentation (RFC 5737), which no machine has."""
 LISTENERS = """
 [[listener]]
 bind = "192.0.2.1:1"

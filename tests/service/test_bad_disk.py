@@ -1,5 +1,5 @@
-"""Faulty disks: only messages on the disk are acknowledged, and the service continues when the disk
-recovers.
+"""Faulty disks: the gateway acknowledges only messages that are on disk, and continues when the
+disk works again.
 """
 
 import asyncio
@@ -101,8 +101,8 @@ async def test_a_gateway_stops_though_its_disk_fails(tmp_path: Path, library: Pa
 async def test_log_content_is_written_again_before_it_is_trusted(
     tmp_path: Path, recorder: Path
 ) -> None:
-    """After a failed fsync, the log is readable, although the disk never got it. A restart must not
-    trust the log before it is on the disk.
+    """After an fsync that failed, the log can be read, although the disk does not have it. After a
+    restart, the gateway must not rely on the log before it has written it again.
     """
     async with gateway(tmp_path) as running, wire(running.port, Connect("c")) as publisher:
         publisher.send(Publish("t", b"x", 1, 7))
@@ -161,7 +161,7 @@ async def test_page_that_is_damaged_under_a_running_gateway_stops_it_before_an_a
             with path.open("r+b") as file:
                 file.seek((root - 1) * page)
                 file.write(b"\xff" * 16)
-            # another process has written, so the gateway reads its pages again
+            # a write by another process makes the gateway read its pages again
             database.execute("INSERT INTO meta VALUES ('of a test', '')")
         publisher.send(Publish("t", b"y", 1, 2))
         assert await asyncio.wait_for(running.process.wait(), 30) == 70

@@ -48,7 +48,9 @@ operators = ["otto"]
 
 @dataclass
 class Site:
-    """A gateway with a board for each cause, and one that is fine. port: of MQTT."""
+    """A gateway with a board for each cause of silence, and one that works. port: of MQTT. page,
+    web: URLs.
+    """
 
     file: Path
     data: Path
@@ -56,7 +58,7 @@ class Site:
     page: str
     web: str
     printed: dict[tuple[str, ...], tuple[int, str]] = field(default_factory=dict)
-    """Exit code and output of each command: they are started once."""
+    """Exit code and output of each command, so that each is run only once."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -98,7 +100,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
 
 
 def _all_told(told: dict[str, bytes]) -> bool:
-    """Whether the mirror and Home Assistant know of each problem."""
+    """Return whether the mirror and Home Assistant have all problems. told: retained messages."""
     offline = [told.get(f"readings/{CAUSES[cause]}/$state") for cause in ("silent", "unplugged")]
     problems = json.loads(told.get("readings/$gateway", b"{}")).get("problems", [])
     names = {text.partition(":")[0] for text in problems}
@@ -182,7 +184,7 @@ async def home_assistant_says(site: Site, name: str) -> bool:
 
 async def availability_says(site: Site, name: str) -> bool:
     if name == CAUSES["refused"]:
-        return True  # it has never spoken, so Home Assistant does not know it
+        return True  # Home Assistant does not know a board that never sent anything
     return await _retained(site, f"readings/{name}/$state") == "offline"
 
 
@@ -263,7 +265,7 @@ def test_status_shows_each_port_with_a_trouble_once() -> None:
 
 
 async def test_second_board_of_one_name_is_a_problem_until_it_is_gone(tmp_path: Path) -> None:
-    """One board has the registry's key and works; the gateway refuses the other board."""
+    """The first board has the registered key and works. The gateway refuses the second board."""
     data = tmp_path / "data"
     data.mkdir()
     with closing(Registry(data / "registry.db")) as registry:
@@ -285,7 +287,9 @@ async def test_second_board_of_one_name_is_a_problem_until_it_is_gone(tmp_path: 
 
 
 async def _verdict_with(data: Path, count: int) -> tuple[list[dict[str, str]], str]:
-    """Wait for a verdict with this number of problems of boards."""
+    """Wait until the gateway has `count` problems of boards. Return all problems and the board's
+    state.
+    """
     for _ in range(600):
         found, state = await _verdict(data)
         if len([one for one in found if one["part"] == "boards"]) == count:

@@ -1,5 +1,5 @@
-"""Clients that people use, side by side: mosquitto's, paho, aiohttp's WebSocket; over every way
-in.
+"""Clients that people use, together: mosquitto's, paho, and aiohttp's WebSocket, over every kind of
+listener.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ def configured(folder: Path, *parts: str) -> tuple[Path, str, str]:
 
 
 async def run(*arguments: str) -> tuple[int | None, str]:
-    """Exit code and output."""
+    """Run a program. Return its exit code and its output."""
     process = await asyncio.create_subprocess_exec(
         *arguments,
         stdin=asyncio.subprocess.DEVNULL,
@@ -51,8 +51,8 @@ async def run(*arguments: str) -> tuple[int | None, str]:
 
 
 async def test_every_version_over_every_way_in_reaches_every_other(tmp_path: Path) -> None:
-    """mosquitto_sub receives from mosquitto_pub over IPv4, IPv6 and TLS, and from paho over
-    WebSocket, each in each version. mosquitto_sub was away during the publications.
+    """mosquitto_sub gets the messages of mosquitto_pub over IPv4, IPv6 and TLS, and of paho over
+    WebSocket, in each version of MQTT. It was disconnected when they were published.
     """
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")
@@ -126,7 +126,7 @@ async def test_every_version_over_every_way_in_reaches_every_other(tmp_path: Pat
 
 
 def over_websocket(port: int, protocol: int, version: str) -> None:
-    """Publish at each QoS with paho over WebSocket."""
+    """Publish a message at each QoS over WebSocket, with paho."""
     client = paho.Client(
         paho.CallbackAPIVersion.VERSION2,
         protocol=protocol,
@@ -172,7 +172,7 @@ async def test_a_client_certificate_is_wanted_where_it_is_required_and_names_the
 ) -> None:
     authority = Authority(tmp_path)
     certificate, key = authority.issue("gateway")
-    # Python 3.13 would refuse what 3.11 takes
+    # Python 3.13 would refuse such a certificate, but Python 3.11 accepts it
     mine, my_key = authority.issue("alice", identifiers=False)
     files = (
         f'certificate = "{certificate}", key = "{key}", client_ca = "{authority.path}",'
@@ -218,7 +218,7 @@ async def test_systemd_socket_activation(tmp_path: Path) -> None:
     running = GatewayProcess(process)
     try:
         assert process.stderr is not None
-        # "Listening on …": the first connection starts the gateway
+        # the program now listens: the first connection starts the gateway
         await asyncio.wait_for(process.stderr.readline(), START_S)
         async with wire(port, Connect("c")) as client:
             client.send(Publish("t", b"x", 1, 1))
@@ -241,7 +241,7 @@ async def test_thousand_half_open_connections_disturb_no_client_and_time_out(
         streams = await asyncio.gather(
             *(asyncio.open_connection("127.0.0.1", running.port) for _ in range(1000))
         )
-        streams[0][1].write(b"\x10\xff")  # a CONNECT that goes no further, too
+        streams[0][1].write(b"\x10\xff")  # one of them sends the beginning of a CONNECT
         loop = asyncio.get_running_loop()
         slowest = 0.0
         async with wire(running.port, Connect("c")) as client:
@@ -301,7 +301,9 @@ async def test_paho_3_1_1_that_runs_into_a_full_spool_loses_nothing_that_was_ack
 
 
 def publish_until_closed(port: int, qos: int) -> set[int]:
-    """Return the numbers whose acknowledgement came before the connection was closed."""
+    """Publish until the gateway closes the connection. Return the numbers of the acknowledged
+    messages.
+    """
     closed = threading.Event()
     acknowledged: set[int] = set()
     numbers: dict[int, int] = {}
@@ -389,7 +391,7 @@ async def test_qos_0_waits_for_an_absent_client_if_configured(tmp_path: Path, ke
             )
             assert await run(*pub) == (0, "")
         expected = ["0", "1", "2", "3"] if keep else ["1", "3"]
-        # with -C it may go before it has read all, and then its last PUBACK is lost
+        # no -C: with it, mosquitto_sub may end before its last PUBACK is sent
         assert await run(*sub, "-W", "3") == (27, "\n".join([*expected, "Timed out", ""]))
         assert await run(*sub, "-W", "1") == (27, "Timed out\n"), "nothing comes twice"
         assert await running.end() == 0
@@ -424,7 +426,7 @@ async def test_excess_clients_are_refused_in_their_version_and_logged_once(
         for version, reason in zip(
             (Version.V5, Version.V3_1_1, Version.V3_1), reasons, strict=True
         ):
-            for _ in range(5):  # a second may go by, and let one more in
+            for _ in range(5):  # when a second has passed, another CONNECT is accepted
                 found = await answer(version)
                 if found != R.SUCCESS:
                     break

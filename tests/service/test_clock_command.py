@@ -1,5 +1,5 @@
-"""`onceway clock`: a gateway that does not believe the system clock says so, until a person
-settles it.
+"""`onceway clock`: a gateway that doubts the system clock reports that until a person decides which
+time is right.
 """
 
 import asyncio

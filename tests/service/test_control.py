@@ -1,5 +1,5 @@
-"""`onceway session`, `retained` and `gateway status`, with a gateway and without one; and what else
-may come in on the control socket.
+"""`onceway session`, `retained` and `gateway status`, with a running gateway and without one. Other
+programs may send anything to the control socket.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ APPS.add_typer(retained_cli.app, name="retained")
 
 
 def run(*arguments: str, code: int = 0) -> str:
-    """Return the output of `onceway …`."""
+    """Run `onceway` with these arguments. Check its exit code, and return its output."""
     result = CliRunner().invoke(APPS, list(arguments))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -73,7 +73,7 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 async def session(*arguments: str) -> Any:
-    """Return the answer of `onceway session … --json`."""
+    """Return the JSON output of `onceway session`."""
     return json.loads(await asyncio.to_thread(run, "session", *arguments, "--json"))
 
 
@@ -99,7 +99,7 @@ async def test_a_port_is_lent_to_one_command_at_a_time_and_for_as_long_as_it_las
     async with gateway(tmp_path):
         await asyncio.to_thread(twice)
         async with asyncio.timeout(30):
-            while not await asyncio.to_thread(free):  # a moment later
+            while not await asyncio.to_thread(free):  # the port is given back a moment later
                 pass
 
 
@@ -186,7 +186,7 @@ async def test_ending_a_session_tells_its_client_and_leaves_nothing_of_it(tmp_pa
         with pytest.raises(UnknownClient):
             await session("show", "c1", *data)
         await running.logged("c1: the session was ended by request")
-        running.process.kill()  # it was on disk before the answer came
+        running.process.kill()  # the change was on disk before the answer
     async with gateway(tmp_path) as running:
         again = Wire(*await asyncio.open_connection("127.0.0.1", running.port), Version.V5)
         again.send(Connect("c1", clean_start=False, properties=KEPT))
@@ -275,7 +275,7 @@ async def test_only_the_gateways_own_account_may_ask(tmp_path: Path) -> None:
         assert stat.filemode((tmp_path / control_client.FILE).stat().st_mode) == "srw-------"
     assert (
         tmp_path / control_client.FILE
-    ).exists()  # the gateway was killed: the next one takes over
+    ).exists()  # the killed gateway has left its socket, and the next one replaces it
     async with gateway(tmp_path) as running:
         assert await asyncio.to_thread(control_client.ask, tmp_path, do="sessions") == []
         await running.end()
@@ -396,7 +396,7 @@ async def test_unknown_board_has_one_exit_code_and_a_hint(tmp_path: Path) -> Non
 
 
 async def test_answers_know_the_registry_as_it_is_now(tmp_path: Path) -> None:
-    """A script asks immediately after it has changed the registry."""
+    """A script may ask immediately after it has changed the registry."""
     registry = Registry(tmp_path / "registry.db")
     registry.admit("roof-1")
 
@@ -421,7 +421,7 @@ async def test_answers_know_the_registry_as_it_is_now(tmp_path: Path) -> None:
 async def test_answer_does_not_wait_for_a_disk_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answer contains the last known state while the registry cannot be read."""
+    """While the registry cannot be read, the answer has its last known state."""
     Registry(tmp_path / "registry.db").admit("roof-1")
     hangs = threading.Event()
     async with gateway(tmp_path):

@@ -1,4 +1,4 @@
-"""`onceway device …` of an account that may command the gateway and not write its registry."""
+"""`onceway device …` under an account that may command the gateway, but not write its registry."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.service.process import gateway
 
 @pytest.fixture
 def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a registry that this process counts as not its own."""
+    """Make a registry that this process may not write. Return the configuration."""
     Registry(tmp_path / "data" / FILE).admit("roof-1")
     config = tmp_path / "gateway.toml"
     config.write_text(f'[gateway]\ndata = "{tmp_path}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n')

@@ -1,8 +1,8 @@
-"""A kernel that forgets: data written before a failed fsync never reach the disk, though it can be
-read until the power is cut.
+"""A kernel that forgets failed writes: after an fsync that failed, the written data can be read,
+but never reach the disk.
 
-Linux behaves so: the pages are marked clean, and the next fsync succeeds. A gateway that trusts
-that success acknowledges messages that a power cut will take back.
+Linux does this: it marks the pages as clean, and the next fsync succeeds. If the gateway relied on
+that success, it would acknowledge messages that a power cut then loses.
 """
 
 import asyncio
@@ -29,8 +29,9 @@ PUBLISHER = Connect(
 
 
 def disk_after(notes: list[Note], moment: float, file: str, chance: random.Random) -> bytes:
-    """Return a file after a power cut: what a sync that succeeded found written; nothing that a
-    sync that failed had found before; of later writes, any part.
+    """Return the content of a file after a power cut. Writes before a successful sync are on disk.
+    Writes before a failed sync are lost. Of writes without a later sync, any part is on disk.
+    moment: time of the cut.
     """
     content, pending = bytearray(), list[Note]()
 
@@ -67,7 +68,9 @@ def spooled_after_a_cut(
 
 
 async def publish(client: Wire, identifier: int, payload: bytes, within: float = 30) -> float:
-    """Publish a message at QoS 2. Return the monotonic time at which its PUBREC arrived."""
+    """Publish a message at QoS 2. Return the monotonic time of its PUBREC. within: time limit in
+    seconds.
+    """
     client.send(Publish("t", payload, 2, identifier))
     packet = await client.take(Pubrec, within)
     assert not packet.reason

@@ -1,7 +1,7 @@
-"""A gateway in which one call raises an exception, as a process with real clients and a real store.
+"""A gateway process in which one call raises an exception, with real clients and a real store.
 
-What `tests/broker/test_faults.py` shows of every function, this shows of a few at the sockets: the
-log, the exit code, and what clients see.
+`tests/broker/test_faults.py` tries every function. Here, a few are tried over sockets: the log, the
+exit code, and what clients see.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def connect(client: str) -> Connect:
 
 
 def config(folder: Path) -> list[str]:
-    """Return the arguments of a gateway that spools, with a landing place that nothing reaches."""
+    """Write a configuration with an uplink, which does not run. Return the gateway's arguments."""
     file = folder / "gateway.toml"
     file.write_text(
         f'[gateway]\nname = "faulty"\ndata = "{folder / "data"}"\n'
@@ -76,7 +76,7 @@ async def faulty_gateway(folder: Path, fault: str) -> AsyncIterator[GatewayProce
 
 
 async def publish(writer: Wire, number: int, dup: bool = False) -> None:
-    """Publish one message at QoS 2, to its end."""
+    """Publish a message at QoS 2, and complete its exchange."""
     writer.send(Publish("by", b"%d" % number, 2, number, dup=dup))
     assert (await writer.take(Pubrec)).reason == ReasonCode.SUCCESS
     await release(writer, number)
@@ -88,7 +88,7 @@ async def release(writer: Wire, number: int) -> None:
 
 
 async def read(reader: Wire) -> bytes:
-    """Read the next message at QoS 2, to its end."""
+    """Return the next message at QoS 2, and complete its exchange."""
     message = await reader.take(Publish)
     reader.send(Pubrec(message.packet_id))
     await reader.take(Pubrel)
@@ -102,7 +102,7 @@ async def subscribe(client: Wire, *topics: str) -> None:
 
 
 async def ended(client: Wire) -> None:
-    """Wait until the gateway has ended a connection; what still comes is not looked at."""
+    """Read and ignore everything until the gateway closes the connection."""
     with suppress(ConnectionError):
         async with asyncio.timeout(20):
             while await client.reader.read(65536):
@@ -110,7 +110,8 @@ async def ended(client: Wire) -> None:
 
 
 async def provoke(victim: Wire, fault: str) -> None:
-    if fault == "decode":  # else CONNECT may be in the same bytes as the poison
+    # wait until CONNECT was handled: both packets could otherwise come in one read
+    if fault == "decode":
         await victim.pick(Suback)
     victim.send(Publish("v", b"x", 1, 1), Publish(POISON, b"x", 1, 2))
     if fault == "close":
@@ -157,7 +158,7 @@ async def test_an_exception_in_shared_state_ends_the_process_before_anything_is_
             await subscribe(reader, "by")
             await publish(writer, 1)
             assert await read(reader) == b"1"
-            # in one turn: publications before it, and in the same bytes behind it
+            # publications before and after the poison, in the same bytes
             victim.send(
                 Publish("v", b"before", 2, 1), Publish(POISON, b"x", 1, 2), Publish("v", b"", 2, 3)
             )
@@ -194,7 +195,7 @@ async def test_an_exception_in_shared_state_ends_the_process_before_anything_is_
 
 
 async def rest(client: Wire) -> list[Packet]:
-    """Read the rest until the end of the connection."""
+    """Return all packets until the end of the connection."""
     with suppress(AssertionError, ConnectionError):
         async with asyncio.timeout(20):
             while True:
@@ -203,12 +204,12 @@ async def rest(client: Wire) -> list[Packet]:
 
 
 def rows(folder: Path) -> Counter[bytes]:
-    """Return the payloads in the spool."""
+    """Return how many times each payload is in the spool."""
     with closing(sqlite3.connect(folder / "data" / FILE)) as database:
         return Counter(payload for (payload,) in database.execute("SELECT payload FROM spool"))
 
 
-# -- clients of the gateway's own
+# -- internal clients
 
 
 def boom(*args: Any) -> None:
@@ -231,8 +232,8 @@ def test_an_exception_in_what_the_gateway_itself_hears_ends_that_client_alone() 
 
 
 def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection_alone() -> None:
-    """The translation of a topic by a bridge raises an error; other clients in that turn are
-    served.
+    """The bridge adds its prefix to the topic, and the result is too long. Other clients get their
+    messages.
     """
     world = World()
     first, last = world.accepted("first"), world.accepted("last")
@@ -256,7 +257,7 @@ def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection
 def test_an_exception_in_what_other_parts_say_ends_the_engine_before_the_next_commit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A handler catches the error, but the broker may have done only half of the work."""
+    """The caller catches the exception, but the broker may have done half of its work."""
     world = World()
     writer = world.accepted("writer")
     monkeypatch.setattr(type(world.broker.retained), "put", boom)

@@ -1,5 +1,5 @@
-"""The figures of page, commands, metrics and `/status` agree with the senders: the test counts by
-itself, at the senders and in the files that have landed.
+"""The figures on the page, of commands, in metrics and in `/status` are right. The test counts the
+sent messages and the messages in landed files itself.
 """
 
 import asyncio
@@ -53,14 +53,14 @@ landing = "file://{landing}"
 
 @dataclass
 class Sent:
-    """The messages that were sent for the uplink. Each message counts once, however often its
-    packet was sent.
+    """The messages that were sent for the uplink. A message counts once, even if its packet is sent
+    again.
     """
 
     by: Counter[str] = field(default_factory=Counter)
-    """Messages by sender and kind."""
+    """Number of messages, by a text for sender and kind."""
     readings: int = 0
-    """Readings of the board."""
+    """Number of readings of the board."""
 
     @property
     def messages(self) -> int:
@@ -79,7 +79,7 @@ async def _send(sent: Sent, sensor: Sensor, client: Wire) -> None:
     client.send(Publish("sensors/of-a-client", b"one", 1, 1))
     await client.take(Puback)
     sent.by["client, QoS 1"] += 1
-    for dup in (False, True):  # the same message again, as after a lost PUBREC
+    for dup in (False, True):  # the same packet again, as after a lost PUBREC
         client.send(Publish("sensors/of-a-client", b"two", 2, 2, dup=dup))
         await client.take(Pubrec)
     client.send(Pubrel(2))
@@ -113,7 +113,9 @@ async def _page(running: GatewayProcess) -> dict[str, Any]:
 
 
 async def _shown(running: GatewayProcess, file: Path) -> list[tuple[str, int, int]]:
-    """Return each outlet with the messages that wait there and that have landed."""
+    """Return each view of the figures, with its number of waiting messages and its number of landed
+    messages.
+    """
     url = await web_address(running)
     found, samples = json.loads(await _run(file, "status", "--json")), await metrics(url)
     async with aiohttp.ClientSession() as http, http.get(f"{url}/status") as answer:
@@ -137,7 +139,9 @@ async def _shown(running: GatewayProcess, file: Path) -> list[tuple[str, int, in
 
 
 async def _show(running: GatewayProcess, file: Path, waiting: int, landed: int) -> None:
-    """Wait until each outlet shows these figures: the gateway learns of a landing once a second."""
+    """Wait until each view shows these figures. The gateway notices landed batches once a
+    second.
+    """
     try:
         async with asyncio.timeout(120):
             while any(one[1:] != (waiting, landed) for one in await _shown(running, file)):
@@ -171,7 +175,8 @@ async def test_each_outlet_counts_what_was_sent_and_what_has_landed(tmp_path: Pa
         sent.by["board, reading"] += 1
         sent.readings += 1
         await running.end()
-    async with gateway(tmp_path, "--config", str(file)) as running:  # a restart counts nothing anew
+    # a restart counts no message again
+    async with gateway(tmp_path, "--config", str(file)) as running:
         await _show(running, file, 1, before)
         assert "1 message waits," in await _run(file, "status")
         await _run(file, "uplink", "run", "--once")

@@ -1,4 +1,4 @@
-"""The gateway as a process: real clients, real signals, one data directory."""
+"""The gateway as a process, with real clients, real signals and one data directory."""
 
 import asyncio
 import os
@@ -22,7 +22,9 @@ V5 = aiomqtt.ProtocolVersion.V5
 def client(
     port: int, identifier: str | None = None, version: aiomqtt.ProtocolVersion = V5, expiry: int = 0
 ) -> aiomqtt.Client:
-    """Return a client. expiry: Session Expiry Interval in seconds; kept sessions are resumed."""
+    """Return an aiomqtt client. expiry: Session Expiry Interval in seconds. If it is not 0, the
+    client resumes its session.
+    """
     properties = None
     if version == V5:
         properties = Properties(PacketTypes.CONNECT)

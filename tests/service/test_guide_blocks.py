@@ -1,8 +1,8 @@
-"""Each block of configuration in a guide, copied as it is into the file of a running gateway:
-afterwards its registered board and its user still publish and receive.
+"""Each block of configuration in a guide is copied unchanged to the configuration of a running
+gateway. Afterwards, the registered board and the user can still publish and receive.
 
-In: blocks that begin with a table of TOML, in an indented or a fenced part of a guide of the
-gateway. Ports, files and names of hosts that only a user's machine has are those of the test.
+In: the blocks of TOML tables in indented and fenced code of the gateway's guides. The test replaces
+ports, files and host names that only a user's machine has.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ ROOT = Path(__file__).parents[2]
 GUIDES = ("README.md", "SECURITY.md", "gateway", "provisioning", "firmware", "systemd")
 KEY = bytes(range(16))
 TUNED = struct.pack("<IIBB", 869_525_000, 125_000, 9, 5)
-"""Frequency, bandwidth, spreading factor and coding rate that the block of a radio names."""
+"""Radio settings of the guide's block: frequency, bandwidth, spreading factor and coding rate."""
 
 _BLOCK = re.compile(
     r"^( {4}|)(\[\[?[a-z_.]+\]\]?)(?=[ \n]).*\n(?:\1(?![ `]*$|```).+\n|\n(?=\1\[[a-z]+\.))*",
     re.MULTILINE,
 )
-"""A table and its lines, and a table below it behind an empty line (`[uplink.options]`)."""
+"""A TOML table with its lines, and with a subtable after an empty line (`[uplink.options]`)."""
 
 
 def found_blocks() -> Iterator[Any]:
@@ -64,8 +64,8 @@ BLOCKS.append(pytest.param("".join(_TOGETHER), id="gateway/README.md: all at onc
 
 
 class Machine:
-    """Parts of a machine that a block names: a free port for each, files, and a modem. The other
-    members of a site are away.
+    """The parts of a machine that blocks name: free ports, files and a modem. Other members of a
+    site do not answer.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -107,8 +107,8 @@ class Machine:
 
 
 def client(block: str, port: int, authority: Path) -> aiomqtt.Client:
-    """Return a client that connects as the user alice, over the listener of the block if it has
-    one.
+    """Return a client that connects as the user alice. If the block has a listener, the client uses
+    it.
     """
     way: dict[str, Any] = {}
     block = re.split(r"\n(?=\[)", block)[0]
@@ -171,7 +171,7 @@ async def test_board_and_user_work_on_with_the_block(block: str, tmp_path: Path)
 
 
 def _success(puback: bytes) -> bool:
-    """Whether a PUBACK has the reason code 0, which may be left out."""
+    """Return whether a PUBACK reports success. Its reason code may be left out."""
     return puback[0] == 0x40 and (puback[1] == 2 or puback[4] < 0x80)
 
 

@@ -1,7 +1,7 @@
-"""The lines of provisioning's guide that read and write a board, run as they are written: with the
-guide's simulated board in the place of an Uno, at /tmp/uno and at /dev/ttyUSB0.
+"""The lines of provisioning's guide that read and write a board run as they are written. The
+guide's simulated board is at /tmp/uno and at /dev/ttyUSB0, in place of an Uno.
 
-In: the guide. It takes 40 s: the board is written at the speed of its boot loader.
+The test takes 40 s, because it writes the board as slowly as the boot loader does.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ ORDER = (
     ("mosquitto_pub -p 1883 -t commands/roof-1", ""),
     (".venv/bin/onceway device log", "start, cause"),
 )
-"""Lines in the order of a reader without a board, and words that each prints. The gateway runs from
-the update on, and lends its port.
+"""Beginnings of lines in the order in which a reader without a board runs them, and words that each
+line prints. The gateway runs from the update on, and lends its port.
 """
 
 PORT = """
@@ -37,7 +37,7 @@ mount -t tmpfs none /tmp
 ln -s /tmp/uno /dev/ttyUSB0
 sed -i 's|/dev/serial/by-id/[*]|/tmp/uno|' /etc/onceway/gateway.toml
 """
-"""/tmp is of this machine alone; the port is a link, as udev makes them."""
+"""Give the machine its own /tmp, and a link as the board's port, like udev does."""
 
 
 @pytest.mark.soak

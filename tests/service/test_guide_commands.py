@@ -1,11 +1,12 @@
-"""Each command line of the guides is run as it is written, on a machine as the guide has it
-(`guide_machine.py`): with sudo's owners and modes, with the services' accounts, at a terminal.
-The registered board and the user alice, if the guide adds her, still publish afterwards.
+"""Each command line of the guides runs as it is written, on a machine as the guide describes it
+(`guide_machine.py`): with the owners and modes that sudo gives, with the accounts of the services,
+and on a terminal. Afterwards, the registered board can still publish, and the user alice as well if
+the guide adds her.
 
-Lines that need more than that are in `guide_lines.py`, each with the test that runs it or a reason.
-A line that a guide gains is run here.
+`guide_lines.py` has the lines that cannot run here, each with another test or a reason. If a guide
+gets a new line, it runs here.
 
-It takes some seconds a guide: each line is a process, as a user starts it.
+Each guide takes some seconds, because each line is a process.
 """
 
 import asyncio
@@ -47,13 +48,13 @@ CODES = {
     "site status": {1},
     "session list --site": {1},
 }
-"""Exit codes other than 0: nothing has landed, no client is `dashboard`, no member is there, and
-the clock of the machine may not be synchronised.
+"""Exit codes other than 0, by pattern of a line. They are right here: nothing has landed, no client
+is called `dashboard`, no other member runs, and the machine's clock may not be synchronised.
 """
 
 TYPED = {r"install .* /dev/stdin /etc/onceway/cloud.password": "secret\n\x04"}
 STOPPED = r"onceway (restore|store (restore|salvage|downgrade))"
-"""Commands that a guide gives for a gateway that does not run."""
+"""Pattern of commands for which the guides stop the gateway."""
 
 MEMBERS = """
 [site]
@@ -92,18 +93,18 @@ MODES = {
         "/srv/lake": "755 onceway-ingest",
     },
 }
-"""Files that the lines of a guide leave, with mode and owner."""
+"""Files that the lines of a guide create, with mode and owner."""
 
 
 @cache
 def allowed() -> bool:
-    """Return whether this account may mount, and have a network of its own."""
+    """Return whether this account may mount file systems and make a network namespace."""
     probe = ["unshare", "--mount", "--net", "mount", "-t", "tmpfs", "none", "/mnt"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
 class Reader:
-    """The reader of a guide, with a board at the gateway's port."""
+    """A reader of a guide, with a machine and a board at the gateway's port."""
 
     def __init__(self, folder: Path, guide: str, beside: Machine | None) -> None:
         folder.mkdir(exist_ok=True)
@@ -123,7 +124,7 @@ class Reader:
         )
 
     async def start(self) -> None:
-        """Start the gateway, and publish as the board, which stays plugged in."""
+        """Start the gateway, and let the board connect and publish. It stays connected."""
         before = len(self._board.board.started) if self._board else 0
         await self.machine.start()
         if self._board is None:
@@ -141,7 +142,7 @@ class Reader:
         await self._board.measure(1.5)
 
     async def follow(self, line: Line) -> str:
-        """Run a line; return the fault of its outcome, or an empty text."""
+        """Run a line. Return a text about its failure; empty if it succeeds."""
         stopped = re.search(STOPPED, line.text) and self.machine.gateway is not None
         if stopped:
             await self.machine.stop()
@@ -158,14 +159,14 @@ class Reader:
         return ""
 
     async def publish(self, user: str) -> None:
-        """Publish as the board and as a user, if there is one."""
+        """Publish as the board, and as this user if the name is not empty."""
         assert self._board is not None
         await self._board.measure(2.5)
         who = f"-u {user} -P {PASSWORD}" if user else ""
         self.machine.root(f"mosquitto_pub {who} -q 1 -t sensors/{user or 'all'}/one -m 1")
 
     def kept(self, files: Iterable[str]) -> dict[str, str]:
-        """Return mode and owner of files."""
+        """Return mode and owner of each file."""
         return {file: self.machine.root(f"stat -c '%a %U' {file}").strip() for file in files}
 
     async def end(self) -> None:
@@ -202,9 +203,7 @@ async def test_lines_run_as_written_and_the_board_works_on(guide: str, tmp_path:
 
 @pytest.mark.soak
 async def test_a_second_gateway_joins_by_the_lines_of_the_guide(tmp_path: Path) -> None:
-    """The lines from `site join` on belong to another machine, to which scp copies the
-    invitation.
-    """
+    """From `site join` on, the lines run on another machine. scp copies the invitation there."""
     if not allowed():
         pytest.skip("needs the right to mount: run it as root")
     guide = "gateway/docs/three-gateways.md"

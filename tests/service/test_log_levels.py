@@ -1,5 +1,6 @@
-"""Information that the gateway logs is shown by default, or left out on purpose. A logger that
-moves to another file gets another name, and must not become silent by that.
+"""Each logger of the gateway that logs at level info is either shown by default or left out on
+purpose. If a logger moves to another file, its name changes, but it must not become silent by
+accident.
 """
 
 from pathlib import Path
@@ -17,7 +18,7 @@ OTHER_PROGRAMS = ("gateway.ingest.", "gateway.publisher.", "gateway.uplink.")
 
 
 def informed() -> set[str]:
-    """Return the loggers of the gateway's process that log information."""
+    """Return the names of all loggers in the gateway's process that log at level info."""
     files = [file for file in ROOT.rglob("*.py") if "log.info(" in file.read_text()]
     names = {".".join(("gateway", *file.relative_to(ROOT).with_suffix("").parts)) for file in files}
     return {name for name in names if not name.startswith(OTHER_PROGRAMS)}

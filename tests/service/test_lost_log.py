@@ -1,4 +1,4 @@
-"""A gateway whose write-ahead log is gone after a kill reports that."""
+"""If the write-ahead log is missing after a kill, the gateway reports that."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Files of the gateway in a data directory that other accounts may enter."""
+"""Modes of the gateway's files in a data directory that other accounts may enter."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.service.wire import wire
 
 
 def open_to_others(folder: Path) -> list[str]:
-    """Return the files that accounts outside of the group may read or write."""
+    """Return the files that accounts outside of their group may read, write or execute."""
     found = []
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o007:

@@ -1,9 +1,10 @@
-"""The power fails at any moment: acknowledged messages are there, once, and the store opens.
+"""The power fails at any moment. Afterwards, the store opens, and each acknowledged message is in
+it once.
 
-A gateway runs under load with a recorder between SQLite and the kernel (tests/store/recorder.c).
-From the record the disk is made as it would be after a power cut at a random moment: synced data
-are there; of later writes, any subset of 512-byte sectors. The publisher notes when each answer
-came; an answer that came before the cut must be true after it.
+A gateway runs under load. A recorder between SQLite and the kernel notes all writes
+(tests/store/recorder.c). From these notes, the test makes the disk as it would be after a power cut
+at a random moment: synced data are there, and any subset of 512-byte sectors of later writes. The
+publisher notes the time of each answer. Each answer from before the cut must be true afterwards.
 """
 
 import random
@@ -41,7 +42,9 @@ FOREVER = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 SECTOR = 512
 MESSAGES = 3000
 MOST = 20 * MESSAGES
-"""Largest number of messages published without a checkpoint; on a busy machine one may be late."""
+"""Largest number of messages that are published without a checkpoint. On a busy machine, a
+checkpoint may be late.
+"""
 WINDOW = 20
 CUTS = 250
 
@@ -71,7 +74,7 @@ def read_notes(path: Path) -> list[Note]:
 
 
 def disk_after(notes: list[Note], moment: float, chance: random.Random) -> dict[str, bytes]:
-    """Return the two files after a cut at `moment`."""
+    """Return the database (`d`) and the log (`l`) after a power cut at `moment`."""
     files = {"d": bytearray(), "l": bytearray()}
     for file, content in files.items():
         past = [note for note in notes if note.file == file and note.begin <= moment]
@@ -94,7 +97,9 @@ def disk_after(notes: list[Note], moment: float, chance: random.Random) -> dict[
 
 
 async def publish_all(client: Wire, first: int) -> dict[bytes, float]:
-    """Publish MESSAGES, numbered from `first` on. Returns when each payload got its PUBREC."""
+    """Publish MESSAGES messages, numbered from `first` on. Return the time of each payload's
+    PUBREC.
+    """
     recorded: dict[bytes, float] = {}
     flying: dict[int, bytes] = {}
     free = list(range(1, WINDOW + 1))

@@ -1,4 +1,4 @@
-"""MQTT 5 against a running gateway, before and after it was killed."""
+"""MQTT 5 with a running gateway, before and after the gateway is killed."""
 
 import asyncio
 import signal
@@ -36,8 +36,8 @@ FOREVER: Properties = {P.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
 def configured(folder: Path, text: str = "", trust: bool = True) -> tuple[Path, str, str]:
-    """Return the data directory and arguments of a gateway. trust: it takes the clock of this
-    machine for right.
+    """Return the data directory and arguments of a gateway with further lines of configuration.
+    trust: the gateway relies on the clock of this machine.
     """
     path = folder / "gateway.toml"
     path.write_text(
@@ -55,7 +55,7 @@ async def connect(
     clean: bool = False,
     will: Will | None = None,
 ) -> Wire:
-    """Open a connection whose CONNACK is still to be taken."""
+    """Send CONNECT on a new connection, and return it. CONNACK is not read yet."""
     client = Wire(*await asyncio.open_connection("127.0.0.1", port), Version.V5)
     client.send(
         Connect(client_id, clean_start=clean, properties=FOREVER | (properties or {}), will=will)
@@ -72,12 +72,12 @@ async def accepted(
 
 
 def causes(packet: Publish) -> set[int]:
-    """Return the subscriptions that a message comes from."""
+    """Return the subscription identifiers of a message."""
     return set((packet.properties or {}).get(P.SUBSCRIPTION_IDENTIFIER, ()))
 
 
 async def ask(client: Wire, packet: Packet) -> int:
-    """Return the reason in the answer to a SUBSCRIBE or a PUBLISH at QoS 1 or 2."""
+    """Send a SUBSCRIBE, or a PUBLISH at QoS 1 or 2. Return the reason code of the answer."""
     client.send(packet)
     if isinstance(packet, Subscribe):
         return (await client.take(Suback)).reasons[0]
@@ -180,7 +180,7 @@ async def test_session_state_outlives_the_gateway(
             )
         publisher.writer.close()
         await running.end(number)
-    await asyncio.sleep(1.5)  # the second of own/3 must pass while no gateway runs
+    await asyncio.sleep(1.5)  # own/3 must expire while no gateway runs
     async with gateway(*arguments) as running:
         client = await connect(running.port, "c", {P.RECEIVE_MAXIMUM: 2})
         assert (await client.take(Connack)).session_present
@@ -194,7 +194,8 @@ async def test_session_state_outlives_the_gateway(
         assert 900 <= left <= 999
         client.send(Puback(second.packet_id), Puback(third.packet_id))
         client.send(Publish("own/4", b"", 1, 9))
-        came = [await client.take(Packet) for _ in range(3)]  # the will when its time has come
+        # the will comes as well, because its delay has passed
+        came = [await client.take(Packet) for _ in range(3)]
         assert [item.reason for item in came if isinstance(item, Puback)] == [R.SUCCESS]
         said = {item.topic: item for item in came if isinstance(item, Publish)}
         assert causes(said["own/4"]) == {3}, "no local holds for the other subscription"

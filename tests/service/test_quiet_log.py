@@ -1,4 +1,4 @@
-"""Lines that a gateway logs: some for a connection, none for a reading."""
+"""The gateway logs some lines for each connection, and none for a reading."""
 
 from pathlib import Path
 

@@ -1,5 +1,6 @@
-"""Clients that people use, against a gateway that refuses for now: messages that they report as
-published are there, and a fleet of them does not storm.
+"""Clients that people use, with a gateway that temporarily refuses messages. Each message that a
+client reports as published is in the spool. Many such clients do not overload the gateway by
+reconnecting.
 """
 
 import asyncio
@@ -31,8 +32,8 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def configured(folder: Path, spool_bytes: int, more: str = LISTENER) -> tuple[Path, str, str]:
-    """Return the arguments of a gateway whose spool takes this many bytes of one address. A fifth
-    is left to others.
+    """Return the data directory and arguments of a gateway whose spool takes `spool_bytes` from one
+    address. A fifth of the spool is left for other addresses.
     """
     path = folder / "gateway.toml"
     path.write_text(
@@ -73,7 +74,7 @@ async def worker(port: int, first: int, count: int, seconds: float) -> asyncio.s
 
 
 async def told(workers: list[asyncio.subprocess.Process]) -> Report:
-    """Return the reports of all workers in one."""
+    """Return the sum of the next reports of all processes."""
     whole: Report = {"reconnections": 0, "said": [], "published": []}
     for process in workers:
         assert process.stdout is not None
@@ -87,8 +88,8 @@ async def told(workers: list[asyncio.subprocess.Process]) -> Report:
 
 
 async def fleet(folder: Path, clients: int, seconds: float) -> float:
-    """Let clients run into a full spool, make room, and look for missing messages. Returns the
-    reconnections of a client while the spool was full.
+    """Let clients fill the spool and be refused. Then make room, and check that no message is
+    missing. Return the mean number of reconnections of a client while the spool was full.
     """
     async with gateway(*configured(folder, 2 * clients * (ROW + 8))) as running:
         url = await address(running)
@@ -130,14 +131,14 @@ async def fleet(folder: Path, clients: int, seconds: float) -> float:
 
 
 async def test_a_fleet_of_paho_clients_loses_nothing_and_does_not_storm(tmp_path: Path) -> None:
-    """Pauses of 1, 2, 4 and 8 s mean four reconnections in a quarter of a minute."""
+    """With pauses of 1, 2, 4 and 8 s, a client reconnects four times in 15 s."""
     assert 1 < await fleet(tmp_path, 50, 14) <= 4
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 async def test_a_thousand_paho_clients_lose_nothing_and_do_not_storm(tmp_path: Path) -> None:
-    """The average over a minute is at most one reconnection in 10 s."""
+    """In a minute, a client reconnects at most once every 10 s on average."""
     assert 3 < await fleet(tmp_path, 1000, 60) <= 6
 
 
@@ -157,9 +158,7 @@ async def test_a_thousand_paho_clients_lose_nothing_and_do_not_storm(tmp_path: P
 async def test_aiomqtt_hears_that_a_message_was_refused(
     tmp_path: Path, version: aiomqtt.ProtocolVersion, qos: int, identifier: str | None
 ) -> None:
-    """The client reports the refusal after its own timeout, because it does not tell a publisher
-    that the connection has ended.
-    """
+    """aiomqtt reports the end of the connection to a publisher only by its own timeout."""
     async with gateway(*configured(tmp_path, ROW + 20)) as running:
 
         async def publish(payload: str) -> None:
@@ -202,8 +201,8 @@ async def test_a_listener_or_a_client_may_ask_for_reason_codes(tmp_path: Path) -
 async def test_a_client_that_sends_on_and_on_reads_every_acknowledgement_before_the_end(
     tmp_path: Path,
 ) -> None:
-    """If the gateway closes a connection while bytes are on their way, TCP resets it, and the last
-    sent bytes may be lost.
+    """If the gateway closed a connection with unread input, TCP would reset it, and sent
+    acknowledgements could be lost.
     """
     async with (
         gateway(*configured(tmp_path, 200 * (ROW + 1000))) as running,

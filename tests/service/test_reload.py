@@ -1,5 +1,5 @@
-"""A running gateway reads its configuration again on SIGHUP: it drops no session, and never uses a
-bad file.
+"""A running gateway reads its configuration again at SIGHUP. It keeps all sessions, and never uses
+a configuration with mistakes.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ DONE, REFUSED = "users and certificates read again", "not reloaded"
 
 
 class Site:
-    """A configuration file and the gateway that runs on it. plain: its listener."""
+    """A gateway with a configuration file. plain: the section of its first listener."""
 
     def __init__(self, folder: Path) -> None:
         self.plain = f'[[listener]]\nbind = "127.0.0.1:{free_port()}"\nanonymous = true\n'
@@ -51,12 +51,12 @@ class Site:
     def write(self, *parts: str, name: str = "site") -> None:
         new = self.path.with_suffix(".new")
         new.write_text(f'[gateway]\nname = "{name}"\ndata = "{self.data}"\n' + "".join(parts))
-        new.replace(self.path)  # the gateway may be reading it
+        new.replace(self.path)  # at once, because the gateway may be reading the file
 
     async def reload(
         self, running: GatewayProcess, *parts: str, expected: str = DONE, **more: str
     ) -> None:
-        """Change the file, send SIGHUP, wait until the log has the outcome."""
+        """Write a new configuration and send SIGHUP. Wait until the log has the `expected` text."""
         self.write(*parts, **more)
         del running.log[:]
         running.process.send_signal(signal.SIGHUP)
@@ -69,7 +69,7 @@ def site(tmp_path: Path) -> Site:
 
 
 async def ask(client: Wire, packet: Publish | Subscribe) -> int:
-    """Return the reason in the answer."""
+    """Send a packet. Return the reason code of its answer."""
     client.send(packet)
     if isinstance(packet, Subscribe):
         return (await client.take(Suback)).reasons[0]
@@ -100,7 +100,7 @@ async def test_limits_and_access_count_at_once_for_a_session_that_stays(site: Si
 
 
 async def test_uplink_that_is_added_or_removed_counts_at_once(site: Site, tmp_path: Path) -> None:
-    """Another process reads the keys of [uplink] when it starts."""
+    """Other keys of [uplink] concern only the uplink, which is another process."""
     uplink = '[uplink]\nlanding = "file:///tmp/nowhere"\n'
 
     def spooled() -> list[str]:
@@ -258,7 +258,7 @@ async def test_serial_ports_come_and_go_and_another_one_keeps_its_board(site: Si
         await until(lambda: all(board.received for board in boards))
         assert [board.received[3] for board in boards] == [R.SUCCESS, R.SUCCESS]
         await site.reload(running, site.plain, serial(stays, "open = false\n"))
-        await until(lambda: boards[0].refused)  # it is in no registry
+        await until(lambda: boards[0].refused)  # the board is not registered
         files = f"/proc/{running.process.pid}/fd"
         opened = {os.readlink(f"{files}/{number}") for number in os.listdir(files)}
         assert [os.readlink(line.path) in opened for line in (stays, goes)] == [True, False]

@@ -1,4 +1,4 @@
-"""`onceway gateway reload` and `onceway user add` beside a running gateway."""
+"""`onceway gateway reload` and `onceway user add` while a gateway runs."""
 
 import asyncio
 import signal

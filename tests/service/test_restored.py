@@ -1,4 +1,4 @@
-"""A restored store confirms only messages that it has."""
+"""A restored store acknowledges only messages that it has."""
 
 import shutil
 import sqlite3
@@ -27,8 +27,8 @@ def spooled(folder: Path) -> list[bytes]:
 async def test_a_new_message_with_an_identifier_from_before_the_backup_arrives(
     tmp_path: Path, way: str
 ) -> None:
-    """The backup was made between PUBREC and PUBREL, and restored later, when the identifier
-    belongs to another message.
+    """The backup is made between PUBREC and PUBREL of a message. When it is restored, another
+    message uses the same packet identifier.
     """
     folder, copy = tmp_path / "data", tmp_path / "copy.db"
     async with gateway(folder) as running:

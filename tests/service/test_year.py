@@ -1,4 +1,4 @@
-"""The soak of a year notices growth, and reads its limits from the guide."""
+"""The soak test of a year notices growth, and reads its limits from the guide."""
 
 import os
 from contextlib import closing
@@ -24,7 +24,9 @@ from tests.service.year import (
 
 
 def series(slope: float, noise: float, days: int, level: float = 50.0) -> Series:
-    """Return samples with a planted slope a day, which rise quickly in the first tenth."""
+    """Return daily samples with a known slope and random noise. In the first tenth, they also rise
+    quickly.
+    """
     chance = Random(7)
     return Series(
         [

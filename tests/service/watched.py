@@ -1,11 +1,11 @@
-"""`onceway gateway run`, with a watch on its event loop: for how long does it let others wait?
+"""Run `onceway gateway run`, and measure for how long its event loop lets others wait.
 
-A timer rings every 2 ms. A delay is a pause: some step of the loop took that long, whatever it did
-(Python, a lock, a system call). Time in which the kernel let other processes run in place of a loop
-that was ready is taken off (`/proc/self/schedstat`, second field): it says how busy the machine is,
-not what the gateway does.
+A timer is due every 2 ms. If it is late, the delay is a pause: a step of the loop took that time,
+for example in Python, at a lock or in a system call. The time in which the kernel ran other
+processes instead of the ready loop is subtracted (`/proc/self/schedstat`, second field). That time
+depends on the load of the machine, not on the gateway.
 
-In: SIGUSR1. Out: a line of JSON on standard output, `{"pause_s": the longest since the last
+In: SIGUSR1. Out: a line of JSON on standard output: `{"pause_s": the longest pause since the last
 signal}`.
 """
 

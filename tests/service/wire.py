@@ -1,4 +1,4 @@
-"""A client that sends and receives packets over TCP, and returns each packet as it is."""
+"""A client that sends and receives MQTT packets over TCP. A test sees each packet unchanged."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from gateway.mqtt.stream import PacketStream
 
 P = TypeVar("P", bound=Packet)
 READS: Properties = {PropertyId.USER_PROPERTY: [READS_REASON_CODES]}
-"""Properties in the CONNECT of a client that reads reason codes."""
+"""Properties of CONNECT with which a client says that it reads reason codes."""
 
 
 class Wire:
@@ -34,7 +34,7 @@ class Wire:
         self.writer.write(b"".join(encode(packet, self.version) for packet in packets))
 
     async def take(self, kind: type[P], within: float = 30) -> P:
-        """Return the next packet, which must be of this kind."""
+        """Return the next packet, which must be of this type. within: time limit in seconds."""
         async with asyncio.timeout(within):
             while not self._packets:
                 await self._read()
@@ -43,7 +43,9 @@ class Wire:
         return packet
 
     async def pick(self, kind: type[P], within: float = 30) -> P:
-        """Return the next packet of this kind; others may come before it, and stay."""
+        """Return the next packet of this type. Keep packets of other types that come before it.
+        within: time limit in seconds.
+        """
         async with asyncio.timeout(within):
             while True:
                 for packet in self._packets:
@@ -61,7 +63,7 @@ class Wire:
 
 @asynccontextmanager
 async def wire(port: int, connect: Connect) -> AsyncIterator[Wire]:
-    """Yield a connection that was accepted."""
+    """Connect a client, which must be accepted, and yield its connection."""
     client = Wire(*await asyncio.open_connection("127.0.0.1", port), connect.version)
     client.send(connect)
     assert (await client.take(Connack)).reason == 0

@@ -1,19 +1,19 @@
-"""A year of a gateway in a day: `python -m tests.service.year --days 365` (`make soak` runs it).
+"""Run a year of a gateway in a day (`python -m tests.service.year --days 365`).
 
-Each day has its load. Ten clients reconnect again and again, and send 1,000 readings at QoS 1 and
-2. A subscriber is away for a part of the day. Retained messages are set and cleared. A page stays
-open; a person and a monitor ask; the configuration is reloaded; batches land.
+`make soak` runs it. On each day, ten clients reconnect several times and send 1,000 readings at QoS
+1 and 2. A subscriber is disconnected for a part of the day. Retained messages are set and cleared.
+A page stays open, a person and a monitor read the status, the configuration is reloaded, and
+batches land.
 
-A sample at the end of a day has the memory, descriptors and threads of gateway and uplink. It has
-the files, the rows of every table, size and free pages of the store, and the lines of the log. The
-run fits a slope to each quantity. It fails if one grows faster than the guide says: the table "What
-grows in a year" in gateway/docs/card.md.
+A sample at the end of each day has memory, file descriptors and threads of gateway and uplink. It
+also has the number of files, the rows of every table, the size and free pages of the store, and the
+lines of the log. The run fits a slope to each quantity, and fails if one grows faster than the
+guide allows: the table "What grows in a year" in gateway/docs/card.md.
 
-Ctrl-C ends the run after the present day, with the report of the days that were lived.
-
-`--real [HOURS]` sends one reading a second in real time instead, with a sample every ten minutes.
-A day of it belongs to a release. `--plant memory` (or another quantity) makes the gateway leak:
-then the run must fail.
+Ctrl-C ends the run after the present day, with a report of the days so far. `--real [HOURS]`
+instead sends one reading a second in real time, with a sample every ten minutes. Each release has a
+day of that. `--plant memory` (or another quantity) makes the gateway leak, so that the run must
+fail.
 """
 
 import argparse
@@ -46,18 +46,20 @@ GUIDE = Path(__file__).parents[2] / "gateway/docs/card.md"
 DAYS = 365
 CLIENTS = 10
 READINGS = 1000
-"""Readings of a day."""
+"""Number of readings in a day."""
 TURNS = 10
-"""Number of reconnects of each client in a day."""
+"""Number of times that each client reconnects in a day."""
 REAL_READINGS = 600
-"""Readings between two samples of a run in real time, one a second."""
+"""Number of readings between two samples in real time, at one reading a second."""
 KEPT_BATCHES = 50_000
 SETTLED_S = 120
-"""Longest wait in seconds until all readings of a day have landed."""
+"""Time limit in seconds until all readings of a day have landed."""
 FLOOR = 1.0
-"""Growth over a whole run that counts as none: a thread, a file, a row, a line, a MB."""
+"""Growth over a whole run that is ignored, in the unit of the quantity (threads, files, rows,
+lines, MB).
+"""
 DEVIATIONS = 3.0
-"""Standard errors that a slope must be above its limit."""
+"""A slope counts as too steep if it is above its limit by this number of standard errors."""
 
 PLANTS = {
     "memory": "kept.append(os.urandom(50_000))",
@@ -66,7 +68,7 @@ PLANTS = {
     "files": "open(f'{folder}/leak-{count[0]}', 'w').close()",
     "log": "[log.warning('the same again') for _ in range(count[0] // 500)]",
 }
-"""Leaks by quantity, one for every 50 commits."""
+"""For each quantity, code that leaks. The gateway runs it at every 50th commit."""
 _LEAKING = """
 import logging, os, sys
 from gateway.store import writer
@@ -101,13 +103,11 @@ class Series:
 
     @property
     def counted(self) -> list[float]:
-        """The samples after the warm-up."""
+        """Return the samples after the warm-up."""
         return self.values[len(self.values) // 4 :]
 
     def slope(self) -> tuple[float, float]:
-        """Return the growth from one sample to the next by least squares, and its standard
-        error.
-        """
+        """Return the growth per sample by least squares, and its standard error."""
         values = self.counted
         count = len(values)
         middle, mean = (count - 1) / 2, fmean(values)
@@ -118,7 +118,7 @@ class Series:
 
 
 def limits(guide: Path = GUIDE) -> dict[str, float]:
-    """Return the growth in a year that the guide grants, by quantity."""
+    """Return the growth in a year that the guide allows, by quantity."""
     _, _, text = guide.read_text().partition("## What grows in a year")
     table = text.partition("\n## ")[0]
     rows = re.findall(r"^\| (\S[^|]*?) \| ([\d.]+) \|", table, re.MULTILINE)
@@ -126,8 +126,8 @@ def limits(guide: Path = GUIDE) -> dict[str, float]:
 
 
 def too_steep(samples: dict[str, Series], granted: dict[str, float]) -> list[str]:
-    """Return the quantities that grow faster than granted, with figures. A quantity without a line
-    in the guide may not grow at all.
+    """Return a text for each quantity that grows faster than allowed. A quantity that the guide
+    does not name may not grow.
     """
     found = []
     for name, series in sorted(samples.items()):
@@ -140,7 +140,9 @@ def too_steep(samples: dict[str, Series], granted: dict[str, float]) -> list[str
 
 
 def sample(data: Path, pids: dict[str, int], lines: int) -> dict[str, float]:
-    """Sample the processes and the data directory. lines: log lines since the last sample."""
+    """Return a sample of the processes and the data directory. lines: number of log lines since the
+    last sample.
+    """
     found: dict[str, float] = {"log lines a day": lines}
     for name, pid in pids.items():
         status = Path(f"/proc/{pid}/status").read_text()
@@ -173,7 +175,9 @@ def sample(data: Path, pids: dict[str, int], lines: int) -> dict[str, float]:
 
 
 def sizes_under(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the files under a folder with their sizes; a file may vanish meanwhile."""
+    """Yield each file in a folder, with its size in bytes. Files that vanish meanwhile are left
+    out.
+    """
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):
             if path.is_file():
@@ -181,7 +185,7 @@ def sizes_under(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 class Machine:
-    """A running gateway with its uplink, and the people who use it."""
+    """A running gateway with its uplink, and the clients and people that use it."""
 
     def __init__(self, folder: Path, port: int, pids: dict[str, int], page: Page) -> None:
         self._folder = folder
@@ -193,8 +197,8 @@ class Machine:
         self._lines = 0
 
     def day(self, readings: int = READINGS, wait_s: float = 0.0) -> dict[str, float]:
-        """Live through a day. Return the sample at its end. wait_s: the wait between two readings,
-        in seconds.
+        """Run one day. Return the sample at its end. wait_s: pause between two readings, in
+        seconds.
         """
         away = Peer(self._port, clean=False, client="reader")
         away.subscribe([b"year/#"], 1)
@@ -230,7 +234,7 @@ class Machine:
         peer.socket.close()
 
     def _retain(self) -> None:
-        """Publish retained messages, and clear all but one."""
+        """Publish 20 retained messages, and clear all but one."""
         peer = Peer(self._port)
         for number in range(20):
             for payload in (b"kept", b"") if number else (b"kept",):
@@ -241,7 +245,7 @@ class Machine:
         peer.leave()
 
     def _read_all(self) -> None:
-        """Let the subscriber come back, take the messages that wait, and end its session."""
+        """Reconnect the subscriber, read the messages that wait for it, and end its session."""
         peer, last = Peer(self._port, clean=False, client="reader"), 0
         stream = PacketStream(1 << 20, Version.V5, Side.SERVER)
         stream.feed(peer.unread)
@@ -268,7 +272,7 @@ class Machine:
             assert done.stdout, done.stderr
 
     def _settle(self) -> None:
-        """Wait until all readings have landed, and the session of the subscriber is gone."""
+        """Wait until all readings have landed and the subscriber's session is gone."""
         end = time.monotonic() + SETTLED_S
         while True:
             with closing(sqlite3.connect(f"file:{self._data}/gateway.db?mode=ro", uri=True)) as it:
@@ -285,7 +289,9 @@ class Machine:
 
 @contextmanager
 def machine(folder: Path, plant: str = "", age_s: int = 2) -> Iterator[Machine]:
-    """Run a gateway, its uplink, and a page that stays open. age_s: age of a batch."""
+    """Run a gateway, an uplink, and a page that stays open. plant: quantity that leaks; empty:
+    none. age_s: age of a batch when it is cut, in seconds.
+    """
     ports = {name: free_port() for name in ("web", "page")}
     data = folder / "data"
     data.mkdir(parents=True)
@@ -304,27 +310,27 @@ def machine(folder: Path, plant: str = "", age_s: int = 2) -> Iterator[Machine]:
 
 
 def _watch(page: Page) -> None:
-    """Keep the page open until the gateway ends."""
+    """Read the events of the page until the gateway ends."""
     with suppress(OSError, urllib.error.URLError), page.events() as events:
         while events.readline():
             pass
 
 
 def live(folder: Path, days: int, plant: str = "") -> dict[str, Series]:
-    """Live through some days, as fast as they go. Return their samples."""
+    """Run some days, each as fast as possible. Return the samples."""
     with machine(folder, plant) as it:
         return collect(it.day() for _ in range(days))
 
 
 def real(folder: Path, hours: float) -> dict[str, Series]:
-    """Take a reading a second for some hours. Return the samples."""
+    """Send a reading a second for some hours. Return the samples."""
     rounds = round(hours * 3600 / REAL_READINGS)
     with machine(folder, age_s=60) as it:
         return collect(it.day(REAL_READINGS, 1.0) for _ in range(rounds))
 
 
 def collect(days: Iterator[dict[str, float]]) -> dict[str, Series]:
-    """Return series of all samples, and print some figures of each sample."""
+    """Return the samples by quantity. Print some values of each sample."""
     samples: dict[str, Series] = {}
     began = time.monotonic()
     ending: list[int] = []

@@ -1,8 +1,9 @@
-"""All work that runs in the background has a place where a person sees that it fails.
+"""If work in the background fails, a person can see it somewhere.
 
-Each place of the source that starts such work (a task, a thread, a timer) is found, and has a line
-in the table below: a job with a bound, another sentence in the status, or the reason why it cannot
-fail for long unseen. New background work fails this test until it has a line.
+The test finds each place in the source that starts such work: a task, a thread or a timer. The
+table below says for each of them what shows a failure: a job with a time limit, another line of the
+status, or the reason why it cannot fail unnoticed for long. If new code starts background work,
+this test fails until the table has it.
 """
 
 import ast
@@ -25,7 +26,7 @@ from tests.web.test_overview import source
 
 ROOT = Path(__file__).parents[2] / "gateway"
 OTHER_PROCESSES = ("ingest", "publisher", "commands")
-"""Packages that no service of a gateway runs."""
+"""Packages whose code does not run in the gateway's services."""
 STARTS = (
     *("create_task", "ensure_future", "create_subprocess_exec", "Thread", "run_in_executor"),
     *("to_thread", "call_later", "call_at", "submit"),
@@ -35,7 +36,7 @@ CLIENT = "ends with a connection or request, whose other side sees it"
 ENGINE = "runs in `Engine.do`: an error stops the gateway, exit code 70"
 WATCHDOG = "systemd's watchdog restarts the gateway"
 CAUGHT = "job internal"
-"""An error reaches the exception handler of the event loop."""
+"""The event loop's exception handler gets the error."""
 
 PLACES = {
     "access/logins.py": {
@@ -154,14 +155,13 @@ PLACES = {
     "web/page_registry.py": {"PageRegistry._run": CLIENT},
     "web/uplink.py": {"UplinkReader.state": "job page"},
 }
-"""The status rows that show a failure, by file and function. `job NAME`: a background job. `part
-NAME`: a part of the status. `job internal` stands for errors of timers that run again in their next
-round.
+"""The places that show a failure, by file and function. `job NAME`: a background job. `part NAME`:
+a part of the status. `job internal`: errors of timers that run again later.
 """
 
 
 def starts_in(path: Path) -> Iterator[str]:
-    """Yield the functions that start background work, as CLASS.FUNCTION."""
+    """Yield each function that starts background work, as CLASS.FUNCTION."""
 
     def visit(node: ast.AST, inside: list[str]) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -201,7 +201,7 @@ def test_each_place_exists() -> None:
 
 
 def test_each_job_of_the_source_is_shown() -> None:
-    """A job that is not in the status would fail unnoticed."""
+    """A job that is missing in the status could fail unnoticed."""
     missing = []
     for path in sources():
         text = path.read_text()
@@ -210,7 +210,7 @@ def test_each_job_of_the_source_is_shown() -> None:
         shown = "jobs" in text or re.search(r"^        self\.job = ", text, re.MULTILINE)
         if made and not shown and name not in ("system/jobs.py", "system/late_file.py"):
             missing.append((name, made))
-    owners = {"boards/expected.py", "boards/reports.py"}  # `Registry.jobs` names them
+    owners = {"boards/expected.py", "boards/reports.py"}  # `Registry.jobs` lists their jobs
     assert {name for name, _ in missing} <= owners, missing
 
 

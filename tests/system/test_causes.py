@@ -1,5 +1,5 @@
-"""Each cause of a disk that accepts no data has one sentence, and the refusal, the status and the
-log all use that sentence.
+"""If a disk accepts no data, each cause has one sentence. Refusals, the status and the log use the
+same sentence.
 """
 
 import errno
@@ -66,7 +66,7 @@ MACHINE = (
     "no memory",
     "too many files",
 )
-"""Causes that lie in the machine, whatever file was opened."""
+"""Causes that concern the whole machine, not only one file."""
 
 
 def of_sqlite(name: str) -> sqlite3.Error:
@@ -141,7 +141,9 @@ def test_refusal_and_health_say_the_cause(
 def test_write_error_of_sqlite_is_distinguished_by_the_folder(
     name: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite has one error code for a full quota, a read-only disk and a broken disk."""
+    """SQLite uses one error code for a full quota, a read-only disk and a broken disk. So the
+    gateway tries to write a file in the same folder.
+    """
     error = of_sqlite(code)
     assert cause(error, tmp_path) == cause(error), "the folder takes a file"
 

@@ -23,7 +23,7 @@ Place = tuple[str, int]
 
 @contextmanager
 def silent(host: str = "127.0.0.1", port: int = 0) -> Iterator[Place]:
-    """Yield an address that answers no SYN, because its backlog is full."""
+    """Yield an address that does not answer SYN packets, because its backlog is full."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as full, ExitStack() as clients:
         full.bind((host, port))
@@ -42,7 +42,7 @@ def listening(host: str = "127.0.0.1") -> Iterator[Place]:
 
 
 def named(monkeypatch: pytest.MonkeyPatch, *places: Place) -> None:
-    """Give every name these addresses."""
+    """Let every host name have these addresses."""
     rows = [
         (
             socket.AF_INET6 if ":" in place[0] else socket.AF_INET,
@@ -97,7 +97,7 @@ def test_all_silent_is_a_timeout(monkeypatch: pytest.MonkeyPatch, count: int) ->
 
 
 def test_families_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five silent addresses of one family do not delay the other family."""
+    """Many silent addresses of one family (IPv6) delay the other family only a little."""
     with silent("::1") as dead, listening() as good:
         named(monkeypatch, *[dead] * 40, good)
         begin = time.monotonic()
@@ -126,7 +126,9 @@ def test_last_address_is_tried_if_no_other_one_answers(monkeypatch: pytest.Monke
 async def test_silent_name_server_delays_no_other_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The event loop and the thread pool do not wait, and all attempts share one lookup."""
+    """The lookup blocks neither the event loop nor the thread pool, and all attempts share one
+    lookup.
+    """
     goes_on, asked = threading.Event(), []
 
     def hang(*args: object, **more: object) -> list[object]:

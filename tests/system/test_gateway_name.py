@@ -1,5 +1,5 @@
 """One rule for names of gateways: the configuration and `onceway ingest trust` refuse the same
-ones, with the same words.
+names, with the same text.
 """
 
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_a_name_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_no_text_is_refused() -> None:
-    """Python reads a folder's name that is not UTF-8 as such a text."""
+    """Python has such a text for a folder's name that is not UTF-8."""
     assert "UTF-8" in str(gateway_name.problem("caf\udce9"))
     assert gateway_name.shown("caf\udce9") == "caf\\udce9"
 
@@ -123,11 +123,11 @@ POOR = {
 
 @pytest.mark.parametrize("name", POOR)
 def test_a_poor_name_is_taken_with_a_warning(name: str, tmp_path: Path) -> None:
-    """A gateway that already has the name continues."""
+    """Gateways that already have such a name must continue."""
     file = config(tmp_path, name.replace('"', ""))
     plain = load(file)
     assert plain.gateway.name == name.replace('"', "")
-    assert advice(plain) == []  # nothing of it lands
+    assert advice(plain) == []  # no warning without an uplink
     file.write_text(file.read_text() + '[uplink]\nlanding = "/srv/landing"\n')
     (line,) = advice(load(file))
     assert line.startswith("gateway.name: ")

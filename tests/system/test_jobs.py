@@ -1,4 +1,6 @@
-"""A background job that fails or hangs is a problem after its bound, and one line in the log."""
+"""A background job that fails or hangs becomes a problem after its time limit, and makes one log
+line.
+"""
 
 import json
 from dataclasses import replace

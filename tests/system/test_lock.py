@@ -1,5 +1,5 @@
-"""One process for each data directory: a second one is refused, and a command that only reads
-disturbs no one.
+"""Only one process may use a data directory: a second one is refused. Commands that only read it
+disturb no process.
 """
 
 import os

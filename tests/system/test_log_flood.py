@@ -1,4 +1,4 @@
-"""The limit of log lines, for each logger call in the code, those of libraries included."""
+"""The limit of log lines for each logger call in the code, also for calls in libraries."""
 
 import logging
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from gateway.system.log_flood import AT_ONCE, EVERY_S, LogFlood
 
 
 class Log(logging.Handler):
-    """A handler with the limit, under a clock of the test."""
+    """A log handler with the limit. The test sets its clock."""
 
     def __init__(self) -> None:
         super().__init__()

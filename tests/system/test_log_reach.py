@@ -1,8 +1,8 @@
-"""Each logger call that a stranger could reach is behind a throttle, or is named here with the
+"""Each logger call that a stranger can reach is behind a throttle, or is listed here with the
 reason why a stranger cannot repeat it.
 
-`LogFlood` limits all of them in the running gateway (`test_log_flood.py`), to hundreds of lines.
-This test finds a call with a line for each thing that comes, when it is written.
+In the running gateway, `LogFlood` also limits each call to hundreds of lines (`test_log_flood.py`).
+This test finds a new call that logs a line for each event.
 """
 
 import ast
@@ -23,7 +23,7 @@ ELSEWHERE = {
     "publisher": "a library for clients",
     "uplink": "another process, with no listener",
 }
-"""Packages whose code is not in the process that clients can reach."""
+"""Packages whose code clients cannot reach, because it runs in another process, and why."""
 LEVELS = {"info", "warning", "error", "exception", "critical", "log"}
 THROTTLES = {"allows", "has_room", "_may_log"}
 NOT_REPEATED = {
@@ -95,7 +95,7 @@ NOT_REPEATED = {
 
 
 def unthrottled(path: Path) -> Iterator[str]:
-    """Yield the name of the function around each logger call that no throttle guards."""
+    """Yield the name of the enclosing function for each logger call without a throttle."""
 
     def walk(node: ast.AST, function: str, guarded: bool) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):
@@ -140,7 +140,9 @@ def test_each_logger_call_is_throttled_or_cannot_be_repeated_by_a_stranger() -> 
 
 
 def test_all_output_of_the_process_goes_through_the_loggers() -> None:
-    """Only `logs.py` and commands write to standard error directly, which no throttle limits."""
+    """Only `logs.py` and commands print to standard error directly, because no throttle limits
+    that.
+    """
     for path in ROOT.rglob("*.py"):
         if path.relative_to(ROOT).parts[0] in ELSEWHERE or path.name.endswith("cli.py"):
             continue

@@ -1,4 +1,4 @@
-"""Log lines as text, as JSON and for the journal; and that a client cannot forge them."""
+"""Log lines as text, as JSON and for the journal. A client cannot forge lines."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ def test_json_has_keys_of_its_own_and_leaves_out_what_is_not_known() -> None:
 
 @pytest.fixture
 def root() -> Iterator[None]:
-    """Put the root logger back, because `configure` changes it."""
+    """Restore the root logger after the test, because `configure` changes it."""
     logger, talkative = logging.getLogger(), logging.getLogger("talkative")
     handlers, level = logger.handlers[:], logger.level
     yield

@@ -1,5 +1,5 @@
-"""The units of the centre: systemd accepts them without a warning, and each starts an existing
-command with existing options.
+"""The systemd units of the centre: systemd accepts them without a warning, and each starts an
+existing command with existing options.
 """
 
 import re
@@ -44,7 +44,7 @@ def test_a_timer_says_when_and_has_its_service(timer: Path) -> None:
 
 @pytest.mark.parametrize("job", sorted(JOBS))
 def test_unit_starts_an_existing_command_with_its_settings(job: str) -> None:
-    """The command of the stream is a line of README.md (`tests/ingest/test_readme.py`)."""
+    """The command of the stream is also in README.md (`tests/ingest/test_readme.py`)."""
     unit = CENTRE / f"onceway-ingest-{job}.service"
     command = shlex.split(service(unit)["ExecStart"])
     assert command[:3] == ["/usr/bin/env", "onceway", "ingest"]

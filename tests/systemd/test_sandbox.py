@@ -1,5 +1,5 @@
-"""The units allow what the programs call. Otherwise a service would fail only at its first start on
-a real machine.
+"""The sandbox of the units allows all system calls that the programs make. A missing one would stop
+a service only at its first start on a real machine.
 """
 
 import json
@@ -122,8 +122,8 @@ def _allowed(program: str) -> set[str]:
 
 
 def _members(item: str) -> set[str]:
-    """Return the system calls in a group of systemd's, such as `@clock`; a call's name stands for
-    itself.
+    """Return the system calls in one of systemd's groups, such as `@clock`. For a system call,
+    return its own name.
     """
     if not item.startswith("@"):
         return {item}
@@ -143,7 +143,7 @@ if ctypes.CDLL(None).prctl(PR_SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0):
 
 
 def _denying(command: str) -> None:
-    """Run a program that may not make memory both writable and executable, as in the units."""
+    """Run a program that cannot make memory both writable and executable, as in the units."""
     done = subprocess.run(
         [sys.executable, "-c", _DENY + command], capture_output=True, text=True, check=False
     )
@@ -185,7 +185,7 @@ def test_a_backup_is_made_with_the_rights_of_its_unit(tmp_path: Path) -> None:
     os.chown(landing, mail.pw_uid, games.pw_gid)
     data.chmod(0o2750)
     config.chmod(0o640)
-    for folder in (tmp_path, *tmp_path.parents):  # pytest's folders are root's alone
+    for folder in (tmp_path, *tmp_path.parents):  # other accounts cannot enter pytest's folders
         if folder.stat().st_uid == 0 and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o011)
     settings = service(BACKUP)

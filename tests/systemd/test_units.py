@@ -1,4 +1,4 @@
-"""The unit files: systemd accepts them without a warning, and their commands exist."""
+"""The systemd units: systemd accepts them without a warning, and their commands exist."""
 
 import os
 import re
@@ -17,9 +17,11 @@ from gateway.uplink.credentials import FILE
 from tests.systemd.unit import BACKUP, SYSTEMD, UNITS, listed, service
 
 MOST_EXPOSED = 16
-"""Exposure level of `systemd-analyze security`, in tenths."""
+"""Largest exposure level of a unit by `systemd-analyze security`, in tenths."""
 _BACK_OFF = ("RestartSteps", "RestartMaxDelaySec")
-"""Settings of systemd 257 (Debian 13); an older systemd warns that it ignores them."""
+"""Settings of newer versions of systemd, such as 257 in Debian 13. An older systemd ignores them
+with a warning.
+"""
 
 
 def test_systemd_accepts_every_unit() -> None:
@@ -161,7 +163,9 @@ def test_a_backup_reads_the_files_of_all_accounts_and_does_nothing_else_of_root(
 
 
 def test_a_backup_knows_the_servers_that_the_uplink_knows() -> None:
-    """Root's own home, with the known hosts, is closed to the backup."""
+    """The backup uses the uplink's home, where the known hosts are, because it cannot read
+    root's.
+    """
     accounts = (SYSTEMD / "onceway.sysusers").read_text()
     (home,) = re.findall(rf'^u {UPLINK} \S+ ".*" (\S+)', accounts, re.MULTILINE)
     assert listed(BACKUP, "Environment") == [f"HOME={home}"]
@@ -193,7 +197,7 @@ def test_a_reload_with_a_wrong_file_fails_before_the_gateway_hears_of_it(tmp_pat
 
 
 def test_a_stop_may_take_as_long_as_sessions_move_to_other_gateways() -> None:
-    """If systemd kills the gateway too early, the sessions that have not moved are lost."""
+    """If systemd killed the gateway earlier, sessions that have not moved yet would be lost."""
     (stop,) = re.findall(
         r"^TimeoutStopSec=(\d+)$", (SYSTEMD / "onceway-gateway.service").read_text(), re.M
     )

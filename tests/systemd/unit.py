@@ -1,11 +1,11 @@
-"""The unit files as tests read them."""
+"""The unit files, read for tests."""
 
 import configparser
 from pathlib import Path
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 UNITS = [SYSTEMD / f"onceway-{name}.service" for name in ("gateway", "uplink")]
-"""Units that run all the time."""
+"""Units of services that always run."""
 BACKUP = SYSTEMD / "onceway-backup.service"
 
 
@@ -18,6 +18,6 @@ def service(unit: Path) -> configparser.SectionProxy:
 
 
 def listed(unit: Path, key: str) -> list[str]:
-    """Return each value of a setting that may appear several times."""
+    """Return the values of a setting that may appear several times in a unit."""
     lines = unit.read_text().splitlines()
     return [line.partition("=")[2] for line in lines if line.startswith(f"{key}=")]

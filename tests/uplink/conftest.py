@@ -1,4 +1,6 @@
-"""A gateway's database as the broker writes it, and commands of `onceway` as processes."""
+"""Fixtures for tests of the uplink: a gateway's database as the broker writes it, and `onceway` as
+a process.
+"""
 
 import json
 import os
@@ -27,12 +29,14 @@ from tests.uplink.servers import s3_server, sftp_server
 ROOT = Path(__file__).parents[2]
 
 decoded = cache(decode)
-"""Return the rows and labels of a batch. Reading needs a process, so equal bytes are read once."""
+"""Return the rows and labels of a batch. Decoding needs another process, so each batch is decoded
+once.
+"""
 
 
 class GatewayData:
-    """A data directory with a spool. `add` writes like the broker does; `expected` is what must
-    arrive.
+    """A data directory with a spool. `add` writes rows like the broker. `expected` has the rows
+    that must land.
     """
 
     def __init__(self, path: Path, name: str = "site-1", epoch: str = "00c0ffee") -> None:
@@ -47,12 +51,16 @@ class GatewayData:
 
     @contextmanager
     def db(self) -> Iterator[sqlite3.Connection]:
-        """Open the database, commit and close it: a disk with an open file cannot be unmounted."""
+        """Open the database. Commit and close it when the block ends, so that its disk can be
+        unmounted.
+        """
         with closing(sqlite3.connect(self.path / "gateway.db", timeout=30)) as database, database:
             yield database
 
     def add(self, count: int, device: str | None = "sensor-1", size: int = 24) -> None:
-        """Add rows whose sequences (or payloads) continue over calls."""
+        """Add rows to the spool. Their sequences continue those of earlier calls. device: None:
+        rows without an identity, numbered in their payload. size: bytes of a payload.
+        """
         rows = []
         for _ in range(count):
             self.added += 1
@@ -105,7 +113,7 @@ def make_data():
 
 @pytest.fixture
 def drain():
-    """Run `onceway uplink run --once` in this process."""
+    """Return a function that runs `onceway uplink run --once` in this process."""
 
     def run(data: GatewayData, landing: Path | str, count: int = 10) -> None:
         spool = Spool(data.path)
@@ -138,7 +146,7 @@ def s3(tmp_path_factory):
 
 
 class Onceway:
-    """`onceway ...` as a process of its own."""
+    """`onceway` as a separate process."""
 
     def __init__(self) -> None:
         self._started: list[subprocess.Popen] = []
@@ -189,8 +197,8 @@ def onceway():
 
 @pytest.fixture
 def landed():
-    """Return a function that reads a landing folder as the ingest does: contiguous manifests from
-    1, each file checked against its manifest.
+    """Return a function that reads a landing folder like the ingest: manifests from number 1 on
+    without a gap. Check each file against its manifest.
     """
 
     def read(landing: Path, gateway: str = "site-1", epoch: str = "00c0ffee") -> list[tuple]:

@@ -1,8 +1,7 @@
-"""Run `onceway` and die by SIGKILL at one step: python -m tests.uplink.die before|after
+"""Run `onceway` and kill it by SIGKILL at one step: python -m tests.uplink.die before|after
 MODULE:FUNCTION COUNT ARGS...
 
-The step is a function of the product, named from outside; the product knows nothing of it. COUNT:
-die at that call of it.
+The step is call number COUNT of FUNCTION, a function of the product.
 """
 
 import importlib

@@ -1,5 +1,5 @@
-"""File systems of fsspec that behave as a mounted NFS or SMB folder does: no hard links, times in
-seconds, and a client that keeps the answers of its server for some seconds.
+"""File systems of fsspec that behave like a mounted NFS or SMB folder: they have no hard links,
+times have a resolution of a second, and the client caches answers of its server for some seconds.
 """
 
 import errno
@@ -13,8 +13,8 @@ KEPT_S = 3.0
 
 
 class Mounted(AbstractFileSystem):
-    """A client of the one server. Its names and sizes, and its errors for missing names, are up to
-    KEPT_S old; its own changes are known at once. now_s: the time, which tests set.
+    """A client of a server in memory. Names, sizes and missing names that it reports may be up to
+    KEPT_S old. It knows its own changes at once. now_s: the time in seconds, set by tests.
     """
 
     now_s = 0.0
@@ -64,15 +64,15 @@ class Mounted(AbstractFileSystem):
         self.server.pipe_file(self._forget(path), value)
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        """Open a file. Mode `x` is up to the server: NFS and SMB create a file exclusively
-        there.
+        """Open a file. With mode `x`, the server decides whether the name exists, as on NFS and
+        SMB.
         """
         path = self._forget(path)
         if "x" in mode and self.server.exists(path):
             raise FileExistsError(errno.EEXIST, "File exists", path)
         file = self.server.open(path, mode.replace("x", "w"))
         if "x" in mode:
-            file.commit()  # the name is there from now on
+            file.commit()  # creates the name at once
         return file
 
     def mkdir(self, path: str, create_parents: bool = True, **_: Any) -> None:
@@ -96,12 +96,14 @@ class Mounted(AbstractFileSystem):
         self.server.mv(old, new)
 
     def _over(self, path: str) -> None:
-        """Decide the answer to a rename to an existing name."""
+        """Handle a rename to a name that exists: replace the file, or raise an error."""
         self.server.rm_file(path)
 
 
 class Nfs(Mounted):
-    """A removed file that a process still has open stays, under a hidden name."""
+    """An NFS server. If a process still has a removed file open, the file stays under a hidden
+    name.
+    """
 
     protocol = "nfslike"
     _removed = 0
@@ -119,8 +121,8 @@ class Nfs(Mounted):
 
 
 class Smb(Mounted):
-    """An SMB server. A rename onto an existing name fails. A file that a program has open cannot be
-    removed; every third removal fails this way, as if a virus scanner had the file open.
+    """An SMB server. A rename to an existing name fails. A file cannot be removed while a program
+    has it open. Here, every third removal fails, as if a virus scanner had the file open.
     """
 
     protocol = "smblike"

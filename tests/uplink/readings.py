@@ -10,8 +10,8 @@ from gateway.uplink.batch import Row
 def sensor_rows(
     count: int, devices: int = 20, payload: Callable[[], bytes] | None = None
 ) -> list[Row]:
-    """Return rows of a batch as `examples/sensor` makes them: SenML-CBOR of one record with time
-    and value; one device after another.
+    """Return rows of a batch, taking the devices in turn. By default, payloads are SenML in CBOR as
+    `examples/sensor` writes it: a record with time and value.
     """
     rng = random.Random(count)
     sequences = [rng.randrange(1, 60_000) for _ in range(devices)]
@@ -47,8 +47,8 @@ def sensor_rows(
 
 
 def senml(device: str, seconds: int, volts: float) -> bytes:
-    """Return `[{bn: "DEVICE:", bt: seconds, n: "adc0", u: "V", v: volts}]` in CBOR (RFC 8428,
-    section 6), as the firmware writes it: 36 bytes.
+    """Return `[{bn: "DEVICE:", bt: seconds, n: "adc0", u: "V", v: volts}]` as SenML in CBOR (RFC
+    8428, section 6). With a short name, it has 36 bytes, as from the firmware.
     """
     base = device.encode() + b":"
     head = (

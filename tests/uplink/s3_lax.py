@@ -1,5 +1,5 @@
-"""A proxy that makes an S3 server ignore If-None-Match, as some stores and gateways do. It signs
-forwarded requests again, since that header is signed, too.
+"""A proxy behind which an S3 server seems to ignore If-None-Match, as some stores do. That header
+is signed, so the proxy signs forwarded requests again.
 """
 
 import http.client
@@ -18,14 +18,15 @@ HOP = ("host", "connection", "authorization", "if-none-match", "expect", "conten
 
 
 class LaxS3:
-    """An S3 store that ignores or misreads If-None-Match. answer: the response to a PUT with this
-    header: None to ignore the header, or a status and an S3 code, or a status and a body that is
-    not XML. heeds: whether the header is passed on; then the store's own refusal has the body of
-    `answer`. refuses_all: whether every PUT gets `answer`. busy: a status and a code for the next
-    request of any kind, or None to pass it on. losing: whether the answer to a request (method,
-    path) is lost on its way, after the store has carried it out. before: called with the path of
-    each PUT before it is passed on. valid: the id of the one access key that is valid; None for
-    any.
+    """An S3 store that ignores or misreads If-None-Match. answer: response to a PUT with this
+    header: a status with an S3 error code, or a status with a body that is not XML; None: the
+    header is ignored. heeds: the header is forwarded; if the real store refuses the PUT, the client
+    gets `answer`. refuses_all: every PUT gets `answer`.
+
+    busy: status and error code of the next response of any kind; None: the request is forwarded.
+    losing: returns whether the response to a request (method, path) is lost after the store has
+    done it. before: called with the path of each PUT before it is forwarded. valid: the only access
+    key that is accepted; None: any key.
     """
 
     def __init__(self, target: int, key: str, secret: str) -> None:
@@ -95,7 +96,7 @@ class LaxS3:
                 length = str(len(body))
                 for name, value in headers:
                     if name.lower() == "content-length":
-                        length = value  # of a HEAD: what a GET would have
+                        length = value  # of a HEAD: the length that a GET would have
                     elif name.lower() not in ("connection", "transfer-encoding", "date", "server"):
                         self.send_header(name, value)
                 self.send_header("Content-Length", length)

@@ -1,4 +1,4 @@
-"""Real servers on loopback for the tests: OpenSSH's sftp, SeaweedFS as S3, and a proxy that breaks
+"""Real servers on loopback for tests: OpenSSH's SFTP, SeaweedFS as S3, and a proxy that breaks
 connections on purpose.
 """
 
@@ -34,7 +34,9 @@ def listens(port: int) -> bool:
 def running(
     command: list[str], log: Path, env: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the end of the context. env: instead of this process's environment."""
+    """Run a server until the block ends. log: file for its output. env: replaces the environment of
+    this process.
+    """
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
     try:
@@ -45,8 +47,8 @@ def running(
 
 
 class SftpServer:
-    """OpenSSH's sshd for the user that runs the tests. `options` contain its key and the client's.
-    arguments: of its sftp-server.
+    """OpenSSH's sshd for the user that runs the tests. `options` has the server's key and the
+    client's key. arguments: arguments of sftp-server.
     """
 
     def __init__(self, folder: Path, arguments: str = "") -> None:
@@ -90,7 +92,7 @@ class SftpServer:
 def sftp_server(folder: Path, arguments: str = "") -> Iterator[SftpServer]:
     server = SftpServer(folder, arguments)
     if os.getuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)  # sshd's privilege separation wants it
+        Path("/run/sshd").mkdir(exist_ok=True)  # needed by sshd's privilege separation
     with running(["/usr/sbin/sshd", "-D", "-e", "-f", str(folder / "sshd_config")], folder / "log"):
         wait_until(lambda: listens(server.port), "sshd")
         yield server
@@ -177,11 +179,12 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
 
 
 class FaultProxy:
-    """A TCP proxy to one port. Set the attributes at any time; they hold for open connections too.
+    """A TCP proxy to one port. Tests may set its attributes at any time, also for open connections.
 
-    refuse: close new connections at once. stall: take no byte further, either way. cut_after: reset
-    the connection after this many bytes sent to the server, counted over all connections, once.
-    rate: bytes per second and direction. sent, received: bytes of the client and to it.
+    refuse: close new connections at once. stall: forward no more bytes in either direction.
+    cut_after: reset a connection once, after this number of bytes to the server over all
+    connections. rate: bytes per second in each direction. sent, received: number of bytes from and
+    to the client.
     """
 
     def __init__(self, target: int) -> None:

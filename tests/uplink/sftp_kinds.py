@@ -1,8 +1,8 @@
-"""An SFTP server in this process that lacks what some servers lack: its rename replaces, it does
-not support hard links, it closes the connection in the middle.
+"""An SFTP server in this process that lacks features, as some servers do: its rename replaces
+files, it does not support hard links, or it closes the connection during a request.
 
-It is asyncssh's server with real files below a folder. Each request goes through `Kind.at`, where a
-test cuts the connection before the request is done, or before its answer is sent.
+It is asyncssh's server with real files in a folder. `Kind.at` is called for each request. There, a
+test can cut the connection before the request is done, or before its answer is sent.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ from tests.uplink.servers import wait_until
 
 @dataclass
 class Kind:
-    """The behaviour of a server. renames: "refuses", "replaces" or "never". exclusive_open,
-    mkdir_twice: whether FXF_EXCL is respected, and whether a second mkdir of a name succeeds.
-    across: how a rename from one folder into another behaves, if it differs. denied: requests that
-    no one may make. fsync: whether fsync@openssh.com is known. quota: how many bytes may still be
-    written; None for any. size: the reported size of a file of this many bytes.
+    """The behaviour of a server. renames: "refuses" if the new name exists, "replaces" or "never".
+    exclusive_open: whether FXF_EXCL works. mkdir_twice: whether a second mkdir of a name succeeds.
+    across: `renames` between two folders, if it differs. denied: requests that are always refused.
+    fsync: whether fsync@openssh.com is known. quota: bytes that may still be written; None: no
+    limit. size: function from the real size of a file to the reported one.
 
-    at: is told of each request and its first path, and returns None, "before" or "after": when the
-    connection is cut. Set it at any time.
+    at: called with each request and its first path. It returns when to cut the connection: "before"
+    or "after" the request; None: not at all.
     """
 
     renames: str = "refuses"
@@ -45,7 +45,7 @@ class Kind:
 
 
 class Files(asyncssh.SFTPServer):
-    """One session."""
+    """The handler of one SFTP session."""
 
     def __init__(self, channel: Any, kind: Kind) -> None:
         super().__init__(channel)
@@ -151,7 +151,7 @@ class Files(asyncssh.SFTPServer):
 
 
 class SftpOfKind:
-    """A server of a kind, which may be changed while it runs."""
+    """A running SFTP server. Its kind may be changed while it runs."""
 
     def __init__(self, folder: Path, kind: Kind) -> None:
         self.folder, self.kind = folder, kind

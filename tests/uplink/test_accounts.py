@@ -1,5 +1,5 @@
-"""Gateway and uplink under one account each, as the Debian package runs them: they share the spool,
-and the gateway cannot read the uplink's files.
+"""Gateway and uplink under separate accounts, as in the Debian package. They share the spool. The
+gateway cannot read the uplink's own files.
 """
 
 import os
@@ -41,8 +41,8 @@ batch_age_s = 1
 
 @pytest.fixture
 def site() -> Iterator[Path]:
-    """Yield a folder with the files that the package makes. Not one of pytest's: each run of it
-    closes those.
+    """Yield a folder with the files that the package makes. Other accounts may enter it, unlike
+    pytest's folders.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -51,7 +51,7 @@ def site() -> Iterator[Path]:
             (folder / part).mkdir()
             os.chown(folder / part, user, GROUP)
             (folder / part).chmod(mode)
-        signing.load_or_make(folder / "data")  # by root, as the package does
+        signing.load_or_make(folder / "data")  # made by root, as in the package
         os.chown(folder / "data/uplink.key", UPLINK, GROUP)
         (folder / "gateway.toml").write_text(CONFIG.format(folder=folder))
         yield folder
@@ -69,7 +69,9 @@ def start(site: Path, user: int, *words: str) -> subprocess.Popen[str]:
 
 @contextmanager
 def running(site: Path, user: int, *words: str, until: str):
-    """Yield the line that says `until`."""
+    """Run `onceway` under an account. Yield the first line of its output that has the text
+    `until`.
+    """
     with start(site, user, *words) as process:
         try:
             assert process.stderr is not None
@@ -116,7 +118,7 @@ def test_each_goes_on_with_what_the_other_has_made(site: Path) -> None:
         publish(said)
         land(site)
     assert landed(site) == 2
-    land(site)  # while no gateway runs
+    land(site)  # no gateway runs now
     with (
         running(site, UPLINK, "uplink", "run", until="next batch: 3"),
         running(site, GATEWAY, "gateway", "run", until="listening on") as said,
@@ -131,7 +133,9 @@ def test_each_goes_on_with_what_the_other_has_made(site: Path) -> None:
 
 
 def test_without_a_log_the_uplink_waits_for_the_gateway(site: Path) -> None:
-    """Root opened the store while both programs were stopped."""
+    """The log is missing, for example because root opened the store while both programs were
+    stopped.
+    """
     with running(site, GATEWAY, "gateway", "run", until="listening on") as said:
         publish(said)
     for name in ("gateway.db-wal", "gateway.db-shm"):

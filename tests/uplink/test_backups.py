@@ -1,4 +1,6 @@
-"""Backups at each kind of landing place, on real servers: whole, in pieces, the oldest removed."""
+"""Backups at each kind of landing place, on real servers: they are complete or in pieces, and the
+oldest ones are removed.
+"""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

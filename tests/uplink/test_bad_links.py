@@ -1,5 +1,5 @@
-"""The uplink over links that break, stall or are slow: each reading lands once, and an outage makes
-one log line at its beginning and one at its end.
+"""The uplink over links that break, stall or are slow. Each reading lands once. An outage makes one
+log line when it begins and one when it ends.
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.uplink.servers import FaultProxy, wait_until
 
 
 class Stop(threading.Event):
-    """Seconds that an uplink waits whenever it has nothing to do."""
+    """An event that counts how many times the uplink has waited for new work."""
 
     waits = 0
 
@@ -31,7 +31,7 @@ class Stop(threading.Event):
 
 
 class Bench:
-    """An uplink in a thread, connected to the server through the proxy."""
+    """An uplink in a thread. A proxy is between the uplink and the server."""
 
     def __init__(self, data, proxy, through, direct) -> None:
         self.data, self.proxy = data, proxy
@@ -70,13 +70,15 @@ class Bench:
         assert self.error is None
 
     def wait_until_landed(self, timeout: float = 60) -> None:
-        """Wait until a batch has landed and the uplink has published that at the landing place."""
+        """Wait until the spool is empty and the uplink has nothing more to do, so its marker is
+        also written.
+        """
         wait_until(lambda: not self.data.spool_ids(), "the spool to drain", timeout)
         waits = self._stop.waits
         wait_until(lambda: self._stop.waits > waits, "the uplink to have nothing to do", timeout)
 
     def landed_numbers(self) -> list[int]:
-        """Return the readings at the landing place, as its reader sees them past the proxy."""
+        """Return the landed readings, read without the proxy."""
         landing = open_landing(*self._direct)
         numbers: list[int] = []
         batch = 1
@@ -159,7 +161,7 @@ def test_sigterm_ends_an_uplink_that_hangs_on_a_stalled_connection(bench, data, 
     )
     data.add(10)
     process = onceway.start("uplink", "run", "--config", config)
-    # it says so last: a stall while it still writes would hold up the next cut, too
+    # the last line about a batch: a stall before it would delay the next batch as well
     assert any("batch 1 landed" in line for line in process.stderr)
     bench.proxy.stall = True
     data.add(10)
@@ -190,7 +192,7 @@ def test_a_long_outage_is_two_lines_and_nothing_is_lost(bench, data, caplog):
 
 
 def test_a_slow_link_is_no_outage(bench, data, monkeypatch, caplog):
-    """A batch takes longer than the timeout of an operation that carries nothing."""
+    """A batch takes longer than the time limit of an operation without any transfer."""
     data.add(50)
     with bench:
         bench.wait_until_landed()

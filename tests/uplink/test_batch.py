@@ -1,4 +1,6 @@
-"""Batches as bytes: rows survive writing and reading, in as few bytes as promised."""
+"""Batches as files: rows are the same after writing and reading, and the files are as small as
+promised.
+"""
 
 import io
 import os
@@ -53,7 +55,7 @@ def test_rows_come_back_as_they_were(rows):
 
 
 def damage_has_one_name(choice):
-    """Reading a file takes a process."""
+    """Each reading of a file starts a process, so this runs as a script of its own."""
     data = encode(sensor_rows(10), ORIGIN, 1)
     at = choice.draw(st.integers(0, len(data) - 1))
     for damaged in (
@@ -104,8 +106,8 @@ def test_manifest_names_and_content():
 
 
 def test_bytes_per_reading_keep_their_promise():
-    """≤ 20 bytes a reading at 500 readings, ≤ 45 at 50. A payload of 24 random bytes, which cannot
-    be compressed, takes ≤ 12 bytes in addition to these 24.
+    """The limits: 20 bytes per reading with 500 readings, and 45 bytes with 50. A payload of 24
+    random bytes, which cannot be compressed, adds at most 12 bytes.
     """
     assert len(encode(sensor_rows(500), ORIGIN, 1)) / 500 <= 20
     assert len(encode(sensor_rows(50, devices=5), ORIGIN, 1)) / 50 <= 45

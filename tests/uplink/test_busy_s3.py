@@ -1,4 +1,4 @@
-"""A store that is busy, or whose answers get lost: batches still land, each once."""
+"""An S3 store that is busy, or whose responses get lost. Batches still land, each once."""
 
 import random
 from datetime import datetime, timedelta
@@ -16,7 +16,9 @@ from tests.uplink.twins import land, published
 
 @pytest.fixture
 def proxy(s3, monkeypatch):
-    """Yield a proxy that passes everything on, and an uplink that waits a tenth as long."""
+    """Yield a proxy that forwards all requests. The uplink's pauses are a tenth of the real
+    ones.
+    """
     monkeypatch.setattr(landing_s3, "_PAUSES_S", [one / 10 for one in landing_s3._PAUSES_S])
     with lax_s3(s3.port, s3.KEY, s3.SECRET) as found:
         found.heeds = True
@@ -178,7 +180,7 @@ def test_keys_that_are_replaced_in_their_file_count_at_the_next_connection(
 def test_keys_that_are_replaced_under_a_running_uplink_are_taken_by_itself(
     s3, proxy, data, onceway, tmp_path
 ):
-    """Without systemd, the keys are in uplink.env next to the configuration."""
+    """Without systemd, the uplink reads the keys from uplink.env next to the configuration."""
     config, env = tmp_path / "gateway.toml", tmp_path / "uplink.env"
     config.write_text(
         f'[gateway]\nname = "site-1"\ndata = "{data.path}"\n'

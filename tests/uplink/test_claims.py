@@ -1,5 +1,6 @@
-"""Two gateways put other bytes under one name, where a rename replaces: all interleavings in which
-one writer is stopped at one step while the other does all of its own, or is cut on the way.
+"""Two gateways write different bytes under one name, at a place where a rename replaces files. The
+test tries all interleavings: one writer stops after a step while the other one does all its steps,
+or while the other one is cut off after a step.
 """
 
 import itertools
@@ -16,15 +17,15 @@ from gateway.uplink.landing.local import LocalLanding
 NAME = "site-1/00c0ffee/000000000001.parquet"
 STEPS = ("put", "move", "make_file", "make_folder", "remove", "remove_folder", "stands", "names")
 MOST = 10
-"""More than the number of steps of one `create`."""
+"""A number above the number of steps of one `create`."""
 
 
 class Cut(Exception):
-    """The connection ended: the request may have been carried out, or not."""
+    """The connection ended. The request may or may not have been done."""
 
 
 class Stepped(LocalLanding):
-    """A landing whose `step` is called after each step, with its number."""
+    """A landing place that calls `step` after each step, with the number of the step."""
 
     def __init__(self, folder: Path, way: Way) -> None:
         super().__init__(str(folder))
@@ -55,7 +56,7 @@ for name in STEPS:
 
 
 class Table:
-    """Gateways at one place. Fails if the content under the name ever changes."""
+    """Two gateways at one landing place. It fails if the content under the name ever changes."""
 
     def __init__(self, folder: Path, way: Way) -> None:
         self._folder, self._way = folder, way
@@ -84,7 +85,9 @@ class Table:
         LocalLanding(str(self._folder)).tidy(NAME.rpartition("/")[0])
 
     def end(self) -> None:
-        """Let both try again, as after an outage. Then one of them has the name."""
+        """Let both gateways try again without faults. Check that exactly one of them has
+        the name.
+        """
         for data in (b"ours", b"theirs", b"ours", b"theirs"):
             self.tidy()
             self.create(data)
@@ -92,7 +95,7 @@ class Table:
 
 
 def at(step: int, action: Callable[[], None]) -> Callable[[int], None]:
-    """Run a function after one step, which is the same moment as before the next step."""
+    """Return a function for `step` that calls `action` after the step with this number."""
 
     def run(number: int) -> None:
         if number == step:
@@ -107,7 +110,7 @@ def cut() -> None:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield a folder in memory: thousands of syncs."""
+    """Yield a folder in memory. On a disk, thousands of syncs would take long."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
         yield Path(name)
 
@@ -116,8 +119,9 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("way", [Way.CLAIM_FILE, Way.CLAIM_FOLDER])
 @pytest.mark.parametrize("left", range(MOST))
 def test_a_name_has_one_winner(folder, way, tidies, left):
-    """left: the step after which the first gateway was cut before, or 0 for none. The other gateway
-    starts after each step of the first one's next try, and is cut after each of its own steps.
+    """left: the first gateway was cut off after this step of an earlier try; 0: it was not. During
+    its next try, the other gateway starts after each step, and is cut off after each of its own
+    steps.
     """
     for number, (stopped, theirs) in enumerate(itertools.product(range(1, MOST), range(MOST))):
         table = Table(folder / str(number), way)

@@ -1,4 +1,4 @@
-"""Credentials of the landing place come from a file that the gateway cannot read."""
+"""The credentials of the landing place are in a file that the gateway cannot read."""
 
 import os
 import subprocess

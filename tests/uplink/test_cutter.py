@@ -1,4 +1,4 @@
-"""The cutter, step by step: the order of its writes, exact limits, and its files."""
+"""The cutter, step by step: the order of its writes, its exact limits, and its files."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ Make = Callable[..., tuple[Cutter, Spool]]
 
 @pytest.fixture
 def make(data: GatewayData) -> Iterator[Make]:
-    """Yield a function that makes cutter and spool of `data` with some limits."""
+    """Yield a function that opens a cutter and its spool. limits: keys of [uplink]."""
     opened: list[Spool] = []
 
     def made(**limits: Any) -> tuple[Cutter, Spool]:
@@ -38,7 +38,7 @@ def make(data: GatewayData) -> Iterator[Make]:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Return a call that moves the monotonic clock of the cutter on, by some seconds."""
+    """Return a function that moves the cutter's monotonic clock ahead by some seconds."""
     now = [1000.0]
 
     def goes_on(seconds: float) -> None:
@@ -50,7 +50,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Name and size of each file, and name of each folder, that is synced, in order."""
+    """Return a list to which each sync adds the name, and the size of a file or 0 for a folder."""
     synced: list[tuple[str, int]] = []
 
     def fsync(file: int) -> None:
@@ -63,7 +63,9 @@ def on_disk(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
-    """Return the files that are given to the uplink, each with the folder whose owner gets them."""
+    """Return a list to which each file is added that gets the uplink's account as its owner, with
+    the data directory.
+    """
     files: list[tuple[Path, Path]] = []
 
     def give(file: Path | int, data: Path) -> None:
@@ -247,7 +249,7 @@ def test_file_of_a_landed_batch_is_removed_once(data: GatewayData, make: Make) -
 def test_lost_file_is_made_again_from_the_rows_of_its_batch(
     data: GatewayData, make: Make, harm: str
 ) -> None:
-    """Rows of other batches, and rows that wait, are not in it."""
+    """The new file has neither rows of other batches nor rows that still wait."""
     cutter, spool = make(batch_count=3)
     data.add(2, None)
     first = cutter.cut()

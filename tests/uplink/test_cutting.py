@@ -1,5 +1,5 @@
-"""Cutting: when a batch is due, its rows, and that it stays the same through crashes and full
-disks.
+"""Cutting of batches: when a batch is due, which rows it has, and that it stays the same through
+crashes and full disks.
 """
 
 import errno
@@ -25,7 +25,7 @@ from tests.uplink.conftest import GatewayData
 
 
 class Clock:
-    """The monotonic clock of the cutter, which the test sets."""
+    """The cutter's monotonic clock, which the test sets."""
 
     def __init__(self, monkeypatch) -> None:
         self.now = 1000.0
@@ -34,7 +34,7 @@ class Clock:
 
 @pytest.fixture
 def make(data):
-    """Yield a function that makes cutter and spool of `data` with some limits."""
+    """Yield a function that opens a cutter and its spool. limits: keys of [uplink]."""
     opened = []
 
     def make(**limits) -> tuple[Cutter, Spool]:
@@ -60,7 +60,7 @@ def test_due_by_count_by_bytes_and_by_age(data, make, monkeypatch):
     assert cutter.cut().rows == 10
     data.add(3, size=400)
     assert cutter.due()
-    assert cutter.cut().rows == 2  # the third would be beyond 1000 bytes
+    assert cutter.cut().rows == 2  # with the third row, it would have more than 1000 bytes
     assert not cutter.due()
     clock.now += 59.9
     assert not cutter.due()
@@ -74,7 +74,7 @@ def keys_of(cutter: Cutter, cut: Cut) -> list[tuple[str, int, int]]:
 
 
 def test_rows_without_identity_have_a_counter_of_their_own(data, make):
-    """A gap in the counter is a missing row, whatever clients with an identity send in between."""
+    """Rows with an identity do not count, so a gap in the counter means that a row is missing."""
     cutter, spool = make(batch_count=4)
     for device in (None, "sensor-1", "sensor-1", None, "sensor-1", None):
         data.add(1, device)
@@ -104,13 +104,15 @@ def test_rows_without_identity_keep_their_numbers_when_they_are_cut_again(data, 
     keys = keys_of(cutter, cut)
     assert [key[2] for key in keys if key[0] == "@site-1"] == [3, 4]
     (data.path / "batches" / f"{cut.number:012d}.parquet").unlink()
-    assert keys_of(cutter, cut) == keys  # made again from the spool
+    assert keys_of(cutter, cut) == keys  # made again from the rows in the spool
     spool.renumber("ffffffff", {})
     assert keys_of(cutter, cutter.cut()) == keys
 
 
 def test_rows_without_identity_of_an_older_version_are_not_numbered_again(data, make):
-    """The numbers of such rows are their spool ids, so later numbers are higher."""
+    """In older versions, the numbers of such rows were their spool ids. So new numbers begin behind
+    the largest id.
+    """
     cutter, spool = make(batch_count=2)
     data.add(2, "sensor-1")
     spool.landed(cutter.cut())
@@ -210,13 +212,14 @@ def test_a_full_disk_under_the_database_changes_nothing(data, make, monkeypatch)
 
 
 class Cutting(RuleBasedStateMachine):
-    """Rows arrive, batches are cut and land, the process dies at any point: ids stay in order, each
-    in one batch, bytes never change.
+    """Rows arrive, batches are cut and land, and the process dies at any moment. Spool ids stay in
+    order, each row is in one batch, and a batch keeps its bytes.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(dir="/dev/shm"))  # in memory: thousands of syncs
+        # in memory, because it is synced thousands of times
+        self.folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
         self.data = GatewayData(self.folder / "data")
         self.landed_ids: list[int] = []
         self.known: dict[int, tuple] = {}

@@ -1,4 +1,4 @@
-"""`onceway spool status` and `onceway spool discard`: rows that wait without an uplink."""
+"""`onceway spool status` and `onceway spool discard`: rows wait, and no uplink takes them."""
 
 import asyncio
 import json
@@ -144,7 +144,7 @@ def test_rows_after_a_discard_land_under_fresh_ids_and_keys(
 
 
 def status_of(onceway: Onceway, data: GatewayData) -> dict[str, Any]:
-    """Return the row `spool` in the status of the running gateway."""
+    """Return the part `spool` of the running gateway's status."""
     told = onceway("gateway", "status", "--data", data.path, "--json").stdout
     return dict(json.loads(told)["spool"])
 
@@ -158,8 +158,8 @@ class Cut(Exception):
 def test_discard_that_is_interrupted_can_be_run_again_or_left(
     data: GatewayData, drain, landed, tmp_path: Path, cut: bool, steps: int, monkeypatch
 ) -> None:
-    """The interruption is after each transaction. The remaining rows then land, or a second discard
-    removes them.
+    """The command is interrupted after a number of transactions. A second run then removes the
+    remaining rows, or they land.
     """
     monkeypatch.setattr("gateway.uplink.discard._PIECE", 4)
     data.add(10, None)

@@ -1,4 +1,4 @@
-"""No landed batch is ever replaced, whichever promise the landing place breaks."""
+"""A landed batch is never replaced, whichever guarantee the landing place lacks."""
 
 import errno
 import json
@@ -58,7 +58,7 @@ PLACES = [
     *(*ONE_OF_EACH, "folder", "folder without links", "s3", "generic"),
     *(pytest.param(name, marks=pytest.mark.soak) for name in SFTP if name not in ONE_OF_EACH),
 ]
-"""`make test` takes one SFTP server for each `Way`."""
+"""Landing places. `make test` takes only one SFTP server for each `Way`."""
 
 LISTENER = '[[listener]]\nbind = "127.0.0.1:0"\n'
 DATA, JSON = "site-1/00c0ffee/000000000001.parquet", "site-1/00c0ffee/000000000001.json"
@@ -66,14 +66,14 @@ DATA, JSON = "site-1/00c0ffee/000000000001.parquet", "site-1/00c0ffee/0000000000
 
 @pytest.fixture
 def server(request, tmp_path) -> Iterator[SftpOfKind]:
-    """Run a server of the kind that the test is parametrised with."""
+    """Run an SFTP server. Its kind is the parameter of the test."""
     with sftp_of_kind(tmp_path / "server", replace(request.param)) as running:
         yield running
 
 
 @pytest.fixture
 def connect(request, tmp_path, monkeypatch) -> Iterator[Callable[[], Landing]]:
-    """Return a function that opens the place that the test is parametrised with."""
+    """Return a function that opens the landing place whose name is the parameter of the test."""
     name = request.param
     if name in SFTP:
         with sftp_of_kind(tmp_path / "server", replace(SFTP[name][0])) as running:
@@ -199,8 +199,8 @@ def test_a_claim_that_cannot_be_made_is_not_taken_for_a_claim_that_is_there(serv
 
 
 def cut_at(server: SftpOfKind, count: int, when: str) -> Callable[[], bool]:
-    """Cut the connection at a request, counted from now. Return a function that says whether that
-    request was reached.
+    """Cut the connection at the request with number `count`, from now on. Return a function that
+    says whether that request has come.
     """
     left = [count]
 
@@ -218,14 +218,14 @@ CLAIMS = {name: SFTP[name] for name in ONE_OF_EACH}
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("server", "way"), CLAIMS.values(), ids=CLAIMS, indirect=["server"])
 def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, step):
-    """The name and the bytes are the same, and another gateway finds the name taken."""
+    """Name and bytes are as intended. Another gateway cannot take the name."""
     reached, count = True, 1 - step
     while reached:
         count += step
         name = f"site-1/00c0ffee/{count:012d}.parquet"
         landing = open_landing(server.url(), server.options)
         assert landing.prove("site-1") is way
-        if count == 1:  # the folders are there: a cut at their creation is a case of its own
+        if count == 1:  # create the folders first: cuts at their creation are tested elsewhere
             landing.create("site-1/00c0ffee/first", b"")
         was_reached = cut_at(server, count, when)
         with suppress(Unreachable):
@@ -234,7 +234,9 @@ def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, 
         server.kind.at = lambda request, path: None
         landing.close()
         landing = open_landing(server.url(), server.options)
-        if count % 2:  # the owner tidies up, whoever rescues a dead gateway does not
+        # a gateway tidies up after itself, but the command that lands a dead gateway's spool does
+        # not
+        if count % 2:
             landing.tidy("site-1/00c0ffee")
         assert landing.create(name, b"ours") or landing.read(name) == b"ours"
         assert not landing.create(name, b"theirs")
@@ -249,7 +251,7 @@ def test_cut_at_each_request_the_next_connection_finishes_it(server, way, when, 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("server", [NO_LINKS, ONLY_FOLDERS], ids=["file", "folder"], indirect=True)
 def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when, step):
-    """The other gateway gives the name up, or keeps it permanently."""
+    """Another gateway either leaves the name to the first one, or gets it for good."""
     reached, count = True, 1 - step
     while reached:
         count += step
@@ -282,9 +284,7 @@ def test_uplink_during_an_unfinished_cut_takes_nothing_over(server, when, step):
 
 @pytest.mark.parametrize("server", [NO_LINKS, LINKS], ids=["claim", "link"], indirect=True)
 def test_cut_at_each_request_of_a_batch_it_lands_under_its_number(server, data):
-    """The whole uplink runs on one store; each try is cut one request later than the
-    previous try.
-    """
+    """The whole uplink runs. At each further try, the connection is cut one request later."""
 
     def connect() -> Landing:
         return open_landing(server.url(), server.options)
@@ -419,7 +419,7 @@ def test_both_ends_learn_of_a_second_installation(connect, data, tmp_path, caplo
     land(twin, connect)
     assert "another gateway named site-1 was refused here (host " in caplog.text
     caplog.clear()
-    for _ in range(2):  # as systemd starts it again and again
+    for _ in range(2):  # like restarts by systemd
         assert isinstance(land(data, connect), OwnedByAnother)
         land(twin, connect)
     assert "was refused here" not in caplog.text, "said once a day"
@@ -473,7 +473,8 @@ def test_an_uplink_that_runs_learns_soon_that_another_one_has_its_name(
         original(spool, cut)
         if not landed_twice:
             landed_twice.append(cut.number)
-            assert land(twin, connect) is None  # finds batch 2 taken, and takes the name
+            # it finds that batch 2 exists, and takes over the owner mark
+            assert land(twin, connect) is None
             data.add(5)
 
     monkeypatch.setattr(Spool, "landed", landed)
@@ -615,7 +616,7 @@ def test_a_store_that_calls_every_name_taken_lands_nothing_and_draws_no_epochs(s
 
 
 class Lax(MemoryFileSystem):
-    """A file system that ignores mode "x" and makes a folder twice."""
+    """A file system that ignores mode "x", and where mkdir of an existing folder succeeds."""
 
     protocol = "lax"
 
@@ -628,8 +629,8 @@ class Lax(MemoryFileSystem):
 
 
 class LooksFirst(Lax):
-    """A file system that checks for the name when a file is opened, and writes when the file is
-    closed.
+    """A file system with mode "x" that checks the name when a file is opened, and writes the file
+    when it is closed.
     """
 
     protocol = "looksfirst"
@@ -648,7 +649,9 @@ class LooksFirst(Lax):
 
 
 class ChecksLate(Lax):
-    """A file system that refuses when the file is closed, as an object store does."""
+    """A file system with mode "x" that checks the name when a file is closed, as an object store
+    does.
+    """
 
     protocol = "checkslate"
 
@@ -666,7 +669,7 @@ class ChecksLate(Lax):
 
 
 class Moves(Lax):
-    """A file system that refuses to move to an existing name."""
+    """A file system that refuses a move to an existing name."""
 
     protocol = "moves"
 
@@ -725,7 +728,9 @@ def test_other_file_systems_prove_a_way_or_are_refused(protocol, way, data):
 @pytest.mark.parametrize("wrong", [ConnectionError("cut"), TimeoutError(), OSError(errno.EIO, "x")])
 @pytest.mark.parametrize("operation", ["open", "mv", "info"])
 def test_an_error_on_the_way_is_no_answer(operation, wrong, monkeypatch):
-    """An error neither proves a way nor says that a name is free."""
+    """After such an error, no way of landing counts as proven, and the name does not count
+    as free.
+    """
     MemoryFileSystem.store.clear()
     landing = open_landing("memory://place")
 
@@ -740,7 +745,7 @@ def test_an_error_on_the_way_is_no_answer(operation, wrong, monkeypatch):
     MemoryFileSystem.store.clear()
 
 
-# What a person sees
+# Messages for people
 
 
 @pytest.mark.parametrize("connect", PLACES, indirect=True)
@@ -820,7 +825,10 @@ def test_a_try_makes_nothing_in_the_place_of_a_folder_that_is_not_mounted(data, 
     ],
 )
 def test_shared_false_is_about_the_place_in_the_file_only(file, typed, same, options):
-    """options: whether the options of the file are kept, which belong to one kind of place."""
+    """The key `shared` applies only to the place in the configuration, and not to another place on
+    the command line. options: whether the configured options apply, which depends on the kind of
+    place.
+    """
     section = {"landing": file, "shared": False, "options": {"key": "a"}}
     settings = landing_settings(parse({"uplink": section}, "test").uplink, typed)
     assert settings is not None

@@ -1,5 +1,5 @@
-"""A landing place that fails in every way a file system can: refuses, lies, is full. Nothing is
-lost, nothing is doubled.
+"""A landing place that fails in every way that a file system can: it refuses, lies, or is full. No
+reading is lost or doubled.
 """
 
 import errno
@@ -24,8 +24,8 @@ from gateway.uplink.spool import Spool
 
 
 class FaultyFileSystem(MemoryFileSystem):
-    """A file system in memory. `fault(operation, path)` is asked before each operation and may
-    raise, or return bytes to write instead.
+    """A file system in memory. It calls `fault(operation, path, data)` before and after each
+    operation. `fault` may raise an error, or return other bytes to write.
     """
 
     protocol = "faulty"
@@ -49,7 +49,7 @@ fsspec.register_implementation("faulty", FaultyFileSystem, clobber=True)
 
 @pytest.fixture
 def faults(monkeypatch, tmp_path):
-    """Call it with a function (operation, path, data) → data."""
+    """Yield a function that sets `FaultyFileSystem.fault`."""
     MemoryFileSystem.store.clear()
 
     def install(function) -> None:
@@ -75,8 +75,8 @@ def read_back():
 
 
 def test_each_operation_fails_once_before_and_once_after_it_took_effect(data, drain, faults):
-    """The test covers every write, move and read of two batches, one after another. The try fails,
-    and the next try finds the content.
+    """The test takes every write, move and read of two batches, one after the other. The try fails,
+    and the next try succeeds or finds the content.
     """
     data.add(20)
     done: set[tuple[str, str, int]] = set()
@@ -148,8 +148,8 @@ def test_a_full_landing_place_is_an_outage_that_heals(data, drain, faults, caplo
 
 
 def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
-    """A working connection dies once without a message; a landing place that answers but accepts no
-    files is an outage with pauses.
+    """A connection that dies after it has worked is opened again at once, without a message. A
+    landing place that connects but refuses files is an outage, with pauses.
     """
     caplog.set_level(logging.INFO)
     tries = 0
@@ -164,8 +164,8 @@ def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
         return content
 
     class Conductor(threading.Event):
-        """No time passes when the uplink waits. The landing place fails when the uplink is idle,
-        and works again after five tries.
+        """An event whose wait returns at once. The landing place becomes read-only when the uplink
+        is idle, and works again after five tries.
         """
 
         def wait(self, timeout: float | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""A gateway's disk that is really full: a tmpfs without a byte left. It needs root."""
+"""A gateway's disk that is really full: a tmpfs without free space. The tests need root."""
 
 import os
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""`onceway uplink status` says what holds the readings."""
+"""`onceway uplink status` says why readings wait."""
 
 import time
 from datetime import UTC, datetime, timedelta

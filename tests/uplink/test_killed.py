@@ -1,5 +1,5 @@
-"""SIGKILL at every step of a batch, and at random moments: each reading lands once, and the batch
-of a number keeps its bytes.
+"""SIGKILL at each step of a batch, and at random moments. Each reading lands once, and a batch
+number keeps its bytes.
 """
 
 import json
@@ -28,8 +28,8 @@ CUTTER, SPOOL, LOCAL = (
     "gateway.uplink.landing.local",
 )
 
-# Each step of the second of three batches, in order: before one is after the one above it. The key,
-# the proof that a taken name is refused, and the owner mark take links before batch 1.
+# Each step of the second of three batches, in order: a kill before a step comes after the step
+# above it. Some calls come before batch 1: for the key, for the proof and for the owner mark.
 STEPS = [
     (f"{CUTTER}:encode", 2),
     (f"{CUTTER}:Cutter._write", 2),
@@ -38,7 +38,7 @@ STEPS = [
     (
         f"{LOCAL}:LocalLanding._hide",
         4,
-    ),  # the owner mark and two files of batch 1 were hidden before
+    ),  # calls 1 to 3 are for the owner mark and for batch 1
     (f"{LOCAL}:os.link", 8),
     (f"{LOCAL}:sync", 5),
     (f"{LOCAL}:LocalLanding.holds", 2),
@@ -84,8 +84,8 @@ def test_killed_at_a_step_and_started_again(data, drain, landed, tmp_path, when,
 
 @pytest.mark.parametrize("kind", ["sftp", "s3"])
 def test_killed_on_a_real_server_once_more_at_each_start(request, data, tmp_path, kind):
-    """The kills are after the upload of the file, after the upload of the manifest, and before the
-    deletion of the rows. Each start continues from the state of the last kill.
+    """The kills come after the upload of the batch, after the upload of the manifest, and before
+    the rows are deleted. Each start finds the state after the previous kill.
     """
     server = request.getfixturevalue(kind)
     url, options = f"{server.url()}/killed", server.options if kind == "sftp" else server.options()
@@ -102,7 +102,7 @@ def test_killed_on_a_real_server_once_more_at_each_start(request, data, tmp_path
     landing = open_landing(url, options)
     stands: dict[str, bytes] = {}
     try:
-        # the first put is the owner mark
+        # the first call writes the owner mark
         for when, step, count in (
             ("after", put, 2),
             ("after", put, 2),

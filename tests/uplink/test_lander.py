@@ -1,4 +1,4 @@
-"""Landing of one batch, step by step; and a batch whose bytes are lost on the gateway's disk."""
+"""Landing of a batch, step by step, and of a batch whose file is lost on the gateway's disk."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -43,7 +43,9 @@ def test_lost_batch_leaves_the_spool_only_if_it_has_landed(
 
 
 class Place:
-    """A landing place. kept: bytes that it keeps of a file. there: its files."""
+    """A landing place that records calls. kept: number of bytes that it keeps of a file; None: all.
+    there: content by name.
+    """
 
     url = "there:"
 
@@ -66,7 +68,7 @@ class Place:
 
 
 def landed(place: Any, **how: bool) -> list[tuple[str, str]]:
-    """Land the batch; returns the calls until it has left the spool and the disk."""
+    """Land the batch. Return all calls, until the batch has left the spool and the disk."""
     cut: Any = SimpleNamespace(number=7, rows=1, size=len(DATA), sha256=sha256(DATA))
 
     def note(what: str) -> Any:
@@ -105,7 +107,7 @@ def test_files_that_are_there_are_compared() -> None:
 
 
 class Vanishing(Place):
-    """A landing place that refuses a file, and loses the file that was there."""
+    """A landing place that says that a name exists, and then loses that file."""
 
     def create(self, name: str, data: bytes) -> bool:
         super().create(name, data)

@@ -1,5 +1,5 @@
-"""The history of a store: backups, restores and crashes in any order. Each reading reaches the
-landing place once, under one key.
+"""The history of a store, with backups, restores and crashes in any order. Each reading lands once,
+under one key.
 """
 
 import shutil
@@ -30,13 +30,14 @@ class PowerCut(BaseException):
 
 
 class Lives(RuleBasedStateMachine):
-    """One gateway, whose readings carry a number of their own that no restore sets back, as a
-    device's do.
+    """A gateway with random backups, restores and crashes. Its readings have numbers that a restore
+    does not set back, like those of a board.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(dir="/dev/shm"))  # in memory: thousands of syncs
+        # in memory, because it is synced thousands of times
+        self.folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
         self.place = self.folder / "landing"
         self.data = GatewayData(self.folder / "data")
         self.backup: Path | None = None
@@ -88,7 +89,8 @@ class Lives(RuleBasedStateMachine):
             try:
                 uplink.run(threading.Event(), once=True)
             except OwnedByAnother:
-                # a second restore of one backup; the operator says that the other life is over
+                # the same backup was restored twice; the operator says that the other gateway is
+                # gone
                 epoch.claim(spool, LocalLanding(str(self.place)))
                 uplink.run(threading.Event(), once=True)
         finally:
@@ -126,7 +128,7 @@ class Lives(RuleBasedStateMachine):
             }
 
     def landed(self) -> list[Row]:
-        """Return a reader's view: contiguous numbers of every epoch."""
+        """Return the rows of all epochs as a reader gets them, from batch 1 on without a gap."""
         rows: list[Row] = []
         for folder in self.place.glob("site-1/????????"):
             number = 1

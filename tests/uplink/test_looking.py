@@ -1,4 +1,4 @@
-"""`onceway where` and `onceway uplink status`: the report about a reading, and about the remaining
+"""`onceway where` and `onceway uplink status`: reports about a reading and about the remaining
 room.
 """
 
@@ -175,7 +175,7 @@ def test_where_looks_into_the_table(onceway, tmp_path):
 
 
 def test_where_shows_what_came_with_another_payload(onceway, tmp_path):
-    """The table of conflicts has the columns of the ingest's (gateway/ingest/sink)."""
+    """The test's table of conflicts has the same columns as the ingest's."""
     key = {"device": ["roof-1"], "incarnation": [77], "sequence": [12]}
     source = {"gateway": ["site-1"], "epoch": ["00c0ffee"]}
     table = tmp_path / "publications"
@@ -197,7 +197,7 @@ def test_where_shows_what_came_with_another_payload(onceway, tmp_path):
 def test_where_says_that_a_batch_that_landed_is_in_quarantine(
     data, drain, onceway, tmp_path, config
 ):
-    """The table of ranges has the columns of the ingest's (gateway/ingest/sink)."""
+    """The test's table of ranges has the same columns as the ingest's."""
     data.add(20)
     drain(data, tmp_path / "landing")
     table = tmp_path / "publications"
@@ -246,7 +246,8 @@ def test_status_says_how_long_the_spool_lasts(data, drain, tmp_path, monkeypatch
     data.add(100)
     drain(data, tmp_path / "landing", count=50)
     data.add(50)
-    with data.db() as db:  # 50 readings 12 h ago, 50 6 h ago, both landed; 50 wait since 6 h
+    # 50 readings landed 12 h ago and 50 landed 6 h ago; 50 have waited for 6 h
+    with data.db() as db:
         db.execute("UPDATE batch SET cut = ? WHERE number = 1", (now - 12 * 3_600_000_000,))
         db.execute("UPDATE batch SET cut = ? WHERE number = 2", (now - 6 * 3_600_000_000,))
         db.execute("UPDATE spool SET received = ?", (now - 6 * 3_600_000_000,))
@@ -290,7 +291,9 @@ def test_batch_of_a_row_is_found_among_many_with_holes(data):
 
 
 def test_status_takes_the_size_from_a_running_gateway(data, monkeypatch):
-    """Rows and bytes come from the gateway's memory; the status does not read all rows."""
+    """A running gateway knows the number and size of its rows. So the status need not count all
+    rows.
+    """
     data.add(10)
     told = {"spool": {"used": True, "messages": 7, "bytes": 99}}
     monkeypatch.setattr("gateway.uplink.status.ask", lambda *_, **__: [told])
@@ -382,9 +385,7 @@ def test_a_renamed_gateway_lands_what_was_cut_and_then_numbers_anew(data, drain,
     spool = Spool(data.path)
     Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=10)).cut()
     spool.close()
-    open_store(
-        data.path, "site-1-north"
-    ).close()  # what the gateway does when it starts with the new name
+    open_store(data.path, "site-1-north").close()  # like the start of the gateway with its new name
     drain(data, place)
     assert [row[2] for row in landed(place)] == list(range(1, 21))
     new = landed(place, gateway="site-1-north", epoch=data.meta("epoch"))
@@ -399,7 +400,7 @@ def test_reader_sees_one_moment(data):
 
 
 def test_reader_changes_nothing(data, onceway, tmp_path):
-    """After the kill, the log contains commits, and no process has the database open."""
+    """The copied database has commits in its log, as after a kill, and no process has it open."""
     with data.db() as other:
         other.execute("SELECT count(*) FROM meta").fetchone()
         data.add(5)

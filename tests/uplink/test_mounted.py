@@ -1,5 +1,5 @@
-"""Landing places with the semantics of NFS and SMB: gateways land there, each name once, and the
-centre reads them, whatever its client remembers.
+"""Landing places that behave like mounted NFS and SMB folders. Each name is landed once. The centre
+reads correctly, although its client caches old answers.
 """
 
 import pytest
@@ -68,7 +68,7 @@ def test_a_cloned_card_replaces_nothing(kind, data, tmp_path):
 
 
 def test_a_name_that_a_client_remembers_as_free_is_not_replaced(kind):
-    """The client's cached answer is old; a read asks the server."""
+    """The client's cache says that the name is free, but a read asks the server."""
     one, other = (open_landing(f"{kind.protocol}://place") for _ in range(2))
     name = "site-1/00c0ffee/1.json"
     for landing in (one, other):

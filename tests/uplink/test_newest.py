@@ -1,4 +1,6 @@
-"""A marker says which batch is the newest, on real servers. Its errors stop nothing."""
+"""A marker says which batch of a gateway is the newest, on real servers. Errors of a marker stop
+nothing.
+"""
 
 import threading
 from pathlib import Path
@@ -28,7 +30,7 @@ def uplink(data, url: str, options: dict, connect=open_landing, count: int = 10)
 
 @pytest.fixture(params=["sftp", "s3", "memory"])
 def server(request, tmp_path):
-    """Yield (url, options) of a landing place of this test."""
+    """Yield URL and options of a landing place that only this test uses."""
     if request.param == "memory":
         yield f"memory://{tmp_path.name}", {}
         return
@@ -49,7 +51,7 @@ def names(url: str, options: dict) -> list[str]:
 
 
 class Counted:
-    """A landing place that notes its markers."""
+    """Opens landing places, and records each call that moves a marker."""
 
     def __init__(self) -> None:
         self.moved: list[tuple[str | None, str]] = []
@@ -79,7 +81,7 @@ def test_one_marker_stands_there_and_says_the_last_batch(data, server) -> None:
 
 
 def test_next_start_writes_a_missing_marker(data, server) -> None:
-    """The uplink crashed between the manifest and the marker."""
+    """The uplink has crashed between the manifest and the marker."""
     data.add(10)
 
     def without(url: str, options: dict) -> Landing:

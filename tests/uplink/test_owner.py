@@ -1,5 +1,5 @@
-"""The right to write under a gateway's name: two installations, copies of one store, a moved
-landing place.
+"""The right to land under a gateway's name: two installations with one name, copies of a store, and
+a landing place that was moved.
 """
 
 import json
@@ -27,7 +27,7 @@ def place(tmp_path):
 
 
 def copy(data, make_data, path: Path):
-    """Return a backup: the database as it is now, and the cut batches."""
+    """Copy the database and the batches, as a backup does. Return the copy."""
     twin = make_data(path, epoch="ffffffff")
     with data.db() as source, closing(sqlite3.connect(path / "gateway.db")) as target:
         source.backup(target)
@@ -38,7 +38,7 @@ def copy(data, make_data, path: Path):
 
 
 def landed_everywhere(place, landed):
-    """Return the rows of all epochs of site-1, by epoch."""
+    """Return the landed rows of each epoch of site-1."""
     return {
         folder.name: landed(place, epoch=folder.name)
         for folder in (place / "site-1").iterdir()
@@ -74,7 +74,7 @@ def test_claim_hands_the_name_over(data, drain, make_data, place, tmp_path, land
 
 
 def test_an_empty_landing_place_is_an_outage_until_claimed(data, drain, place, tmp_path, landed):
-    """The file system that holds the landing folder is not mounted."""
+    """The folder is empty because its file system is not mounted."""
     data.add(10)
     drain(data, place)
     place.rename(tmp_path / "unmounted")
@@ -108,8 +108,9 @@ def test_claim_at_a_new_place_numbers_from_one_and_keeps_keys(data, drain, place
 def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothing(
     data, drain, make_data, place, tmp_path, landed, device, before, unlanded, after
 ):
-    """before: readings landed before the backup; unlanded: readings in the backup's spool, which
-    the old store landed; after: readings that the old store received after the backup.
+    """before: readings that landed before the backup. unlanded: readings that wait in the backup,
+    and that the old store landed later. after: readings that the old store received after the
+    backup.
     """
     data.add(before, device)
     drain(data, place)
@@ -118,7 +119,7 @@ def test_a_restored_backup_goes_on_under_a_new_epoch_and_loses_and_doubles_nothi
     data.add(after, device)
     drain(data, place)
     old = landed(place)
-    backup.added += 1000  # the new life reuses spool ids of the old one for other readings
+    backup.added += 1000  # the restored store uses the same spool ids for other readings
     backup.add(12, device)
     drain(backup, place)
     everywhere = landed_everywhere(place, landed)
@@ -168,7 +169,7 @@ def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(
     backup = copy(data, make_data, tmp_path / "backup")
     data.add(100)
     drain(data, place)
-    drain(data, place)  # the next start brings the mark up to date
+    drain(data, place)  # the second run updates the owner mark
     assert json.loads((place / "site-1" / "owner.json").read_bytes())["landed"] == 11
     shutil.rmtree(place / "site-1" / "00c0ffee")
     backup.added += 1000
@@ -181,7 +182,7 @@ def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(
 def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(
     data, drain, place, landed, monkeypatch
 ):
-    """Another version of pyarrow writes other bytes, so the batch cannot be made again."""
+    """The file cannot be made again, for example because a newer pyarrow writes other bytes."""
     data.add(10)
     spool = Spool(data.path)
     Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=10)).cut()
@@ -203,8 +204,8 @@ def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(
 def test_a_batch_that_was_damaged_after_it_was_published_is_sent_under_a_new_epoch(
     data, drain, place, landed, monkeypatch, name, damage
 ):
-    """The power failed before the rows left the spool. The next start finds other bytes than the
-    published ones.
+    """The power fails before the rows leave the spool. The next start finds bytes that differ from
+    those it published.
     """
     data.add(30)
     with monkeypatch.context() as patch:
@@ -224,8 +225,8 @@ class PowerCut(BaseException):
 
 
 def landed_until(number: int):
-    """Return `Spool.landed` of a gateway whose power fails when batch `number` is to leave the
-    spool.
+    """Return a replacement of `Spool.landed` that raises PowerCut before it removes the rows of
+    batch `number`.
     """
     original = Spool.landed
 

@@ -1,4 +1,6 @@
-"""Metered links: batches leave in the window only, and no faster than allowed on average."""
+"""Metered links: batches are sent only in the time window, and on average not faster than
+allowed.
+"""
 
 import threading
 import time
@@ -61,11 +63,11 @@ def test_rate_is_kept_on_average(monkeypatch):
     now += 1000.0
     assert pace.wait_s() == 0.0
     pace.sent(5000)
-    assert pace.wait_s() == 5.0  # quiet time earns no credit
+    assert pace.wait_s() == 5.0  # an idle time does not allow a faster pace later
 
 
 def test_a_try_that_failed_on_its_way_has_used_the_link_too(data, monkeypatch):
-    """The connection dies repeatedly while the batch is on its way."""
+    """The connection dies again and again during the upload of the batch."""
     now, tries = 50.0, 0
 
     class Dying(LocalLanding):
@@ -139,7 +141,7 @@ def test_no_batch_lands_outside_the_window_except_with_once(
         time.sleep(0.02)
     is_open = False
     refused.clear()
-    assert refused.wait(30)  # what it did while the window was open is over
+    assert refused.wait(30)  # no upload that began in the window is still running
     data.add(10)
     stop.set()
     thread.join(30)

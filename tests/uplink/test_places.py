@@ -1,5 +1,5 @@
-"""Landing places keep their promises: whole files or none, nothing overwritten, existing content
-can be proved. On real servers.
+"""Landing places keep their promises on real servers: a file is complete or absent, nothing is
+overwritten, and existing content can be checked.
 """
 
 import errno
@@ -72,7 +72,7 @@ def test_holds_tells_a_short_file_from_a_whole_one(place):
 
 
 def test_one_of_the_concurrent_creators_of_a_name_wins(request, sftp, s3, tmp_path):
-    """The generic place cannot promise this; the three places in this test can."""
+    """The generic place is left out, because it cannot promise this."""
     places = {
         "file": lambda: open_landing(f"file://{tmp_path}/landing"),
         "sftp": lambda: open_landing(sftp.url() + "/race", sftp.options),
@@ -89,8 +89,8 @@ def test_one_of_the_concurrent_creators_of_a_name_wins(request, sftp, s3, tmp_pa
                 if landing.create("site-1/00c0ffee/race.json", data):
                     won.append(data)
             except Unreachable:
-                # S3 answers 409 to the slower of two at once: neither yes nor no, so the uplink
-                # tries again
+                # S3 answers 409 to the slower of two simultaneous writes: neither yes nor no.
+                # The uplink tries again.
                 pass
 
         threads = [
@@ -171,7 +171,7 @@ def test_passwords_in_a_url_reach_no_message():
 
 
 def test_bytes_altered_on_the_way_to_s3_are_refused_by_the_store(s3):
-    """A proxy alters one byte of the body. The store checks the signature and the SHA-256."""
+    """A proxy changes a byte of the body. The store checks the signature and the SHA-256."""
     proxy = FaultProxy(s3.port)
     original = proxy._pump
 

@@ -1,4 +1,4 @@
-"""`onceway uplink` as a person and systemd see it."""
+"""The process `onceway uplink`, as people and systemd see it."""
 
 import json
 import signal
@@ -46,7 +46,9 @@ def test_once_lands_everything_and_empties_the_spool(data, onceway, landed, tmp_
 
 @pytest.mark.parametrize("place", ["file", "s3"])
 def test_uplink_loads_no_large_unneeded_module(data, onceway, s3, tmp_path, place):
-    """pyarrow takes 50 MB of memory, and imports numpy and pandas if they are installed."""
+    """pyarrow would take 50 MB of memory, and would also import numpy and pandas if they are
+    installed.
+    """
     data.add(10)
     url, options = (s3.url(), s3.options()) if place == "s3" else (f"file://{tmp_path}/landing", {})
     config = tmp_path / "gateway.toml"
@@ -130,7 +132,9 @@ def test_a_second_start_names_the_holder_of_the_lock(data, onceway, tmp_path):
 
 
 def test_uplink_ends_with_an_error_if_its_database_was_replaced(data, make_data, onceway, tmp_path):
-    """A backup was restored while the uplink ran; systemd starts it again."""
+    """The database is replaced when a backup is restored while the uplink runs. systemd then starts
+    the uplink again.
+    """
     data.add(500)
     process = onceway.start("uplink", "run", "--data", data.path, "--landing", tmp_path / "landing")
     wait_for(lambda: not data.spool_ids())

@@ -1,5 +1,5 @@
-"""A proof is right: it raises no false error, it tries the same operation that lands batches, and
-its files do not pile up at the landing place.
+"""Proofs that a landing place refuses existing names. They report no false error, and try the
+operation that lands batches. Their files do not accumulate at the landing place.
 """
 
 import errno
@@ -32,18 +32,21 @@ KINDS = {
 
 @pytest.fixture
 def server(request, tmp_path) -> Iterator[SftpOfKind]:
-    """Run a server of the kind that the test is parametrised with."""
+    """Run an SFTP server. Its kind is the parameter of the test."""
     with sftp_of_kind(tmp_path / "server", replace(request.param)) as running:
         yield running
 
 
 def way_of(server: SftpOfKind) -> Way | None:
-    """Return the way that a new connection proves, or None; its promises hold then."""
+    """Return the way of landing that a new connection proves, or None. Check that no batch is
+    replaced with that way.
+    """
     landing = open_landing(server.url(), server.options)
     try:
         way = landing.prove("site-1")
         server.kind.at = lambda request, path: None
-        with suppress(Unreachable):  # of a proof by error: a batch is replaced
+        # if the proof took an error for a refusal, the batch is replaced here
+        with suppress(Unreachable):
             landing.create(NAME, b"first")
         landing.create(NAME, b"second")
         assert landing.read(NAME) == b"first", "a batch was replaced"
@@ -69,7 +72,7 @@ ERRORS = [
     )
     for (one, (way, kind)), (two, request), (three, (name, busy)) in CASES
 ]
-"""Each kind of server with each request and each error; `make test` takes every other one."""
+"""Each kind of server with each request and each error. `make test` takes half of them."""
 
 
 @pytest.mark.parametrize(("server", "request_", "busy"), ERRORS, indirect=["server"])
@@ -157,7 +160,7 @@ def test_a_server_where_every_rename_is_denied_is_refused_with_a_sentence(tmp_pa
         landing.close()
 
 
-# Where nothing can be removed
+# Places where files cannot be removed
 
 
 def files_of_proofs(root) -> set[str]:
@@ -166,7 +169,7 @@ def files_of_proofs(root) -> set[str]:
 
 @pytest.fixture
 def days(monkeypatch) -> Callable[[], None]:
-    """Let days pass."""
+    """Return a function that lets three days pass."""
     today = [proof._today()]
     monkeypatch.setattr(proof, "_today", lambda: today[0])
 
@@ -215,7 +218,7 @@ def test_a_kept_proof_is_made_again_when_the_server_changes(tmp_path, way):
             setattr(server.kind, name, value)
         server.kind.denied = kind.denied
         (server.root / "landing" / NAME).unlink()
-        with suppress(Unreachable):  # where the operation is unknown now, a batch finds it out
+        with suppress(Unreachable):  # a refusal is only noticed when a batch uses the operation
             assert way_of(server) is None
         assert way_of(server) is None
         for name, value in vars(replace(KINDS[way], denied=frozenset())).items():
@@ -250,7 +253,7 @@ def test_openssh_without_removal_is_no_outage(tmp_path, data, days, caplog):
         assert data.spool_ids() == []
 
 
-# What stays
+# Files that stay
 
 
 @pytest.mark.parametrize("name", ["@eaDir", ".nfs0001", "Thumbs.db-12345678"])
@@ -258,7 +261,7 @@ def test_openssh_without_removal_is_no_outage(tmp_path, data, days, caplog):
 @pytest.mark.parametrize("folder", ["site-1", "site-1/00c0ffee"])
 def test_a_folder_among_the_hidden_files_is_no_outage(tmp_path, data, caplog, folder, inner, name):
     place = tmp_path / "landing"
-    for above in (folder, f"{folder}/{inner}"):  # a claim's name stands: it would be removed
+    for above in (folder, f"{folder}/{inner}"):  # not as a claim, whose own name would be removed
         (place / above / name).mkdir(parents=True)
         (place / above / name / "inside").write_text("x")
     leftover = place / folder / ".incoming" / "zzz.parquet-12345678"
@@ -313,7 +316,7 @@ def test_leftover_is_logged_once(tmp_path, data, caplog, monkeypatch):
 
 
 class Taken(Exception):
-    """An error type of the file system itself."""
+    """A file system's own type of error."""
 
     code = 412
 
@@ -329,7 +332,7 @@ _error: dict[str, Exception] = {}
 
 
 class MovesOnce(MemoryFileSystem):
-    """A file system whose move refuses an existing name, in its own words."""
+    """A file system that refuses a move to an existing name, with its own error."""
 
     protocol = "movesonce"
 
@@ -340,7 +343,7 @@ class MovesOnce(MemoryFileSystem):
 
 
 class MakesOnce(MemoryFileSystem):
-    """A file system that knows mode "x", and says in its own words that a name exists."""
+    """A file system with mode "x" that refuses existing names, with its own error."""
 
     protocol = "makesonce"
 
@@ -351,7 +354,7 @@ class MakesOnce(MemoryFileSystem):
 
 
 class NoExclusive(MemoryFileSystem):
-    """A file system that does not know mode "x", and says so in its own words."""
+    """A file system without mode "x", which it refuses with its own error."""
 
     protocol = "noexclusive"
 
@@ -362,7 +365,7 @@ class NoExclusive(MemoryFileSystem):
 
 
 class Nothing(NoExclusive):
-    """A file system that refuses nothing."""
+    """A file system that refuses no name, in no operation."""
 
     protocol = "nothing"
 
@@ -416,7 +419,7 @@ def test_a_place_that_takes_no_file_is_not_called_lax(error, shared, monkeypatch
 
 
 def test_one_file_that_cannot_be_removed_keeps_no_other(monkeypatch):
-    """FTP answers 550 to the removal of a file that was moved away."""
+    """An FTP server answers 550 if a file to be removed has been moved away."""
     monkeypatch.setitem(_error, "is", Taken())
     remove = MemoryFileSystem.rm_file
 

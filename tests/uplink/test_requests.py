@@ -1,4 +1,4 @@
-"""Requests that the uplink makes: how many, and when none at all."""
+"""Requests of the uplink to the landing place: how many it makes, and when it makes none."""
 
 import threading
 from collections import Counter
@@ -18,7 +18,7 @@ from tests.uplink.twins import land
 
 BATCH_ON_SFTP, BATCH_ON_S3 = 13, 4
 PROOF_BY_RENAME, PROOF_BY_CLAIM = 50, 100
-"""Requests, as the guide has them. A proof takes more where the folder is deep."""
+"""Number of requests for a proof, as in the guide. If the folder is deep, a proof needs more."""
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_proof_takes_as_many_requests_as_the_guide_says(tmp_path, kind, way, abo
     with sftp_of_kind(tmp_path / "server", kind) as server:
         server.kind.at = count
         counts = []
-        for _ in range(2):  # the first connection makes the folders
+        for _ in range(2):  # the first connection also creates the folders
             landing = open_landing(server.url(), server.options)
             asked.clear()
             assert landing.prove("site-1") is way
@@ -84,7 +84,7 @@ def test_batch_on_s3_takes_four_requests(s3, data: GatewayData) -> None:
 
 
 class Polls(threading.Event):
-    """A landing place that ends the uplink after some polls."""
+    """An event that ends the uplink after some polls."""
 
     left = 20
 
@@ -96,7 +96,7 @@ class Polls(threading.Event):
 
 
 def test_idle_uplink_asks_nothing(data: GatewayData, tmp_path, monkeypatch) -> None:
-    """The rule also holds when the check of the owner mark is due."""
+    """It makes no request even if the check of the owner mark is due."""
     monkeypatch.setattr("gateway.uplink.runner.OWNER_CHECK_S", 0.0)
     asked: list[str] = []
 

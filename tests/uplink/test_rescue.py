@@ -1,4 +1,4 @@
-"""`onceway spool land`: a gateway died, and its card can be read."""
+"""`onceway spool land`: a gateway has died, and its card can be read."""
 
 import asyncio
 import gc
@@ -60,11 +60,13 @@ def all_rows(landing: Path, landed) -> list[tuple]:
 
 @pytest.fixture
 def dead(data):
-    """Return a gateway that had landed nothing yet. Rows of a board and of a client wait."""
+    """Return the data of a dead gateway that had landed nothing. Rows of a board and of a client
+    wait.
+    """
     load_or_make(data.path)
     data.add(30)
     data.add(20, device=None)
-    gc.collect()  # the connections of `add`: the last one that closes changes the file
+    gc.collect()  # closes the connections of `add`: the last one to be closed changes the file
     return data
 
 
@@ -123,7 +125,7 @@ def test_a_card_that_is_mounted_read_only_lands(dead, onceway, landed, tmp_path)
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 def test_card_lands_in_a_bucket_by_the_line_of_the_guide(dead, s3, tmp_path):
-    """The dead gateway had landed before, so the command needs no --new-place."""
+    """The dead gateway had landed at this place before, so the command needs no --new-place."""
     guide = (ROOT / "gateway/uplink/README.md").read_text()
     (line,) = re.findall(r"^ {4}(onceway spool land .*)$", guide, re.MULTILINE)
     _, _, _, card, _, place = line.split()
@@ -171,7 +173,9 @@ def test_twice_is_once(dead, landed, tmp_path):
 
 
 def test_the_gateway_comes_back_later(dead, drain, landed, tmp_path):
-    """The gateway cuts its rows differently, and has received more readings meanwhile."""
+    """The gateway works again, and has received more readings. It also cuts its rows into other
+    batches.
+    """
     bring(dead.path, tmp_path / "landing")
     dead.add(10)
     dead.add(10, device=None)
@@ -183,7 +187,7 @@ def test_the_gateway_comes_back_later(dead, drain, landed, tmp_path):
 
 
 def test_a_card_of_which_the_gateway_has_landed_more_since(dead, drain, landed, tmp_path):
-    """After the copy was made, the gateway received and landed more rows, and then died."""
+    """The gateway received and landed more rows after the copy was made, and then died."""
     shutil.copytree(dead.path, tmp_path / "copy")
     drain(dead, tmp_path / "landing", count=7)
     dead.add(10, device=None)
@@ -231,7 +235,7 @@ def test_a_gateway_that_was_renamed_before_it_died(dead, drain, landed, tmp_path
 
 @pytest.mark.parametrize("step", ["after Signer.publish", "before Spool.landed"])
 async def test_a_real_gateway_and_its_uplink_are_killed(onceway, landed, tmp_path, step):
-    """Acknowledged readings land once. The uplink dies in its second batch."""
+    """Each acknowledged reading lands once. The uplink dies in its second batch."""
     port, data, landing = free_port(), tmp_path / "data", tmp_path / "landing"
     config = tmp_path / "gateway.toml"
     config.write_text(
@@ -269,7 +273,7 @@ async def test_a_real_gateway_and_its_uplink_are_killed(onceway, landed, tmp_pat
     rows = landed(landing, epoch=epoch)
     assert [int.from_bytes(row[5], "big") for row in rows] == list(range(60))
     assert len(set(keys(rows))) == 60
-    # the gateway starts again, on this card
+    # the gateway is started again with this card
     assert onceway("uplink", "run", "--config", config, "--once").returncode == 0
     assert len(all_rows(landing, landed)) == 60
 
@@ -323,10 +327,11 @@ def test_rescue_of_a_directory_without_a_spool_is_refused(onceway, dead, tmp_pat
 
 
 def test_a_log_that_lost_commits_is_not_taken_for_whole(dead, tmp_path):
-    """SQLite would ignore all frames after a bad one, with the readings in them."""
+    """After a damaged frame, SQLite ignores the rest of the log, with the readings in it."""
     card = tmp_path / "card"
     with dead.db() as db:
-        db.execute("SELECT * FROM spool").fetchall()  # so another connection keeps the log
+        # another open connection keeps the log from being removed
+        db.execute("SELECT * FROM spool").fetchall()
         for _ in range(5):
             dead.add(3)
         shutil.copytree(dead.path, card)

@@ -1,5 +1,5 @@
-"""SFTP servers that lack or break what other servers guarantee: whatever they do, a reading is in
-the spool or at the landing place, and is there once.
+"""SFTP servers that lack or break guarantees of other servers. In each case, a reading is in the
+spool or at the landing place, and never there twice.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Each gateway has a key of its own, which no one else can read, and every manifest is signed."""
+"""Each gateway has its own key, which other accounts cannot read. It signs every manifest."""
 
 import hashlib
 import json
@@ -69,7 +69,7 @@ def test_a_manifest_has_the_same_bytes_each_time_and_a_signature_of_the_rest(
     raw = b64decode(signer.public)
     assert fields.pop("key") == hashlib.sha256(raw).hexdigest()[:16]
     key = Ed25519PublicKey.from_public_bytes(raw)
-    # as gateway/uplink/README.md says it, so that others can check it too
+    # as gateway/uplink/README.md describes it, for other programs that check signatures
     key.verify(signature, b"onceway manifest\n" + json.dumps(fields, ensure_ascii=False).encode())
 
 
@@ -83,7 +83,9 @@ def test_the_command_prints_the_key_and_the_name(data, onceway, tmp_path: Path) 
 
 
 def test_a_gateway_that_gets_another_key_goes_on(data, drain, landed, tmp_path: Path) -> None:
-    """A batch that had landed unsigned, or with the old key, lands again under a new epoch."""
+    """If a batch without a signature, or with one by the old key, is already at the landing place,
+    its rows land again under a new epoch.
+    """
     data.add(10)
     drain(data, tmp_path / "landing")
     (data.path / FILE).unlink()

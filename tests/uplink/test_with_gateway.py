@@ -1,5 +1,5 @@
-"""Gateway and uplink as two processes on one database: what clients publish lands once, and landing
-makes room in a full spool.
+"""Gateway and uplink as two processes with one database. Each published message lands once, and
+landing makes room in a full spool.
 """
 
 import signal
@@ -17,7 +17,9 @@ from tests.uplink.servers import listens, wait_until
 
 @pytest.fixture
 def gateway(onceway, tmp_path):
-    """Return a running gateway with room for about 50 readings; its port and its configuration."""
+    """Run a gateway whose spool has room for about 50 readings. Return its port and its
+    configuration.
+    """
     port = free_port()
     config = tmp_path / "gateway.toml"
     config.write_text(
@@ -32,7 +34,9 @@ def gateway(onceway, tmp_path):
 
 
 async def publish(port: int, numbers) -> None:
-    """Publish numbers at QoS 2, one after another. The gateway refuses what finds no room."""
+    """Publish numbers at QoS 2, one after the other. If the spool is full, the gateway refuses
+    them.
+    """
     async with aiomqtt.Client(
         "127.0.0.1", port, identifier="tester", protocol=ProtocolVersion.V5, timeout=3
     ) as client:
@@ -57,7 +61,7 @@ async def test_rows_that_waited_without_an_uplink_land_when_it_comes_back(
 
     running = list(onceway._started)
     restart(text[: text.index("[uplink]")])
-    await publish(port, range(100, 300))  # more than the spool has room for
+    await publish(port, range(100, 300))  # more than fits into the spool
     restart(text)
     await publish(port, range(5, 10))
     done = onceway("uplink", "run", "--once", "--config", config)

@@ -1,6 +1,5 @@
-"""Two gateways with one name and one history: a card was cloned. These must hold: each reading that
-left a spool is at the landing place, each reading has one key, and a published batch keeps its
-bytes.
+"""Two gateways with one name and one history, because a card was cloned. Each reading that has left
+a spool must be at the landing place, under only one key. A published batch must keep its bytes.
 """
 
 import shutil
@@ -23,8 +22,8 @@ Connect = Callable[[], Landing]
 
 
 def clone(data: GatewayData, path: Path) -> GatewayData:
-    """Return a copy of the card. Its own readings are told from those of the other by their
-    numbers.
+    """Return a copy of the card. Numbers of its later readings differ from those of the
+    original.
     """
     twin = GatewayData(path, epoch="ffffffff")
     with data.db() as source, sqlite3.connect(path / "gateway.db") as target:
@@ -39,7 +38,9 @@ def clone(data: GatewayData, path: Path) -> GatewayData:
 
 
 def land(data: GatewayData, connect: Connect, count: int = 5) -> OncewayError | None:
-    """Do what `onceway uplink run --once` does. Return the error that ends it."""
+    """Run the uplink once, like `onceway uplink run --once`. Return the error that ended it, or
+    None.
+    """
     with Spool(data.path) as spool:
         settings = UplinkSection(landing="/x", batch_count=count)
         cutter = Cutter(spool, data.path, settings)
@@ -52,7 +53,7 @@ def land(data: GatewayData, connect: Connect, count: int = 5) -> OncewayError | 
 
 
 def land_together(connect: Connect, *gateways: GatewayData) -> list[OncewayError | None]:
-    """Land all gateways at once, each in a thread."""
+    """Run the uplinks of all gateways at the same time, each in a thread. Return their errors."""
     start = threading.Barrier(len(gateways))
     ends: dict[int, OncewayError | None] = {}
 
@@ -69,7 +70,7 @@ def land_together(connect: Connect, *gateways: GatewayData) -> list[OncewayError
 
 
 def published(connect: Connect, name: str = "site-1") -> list[Row]:
-    """Return the rows of all epochs, as a reader takes them."""
+    """Return the landed rows of all epochs as a reader gets them."""
     landing = connect()
     rows: list[Row] = []
     try:

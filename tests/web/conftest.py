@@ -1,5 +1,5 @@
-"""One Chromium for all tests of the page, Debian's: to start it takes as long as a test. Each test
-has a window of its own, without state of the others.
+"""One Chromium (Debian's) for all tests of the page, because its start takes as long as a test.
+Each test has its own window, without cookies or storage of other tests.
 """
 
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.soak)])
 def every(request: pytest.FixtureRequest) -> bool:
-    """Whether each width is tested in light and in dark; `make test` takes one of the two for each
-    width.
+    """Return whether to test each width both in light and in dark colours. `make test` tests each
+    width with one of the two.
     """
     return bool(request.param)

@@ -1,8 +1,9 @@
-"""The page of all metrics, gateway/web/METRICS.md, generated from the collector: `python -m
+"""Write gateway/web/METRICS.md, the page of all metrics, from the collector: `python -m
 tests.web.metrics_page`.
 
-In: the metrics of a gateway with every part, the alert rules, the dashboard. Out: a table of the
-metrics with kind, labels, meaning, and what uses each. A test compares page and collector.
+In: the metrics of a gateway with every part, the alert rules, and the dashboard. Out: a table with
+the type, the labels, the meaning and the uses of each metric. A test compares the page with the
+collector.
 """
 
 import json
@@ -30,7 +31,7 @@ PAGE = WEB / "METRICS.md"
 ALERTS, DASHBOARD = WEB / "prometheus" / "alerts.yml", WEB / "prometheus" / "grafana.json"
 SUFFIX = {"counter": "_total"}
 UNUSED = {"onceway_uplink_readings_total": "queries that were made for 0.2.0"}
-"""Metrics that neither an alert rule nor the dashboard uses, each with its purpose."""
+"""Metrics that neither an alert rule nor the dashboard uses, and why they exist."""
 
 _HEAD = """# All metrics of a gateway
 
@@ -44,7 +45,7 @@ those of the process (`process_…`). The last column names the alert rules of
 
 
 def families(folder: Path) -> list[Metric]:
-    """Return the metrics of a gateway that has a site, an uplink, a bridge and a radio."""
+    """Return the metrics of a gateway with a site, an uplink, a bridge and a radio."""
     figures: defaultdict[str, int] = defaultdict(int)
     copies = defaultdict(int, dict.fromkeys(_COPIES_GAUGES, 0))
     here: dict[str, Any] = {"name": "attic", "until": "2035-01-01", "figures": figures}
@@ -73,7 +74,7 @@ def labels(family: Metric) -> list[str]:
 
 
 def users(name: str) -> str:
-    """Return the alert rules and the panels that use a metric; without any, its purpose."""
+    """Return the alert rules and panels that use a metric, or why it exists if none does."""
     rules = re.split(r"- alert: ", ALERTS.read_text())[1:]
     word = re.compile(rf"\b{name}(_bucket|_sum|_count)?\b")
     found = [f"`{rule.split()[0]}`" for rule in rules if word.search(rule)]

@@ -1,4 +1,4 @@
-"""A gateway with a page, its users and boards, for tests."""
+"""A gateway with the web page, users and boards, for tests."""
 
 import asyncio
 import signal
@@ -21,15 +21,15 @@ EACH_SECOND = (
     "from gateway.web import live, overview; live.SAMPLE_S = overview.SAMPLE_S = 1.0;"
     " from gateway.commands.main import main; main()",
 )
-"""A gateway that takes the samples of its history each second, not each minute."""
+"""Arguments of a gateway that samples its history each second instead of each minute."""
 PLAIN = '[page]\nbind = "127.0.0.1:0"\n'
 TEXT = f'{PLAIN}operators = ["{OPERATOR}"]\nviewers = ["{USER}"]\n'
 
 
 @dataclass
 class Page:
-    """The page of a running gateway. url: address of the page, without a slash at its end. file:
-    the configuration. strangers: boards that are not in session yet.
+    """A running gateway with the page. url: address of the page, without a slash at the end.
+    sensors: boards in session. file: the configuration. strangers: boards that are not admitted.
     """
 
     running: GatewayProcess
@@ -39,7 +39,7 @@ class Page:
     strangers: list[Sensor]
 
     async def uplink(self) -> int:
-        """Land the waiting rows; returns the exit code."""
+        """Land the waiting rows. Return the exit code of the uplink."""
         return await (await self._start_uplink("--once")).wait()
 
     @asynccontextmanager
@@ -67,8 +67,9 @@ async def page(
     strangers: tuple[str, ...] = (),
     section: str = TEXT,
 ) -> AsyncIterator[Page]:
-    """Run a page at a free port, with these boards in session. strangers: boards at ports of their
-    own that are not open to all: they ask to be let in. section: `[page]`.
+    """Run a gateway with the page and these boards in session. text: further configuration. users:
+    accounts of the page. strangers: boards at ports that are not open to strangers. section: the
+    section [page].
     """
     (folder / "data").mkdir(exist_ok=True)
     accounts = Users(folder / "data" / "users")
@@ -117,7 +118,9 @@ class Browser:
             return answer.status, await answer.json()
 
     async def hear(self, path: str, text: bytes, within: float = 120) -> bytes:
-        """Return the first event of a stream that has this text."""
+        """Return the first line of an event stream that has this text. within: time limit in
+        seconds.
+        """
         async with asyncio.timeout(within), self._http.get(self._url + path) as stream:
             async for line in stream.content:
                 if text in line:
@@ -132,7 +135,7 @@ class Browser:
 
 @asynccontextmanager
 async def browser(url: str) -> AsyncIterator[Browser]:
-    # a cookie of an address does not count for aiohttp's jar unless it is configured
+    # by default, aiohttp ignores cookies of servers without a host name
     jar = aiohttp.CookieJar(unsafe=True)
     async with aiohttp.ClientSession(cookie_jar=jar) as http:
         yield Browser(url, http)

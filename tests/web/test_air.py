@@ -1,4 +1,6 @@
-"""The radios on the page: airtime used and allowed by law, and how each board was heard."""
+"""Radios on the page: how much airtime they have used, how much the law allows, and how well each
+board is received.
+"""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""Each alert rule, of gateways and of the centre, is evaluated by promtool: the alert fires for its
-fault, with the labels that its texts use, and is silent just below its bound.
+"""promtool evaluates each alert rule of the gateways and of the centre. Each alert fires at its
+fault, with the labels that its text uses. Just below its threshold, it does not fire.
 
-In: rules and, for each, series of an hour to two days that make it fire, and series that do not.
-Series have the labels that `/metrics` and the ingest's report give them.
+In: the rules, and for each rule, time series of up to two days that make it fire, and series that
+do not. The series have the same labels as `/metrics` and the ingest's report.
 """
 
 import json
@@ -33,14 +33,14 @@ PORT_LABEL, BRIDGE_LABEL = {"port": "/dev/ttyUSB0"}, {"bridge": "cloud"}
 LINK = "onceway_link_"
 REFUSED = 'onceway_refused_total{request="connect",reason="bad_user_name_or_password"}'
 EVERY_S = round(BackOff.LONGEST_S)
-"""Time between two wrong passwords of one address that tries them for hours."""
+"""Seconds between two wrong passwords from one address, if it tries them for hours."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One alert, with series that fire it and series that do not. fires: series, and their values
-    minute by minute, for which the alert fires at the end, with `labels` beside its severity.
-    silent: series for which no alert of the file fires.
+    """A test of one alert. fires: series with values minute by minute; at the end, the alert fires
+    with `labels` and its severity. silent: series at which no alert in the file fires. hours:
+    length of the series.
     """
 
     alert: str
@@ -55,12 +55,12 @@ def case(name: str, fires: Any, silent: Any, hours: float = 1, **labels: str) ->
 
 
 def flag(name: str, metric: str, bad: int, **labels: str) -> Case:
-    """Return a rule over a metric that is 0 or 1."""
+    """Return a case for a rule over a metric that is 0 or 1. bad: the value at which it fires."""
     return case(name, {metric: f"{bad}x60"}, {metric: f"{1 - bad}x60"}, **labels)
 
 
 def counter(name: str, metric: str, **labels: str) -> Case:
-    """Return a rule that a single event makes fire."""
+    """Return a case for a rule over a counter that fires after one event."""
     return case(name, {metric: "7x54 8x6"}, {metric: "7x60"}, **labels)
 
 
@@ -69,12 +69,14 @@ def spool(bytes_: str) -> dict[str, str]:
 
 
 def line(**rates: int) -> dict[str, str]:
-    """Return counters of a port. rates: the rise of each in a minute."""
+    """Return the series of a port's counters. rates: increase per minute of each counter."""
     return {f"{LINK}{name}_total{PORT}": f"0+{rate}x180" for name, rate in rates.items()}
 
 
 def commits(over_a_second: int) -> dict[str, str]:
-    """Return a thousand commits a minute, and how many of them take longer than a second."""
+    """Return series with a thousand commits per minute. over_a_second: how many of them take longer
+    than a second.
+    """
     bucket = "onceway_store_commit_seconds_bucket"
     fast = 1000 - over_a_second
     return {
@@ -212,7 +214,7 @@ FRESH = "onceway_ingest_report_timestamp_seconds"
 def ingest(
     name: str, metric: str, fires: str, silent: str, hours: float = 1, **labels: str
 ) -> Case:
-    """Return a rule over a report that is made each minute."""
+    """Return a case for a rule over the ingest's report, which is made each minute here."""
     fresh = {FRESH: "0+60x3000"}
     return case(name, {metric: fires} | fresh, {metric: silent} | fresh, hours, **labels)
 
@@ -253,7 +255,7 @@ CASES = {"gateway": GATEWAY, "ingest": CENTRE}
 
 
 def labelled(name: str, tmp_path: Path) -> dict[str, set[str]]:
-    """Return the labels of each metric; `up` is Prometheus's own."""
+    """Return the labels of each metric. Prometheus itself makes the metric `up`."""
     if name == "gateway":
         found = {one.name: set(metrics_page.labels(one)) for one in metrics_page.families(tmp_path)}
         return found | {"up": {"job"}}
@@ -270,7 +272,7 @@ def labelled(name: str, tmp_path: Path) -> dict[str, set[str]]:
 
 
 def rules(name: str) -> dict[str, str]:
-    """Return each alert with the text of its rule."""
+    """Return the text of each rule, by the name of its alert."""
     _, *found = RULES[name].read_text().split("- alert: ")
     return {rule.split()[0]: rule for rule in found}
 
@@ -291,7 +293,7 @@ def test_each_rule_has_a_case_with_labels_that_metrics_have(name: str, tmp_path:
 @pytest.mark.parametrize("name", RULES)
 def test_each_rule_fires_for_what_it_names_and_for_nothing_else(name: str, tmp_path: Path) -> None:
     tests = [one for case_ in CASES[name] for one in evaluations(case_)]
-    file = tmp_path / "cases.json"  # JSON is YAML
+    file = tmp_path / "cases.json"  # promtool reads YAML, which includes JSON
     file.write_text(
         json.dumps({"rule_files": [str(RULES[name])], "evaluation_interval": "1m", "tests": tests})
     )
@@ -302,7 +304,7 @@ def test_each_rule_fires_for_what_it_names_and_for_nothing_else(name: str, tmp_p
 
 
 def evaluations(one: Case) -> list[dict[str, Any]]:
-    """Return the two tests of a case, as promtool reads them. Any other alert is a fault."""
+    """Return two tests in promtool's format. They fail if another alert fires."""
     severity = next(
         found[1]
         for name in RULES

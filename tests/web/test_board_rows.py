@@ -1,4 +1,4 @@
-"""Boards as the page lists them: states, and that the page is sent each row that has changed."""
+"""Boards in the page's list: their states, and that the page gets each row that has changed."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

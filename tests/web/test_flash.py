@@ -1,5 +1,5 @@
-"""Operators flash boards from the page: with the real avrdude and boot loader on the simulated Uno,
-in a real Chromium, while the gateway runs.
+"""Operators write boards from the page, with the real avrdude and boot loader on the simulated Uno.
+The browser is a real Chromium, and the gateway runs meanwhile.
 """
 
 import re
@@ -78,7 +78,7 @@ async def test_a_board_is_added_updated_and_replaced(
         await shown.goto(f"{there.url}/#/flash/replace/roof-1")
         await expect(shown.get_by_label("Port")).to_have_value(str(uno.port))
         alert = shown.get_by_role("alert")
-        for _ in range(3):  # the simulated boot loader may be late on a busy machine
+        for _ in range(3):  # on a busy machine, the simulated boot loader may answer too late
             await shown.get_by_role("button", name="Write the new board").click()
             await expect(done.or_(alert.filter(has_text="boot loader"))).to_be_visible(
                 timeout=FLASHED_MS
@@ -93,8 +93,8 @@ async def test_a_board_is_added_updated_and_replaced(
 async def test_failed_write_is_answered_with_a_sentence(
     tmp_path: Path, uno: SimulatedBoard
 ) -> None:
-    """The failures: invalid input, a path that is not a port of the gateway, a second job, a board
-    that does not answer.
+    """The causes: invalid input, a path that is not one of the gateway's ports, a second job, and a
+    board that does not answer.
     """
     async with page(tmp_path, [], serial(uno)) as there, browser(there.url) as client:
 

@@ -1,4 +1,4 @@
-"""The page's first view: problems and their remedies, and how long the free space lasts."""
+"""The first view of the page: problems with their remedies, and how long the free space lasts."""
 
 import time
 from dataclasses import replace
@@ -123,7 +123,7 @@ def test_a_total_that_could_not_be_read_makes_no_peak(tmp_path: Path) -> None:
 def test_duplicate_packet_counts_once(tmp_path: Path) -> None:
     made, history = a_source(tmp_path), History()
     for _ in range(2):
-        history.add(made, None)  # the first one notes that there is no uplink
+        history.add(made, None)  # the first call only records that there is no uplink
     made.broker.statistics.received[2] += 3
     made.broker.statistics.repeated += 1
     history.add(made, None)
@@ -143,7 +143,7 @@ def test_spool_estimate_divides_remaining_room_by_the_present_rate(tmp_path: Pat
     spool = made.broker.spool
     history.add(made, None)
     spool.next += 1
-    history.add(made, None)  # one a minute, 1440 a day
+    history.add(made, None)  # one reading per minute, 1440 per day
     spool.size, spool.lowest, spool.limit = 100, spool.next - 1, 100 + 1440 * 100 * 7
     assert overview(made, uplink(), history, (0, 0))["room_days"] == 7.0
     spool.limit = 50
@@ -195,7 +195,7 @@ RADIO = {"port": "/dev/ttyUSB0", "network": 7, "boards": {"lora-1": 1}}
 
 
 def test_first_view_has_every_part_of_the_gateway(tmp_path: Path) -> None:
-    """All values at once: the page shows none of another part, and none is missing."""
+    """All fields have different values, so each part must show its own."""
     state = BridgeStatus("cloud", oldest_s=4.6, waiting=2, differ=3, aside=1, last_error="gone")
     bridge = replace(state, retained_here=5, retained_there=6)
     made = a_source(

@@ -1,4 +1,4 @@
-"""The page's logins, roles and figures, requested as a browser does."""
+"""Logins, roles and figures of the page, requested like a browser does."""
 
 import asyncio
 import json
@@ -286,14 +286,14 @@ async def test_message_view_obeys_access_rules_and_a_rate_limit(
             wired.send(Publish("hidden/a", b"1", 1, 1), Publish("seen/a", b"2", 1, 2))
             (message,) = (await anext(news))["messages"]
             assert (message["topic"], message["kind"], message["text"]) == ("seen/a", "text", "2")
-            many = 10 * MOST_A_SECOND  # too many for each of the seconds that they may take
+            many = 10 * MOST_A_SECOND  # as many as the page shows in ten seconds
             for number in range(many):
                 wired.send(Publish("seen/many", str(number).encode()))
             came = []
             while not (event := await anext(news))["more"]:
                 came += event["messages"]
             came += event["messages"]
-            # the second may have begun with the two before, or end in the middle
+            # the first two messages may belong to this second, and it may end early
             assert MOST_A_SECOND - 2 <= len(came) < many
             async for event in news:
                 if any(item["topic"] == "seen/again" for item in event["messages"]):

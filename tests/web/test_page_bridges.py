@@ -1,4 +1,6 @@
-"""Bridges on the page, in Debian's Chromium: a row each, red while the oldest message is late."""
+"""Bridges on the page, in Debian's Chromium. Each bridge has a row, which is red while the oldest
+message is late.
+"""
 
 from pathlib import Path
 
@@ -19,14 +21,14 @@ SOON = (
     " live.SAMPLE_S = overview.SAMPLE_S = 0.2; bridge.SAMPLE_S = 0.1; status.LATE_S = 3.0;"
     " from gateway.commands.main import main; main()",
 )
-"""A gateway on which a message is late after 3 s, not 180 s."""
+"""Arguments of a gateway where a message counts as late after 3 s instead of 180 s."""
 
 
 async def test_bridge_is_red_while_its_oldest_message_is_late(
     tmp_path: Path, chromium: Browser
 ) -> None:
     async with picky() as far:
-        far.verdict = lambda packet: None  # no answer
+        far.verdict = lambda packet: None  # the other broker acknowledges nothing
         text = (
             '[[listener]]\nbind = "127.0.0.1:0"\nanonymous = true\n[[bridge]]\nname = "cloud"\n'
             f'server = "mqtt://127.0.0.1:{far.port}"\nup = ["up/#"]\n'

@@ -1,6 +1,6 @@
-"""The page in a real browser, Debian's Chromium, on a phone and on a wide screen: every view and
-action, by keyboard too, in light and in dark, without an error in the console. Screenshots are left
-in build/page.
+"""The page in a real browser (Debian's Chromium), on a phone and on a wide screen. The tests cover
+every view and action, also by keyboard, in light and dark colours, without an error in the console.
+Screenshots are saved in build/page.
 """
 
 import asyncio
@@ -52,7 +52,9 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("dark", "light")
 async def window(
     chromium: Browser, url: str, width: int = 1400, allowed: str = "$^", height: int = 900
 ) -> AsyncIterator[Page]:
-    """Yield an open page. allowed: errors that may be in the console."""
+    """Open the page in a new window. Check at the end that its console has no errors. allowed:
+    pattern of errors that may be there.
+    """
     async with await chromium.new_context(viewport={"width": width, "height": height}) as context:
         shown = await context.new_page()
         shown.set_default_timeout(PATIENCE_MS)
@@ -77,8 +79,9 @@ async def fits(shown: Page, width: int) -> None:
 
 
 async def look(shown: Page, name: str, every: bool) -> None:
-    """Check the view on a phone and a desktop, in light and in dark: no horizontal scrolling is
-    needed, axe finds nothing, and a screenshot is saved.
+    """Check a view on a phone and on a wide screen, in light and dark colours. It needs no
+    horizontal scrolling, and axe finds no fault. Save a screenshot of each. every: all four
+    combinations instead of two.
     """
     SHOTS.mkdir(parents=True, exist_ok=True)
     pairs = product(WIDTHS, SCHEMES) if every else zip(WIDTHS, SCHEMES, strict=True)
@@ -92,7 +95,7 @@ async def look(shown: Page, name: str, every: bool) -> None:
 
 
 async def measure(sensor: Sensor, count: int) -> None:
-    """Give a sensor readings of the last minutes, with a gap in the middle."""
+    """Publish readings of the last minutes, with a gap in the middle."""
     now = int(time.time())
     for number in range(count):
         at = now - (count - number) * 20 - (300 if number < count // 2 else 0)
@@ -164,8 +167,8 @@ async def test_every_view_is_readable(tmp_path: Path, chromium: Browser, every: 
 
 
 async def test_working_gateway_is_shown_as_all_right(tmp_path: Path, chromium: Browser) -> None:
-    """Pictures from build/page are copied to `gateway/web/pictures`. They show no version, which
-    would be outdated after the next release.
+    """The screenshots are used in the guide (`gateway/web/pictures`). They hide the version, which
+    would soon be outdated.
     """
     boards = ["roof-1", "cellar-2", "greenhouse-3"]
     uplink = UPLINK.format(tmp_path) + "batch_age_s = 1\n"
@@ -177,7 +180,7 @@ async def test_working_gateway_is_shown_as_all_right(tmp_path: Path, chromium: B
         await measure(there.sensors[0], 40)
         for number in range(24):
             await there.sensors[1 + number % 2].measure(60.0 + number % 5, "humidity", "%RH")
-            await asyncio.sleep(0.1 * (number % 6))  # a board's own pace
+            await asyncio.sleep(0.1 * (number % 6))  # readings at different intervals
         await there.sensors[1].measure(11.4, "temperature", "Cel")
         await log_in(shown)
         await expect(shown.get_by_role("heading", level=1)).to_contain_text("all right")
@@ -194,9 +197,9 @@ async def test_working_gateway_is_shown_as_all_right(tmp_path: Path, chromium: B
         await shown.screenshot(path=SHOTS / "readme-board.png")
 
 
-@pytest.mark.soak  # a busy machine is slower
+@pytest.mark.soak  # too slow on a busy machine
 async def test_first_view_is_shown_within_200_ms(tmp_path: Path, chromium: Browser) -> None:
-    """On a busy machine, it suffices that one of twenty loads is that fast."""
+    """On a busy machine, one of twenty loads must be that fast."""
     async with page(tmp_path, ["roof-1"]) as there, window(chromium, there.url) as shown:
         await log_in(shown)
         await shown.add_init_script(FIRST_VIEW)
@@ -267,7 +270,9 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: 
 async def answer(
     sensor: Sensor, command: bytes, kind: int, number: int = 0, times: int = 1
 ) -> None:
-    """Wait until the command has come `times` times, and answer the last one."""
+    """Wait until the board has received a command `times` times. Answer the last one. kind, number:
+    the answer's fields.
+    """
     sent = re.compile(rb"\x09\x00\x03(...)" + command, re.DOTALL)
     await until(lambda: len(sent.findall(sensor.board.received)) == times)
     correlation = sent.findall(sensor.board.received)[-1]
@@ -380,7 +385,7 @@ async def test_the_members_of_a_site_are_shown_and_one_that_falls_silent(
     async with gateways(tmp_path, "barn", "mill", text=TEXT) as site:
         await site.connect("barn")
         await site.connect("mill", clean=True, client="m")
-        await site.connect("mill")  # its session moves
+        await site.connect("mill")  # the session moves from barn to mill
         site.remove("shed")
         async with window(chromium, await address(site.running["barn"]), 360) as shown:
             await log_in(shown, USER)

@@ -1,4 +1,4 @@
-"""Sessions of the page: when they end, and how many there are."""
+"""Login sessions of the page: when they end, and how many there may be."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ async def log_in(logins: PageLogins) -> str:
 
 
 class Clock:
-    """The event loop's time, moved ahead."""
+    """Moves the event loop's clock ahead by `ahead` seconds."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loop = asyncio.get_running_loop()
@@ -210,7 +210,7 @@ async def test_operators_stay_logged_in_when_viewers_have_all_sessions(users: Us
 async def test_known_user_logs_in_despite_wrong_guesses_from_the_same_address(
     users: Users, logins: PageLogins
 ) -> None:
-    """A user and an attacker behind a proxy share one address."""
+    """The user and the attacker are behind the same proxy."""
     assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
     for number in range(40):
         await logins.login(f"nobody-{number}", "wrong", "10.0.0.1")
@@ -224,7 +224,7 @@ async def test_known_user_logs_in_despite_wrong_guesses_from_the_same_address(
 
 async def test_known_user_logs_in_despite_a_queue_full_of_wrong_names(logins: PageLogins) -> None:
     assert isinstance(await logins.login("lena", PASSWORD, "10.0.0.1"), str)
-    logins._passwords()._right.clear()  # as after a change of the file
+    logins._passwords()._right.clear()  # as if the file of users had changed
     tries = [logins.login(f"nobody-{n}", "wrong", f"10.0.1.{n}") for n in range(MOST_WAITING + 3)]
     *answers, hers = await asyncio.gather(*tries, logins.login("lena", PASSWORD, "10.0.0.1"))
     assert [answer[0] for answer in answers].count(503) == 3

@@ -1,5 +1,5 @@
-"""Changes of the device registry from the page: one after the other, and the wait for each change
-is bounded.
+"""Changes of the device registry from the page: they run one after the other, and each has a time
+limit.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from gateway.web.page_registry import PageRegistry
 
 
 class Slow(PageRegistry):
-    """A command that runs until `go` is set."""
+    """A registry on the page whose commands end only when `go` is set."""
 
     def __init__(self, folder: Path) -> None:
         registry: Any = SimpleNamespace(registered=lambda: dict.fromkeys(("roof-7", "roof-8")))

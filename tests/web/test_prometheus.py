@@ -1,4 +1,4 @@
-"""The alert rules and the dashboard use metrics that a gateway has."""
+"""The alert rules and the dashboard use only metrics that a gateway has."""
 
 import json
 import re

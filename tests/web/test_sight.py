@@ -1,5 +1,5 @@
-"""Roles of the page, and what a viewer sees of a gateway whose access rules forbid the viewer
-something.
+"""Roles of the page, and what the page shows to a viewer whom the access rules forbid to read some
+topics.
 """
 
 import json
@@ -35,7 +35,9 @@ LOOKS = {
     ("GET", "/api/board"),
     ("GET", "/api/where"),
 }
-"""Requests of viewers. `test_viewer_learns_nothing_that_its_rules_forbid` makes each of them."""
+"""Requests that viewers may make. `test_viewer_learns_nothing_that_its_rules_forbid` makes each of
+them.
+"""
 OPEN = {("POST", "/api/login"), ("GET", "/api/me")}
 ROOF = f'[[acl]]\nusers = ["{USER}"]\nread = ["sensors/roof-1/#"]\n'
 OTHERS = '[[acl]]\nusers = ["bob", "otto"]\nread = ["#"]\nwrite = ["#"]\n'
@@ -45,7 +47,7 @@ OTHERS = '[[acl]]\nusers = ["bob", "otto"]\nread = ["#"]\nwrite = ["#"]\n'
 
 
 def test_each_request_of_the_page_has_a_role() -> None:
-    """A new request has to be added here, and to the walk below if a viewer may make it."""
+    """If this fails, add the new request to one of the sets above."""
     routes = PageServer._ROUTES
     assert {route for route, (needs, _) in routes.items() if needs is Needs.VIEWER} == LOOKS
     assert set(PageServer._OPEN) == OPEN
@@ -133,16 +135,14 @@ def test_check_config_warns_about_a_page_without_roles(tmp_path: Path) -> None:
         assert ("warning: page: every user" in found.output) == warns
 
 
-# -- what a viewer sees of a running gateway
+# -- the view of a viewer at a running gateway
 
 FORBIDDEN = ("roof-2", "cellar", "77.25", "bob", "secret", "cookie-1")
 
 
 @asynccontextmanager
 async def two_boards(folder: Path, rules: str, section: str = "") -> AsyncIterator[Any]:
-    """Yield a page with two boards, a client of another user, and retained messages of both
-    boards.
-    """
+    """Run a page with two boards, retained messages of both, and a client of another user."""
     given = {"section": section} if section else {}
     users = (USER, OPERATOR, "bob")
     login = Connect("cellar-client", username="bob", password=PASSWORD.encode())
@@ -159,7 +159,7 @@ async def two_boards(folder: Path, rules: str, section: str = "") -> AsyncIterat
 
 
 async def said(client: Browser, shown: Any, bob: Any) -> str:
-    """Return every answer of the page to a user that makes each request, also forbidden ones."""
+    """Make every request as this user, also forbidden ones. Return all answers."""
     texts = []
     queries = {
         "/api/clients": ("", "?wanted=roof", "?wanted=bob", "?wanted=127.0.0.1", "?wanted=cellar"),
@@ -258,7 +258,7 @@ async def test_viewer_sees_values_that_the_mirror_publishes(tmp_path: Path) -> N
         assert series["name"] == "adc0"
 
 
-# -- one sight
+# -- access rules and views in one process
 
 
 def sight(

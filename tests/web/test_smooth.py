@@ -1,4 +1,4 @@
-"""A page of ten thousand boards stays responsive while fifty of them change in each second."""
+"""The page stays responsive with ten thousand boards, fifty of which change each second."""
 
 import asyncio
 from pathlib import Path
@@ -15,11 +15,15 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 SECONDS = 5
 MOST_BUSY_S = 0.15
-"""Largest busy part of each second, in which the page draws once: no click waits longer."""
+"""Largest CPU time of the page in a second, in seconds. The page draws once a second, so no click
+waits longer.
+"""
 
 
 async def busy_s(session: CDPSession) -> float:
-    """Return the CPU time of the page's own thread so far, however busy the machine is."""
+    """Return the CPU time of the page's main thread so far, in seconds. It does not depend on the
+    load of the machine.
+    """
     found = await session.send("Performance.getMetrics")
     return next(one["value"] for one in found["metrics"] if one["name"] == "TaskDuration")
 

@@ -1,5 +1,5 @@
-"""The streams of the page: the users who may open one more, and the users whose streams
-end for it.
+"""Event streams of the page: which user may open another one, and whose oldest stream is closed for
+it.
 """
 
 import pytest
@@ -8,7 +8,7 @@ from gateway.web.streams import Stream, Streams
 
 
 class Page:
-    """Streams with a bound of eight. ended: the users whose streams were ended."""
+    """Streams of the page, at most eight. ended: users of the streams that were closed."""
 
     def __init__(self) -> None:
         self.ended: list[str] = []

@@ -1,4 +1,6 @@
-"""Notifications name an uplink that does not run, and each bridge, as the page shows them."""
+"""Notifications about an uplink that does not run, and about each bridge, have the same text as on
+the page.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +41,7 @@ async def test_stopped_uplink_is_notified_until_it_runs(tmp_path: Path) -> None:
     source.broker.now += READ_S
     assert await told.problems() == {}
     lock.close()
-    (tmp_path / FILE).rename(tmp_path / "away")  # what cannot be read changes nothing
+    (tmp_path / FILE).rename(tmp_path / "away")  # if the state cannot be read, the last one stays
     source.broker.now += READ_S
     assert await told.problems() == {}
 
@@ -96,7 +98,7 @@ CHANGES: dict[str, Callable[[Source, int], object]] = {
 
 
 def _state(number: int, **more: Any) -> dict[str, Any]:
-    """Return parts of a status whose problems have different words, by `number`."""
+    """Return parts of a status. number: chooses the words of its problems."""
     why = WORDS[number]
     member = {"name": "b", "connected": bool(number), "problem": why, "copies": {}}
     bridge = BridgeStatus("cloud", "mqtts://far", why, 0, 0, number, 0, 0, 0)
@@ -111,7 +113,9 @@ def _state(number: int, **more: Any) -> dict[str, Any]:
 
 
 def test_identifier_of_a_problem_stays_while_its_words_change(tmp_path: Path) -> None:
-    """A person gets one message at the beginning and one at the end, even if the words change."""
+    """One notification comes at the beginning and one at the end, even if the words change in
+    between.
+    """
     config = parse(UPLINK | {"serial": [{"port": "/dev/ttyA"}]}, "here")
     LastBackup(1).begin(tmp_path)
     found: list[dict[str, str]] = []

@@ -1,6 +1,4 @@
-"""The metrics of the uplink are read from a disk, and the gateway's event loop does not wait for
-that.
-"""
+"""The gateway reads the uplink's metrics from the disk. Its event loop does not wait for that."""
 
 import asyncio
 import threading

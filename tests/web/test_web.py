@@ -1,4 +1,4 @@
-"""A gateway over HTTP: metrics that Prometheus can read, and its health."""
+"""The gateway's HTTP endpoints: metrics for Prometheus, and its health."""
 
 import asyncio
 import sqlite3
@@ -271,7 +271,8 @@ async def test_publishers_that_are_paused_are_shown_with_the_reason(tmp_path: Pa
             assert value(found, "publishers_paused", bound="queue") == 1
             assert value(found, "publishers_paused", bound="spool") == 0
             assert value(found, "turned_away_total", bound="queue") == 1
-            # shown for five seconds: a new process may take longer on a busy machine
+            # the problem is shown for five seconds: on a busy machine, a new process may need
+            # longer
             (told,) = await asyncio.to_thread(ask, tmp_path / "data", do="status")
             assert (of_status(told), told["problems"]) == (1, [problem])
             async with (
@@ -328,7 +329,7 @@ async def test_a_missing_serial_port_is_named_but_a_pattern_may_match_none(tmp_p
         assert value(await metrics(url), "link_open", port=str(port)) == 0
 
 
-# -- without a process
+# -- without a gateway process
 
 
 def a_source(
@@ -381,9 +382,7 @@ def test_lent_port_is_not_a_problem(tmp_path: Path) -> None:
 
 
 def test_pattern_without_a_port_is_not_a_problem(tmp_path: Path) -> None:
-    """The pattern is not a problem before or after a board is plugged in; a missing expected board
-    is.
-    """
+    """Boards may be plugged in or not. If an expected board is missing, that is another problem."""
     config = parse({"serial": [{"port": "/dev/ttyACM*"}, {"port": "/dev/ttyS1"}]}, "here")
     ports = [
         a_port("/dev/ttyACM0", False),
@@ -397,8 +396,8 @@ def test_pattern_without_a_port_is_not_a_problem(tmp_path: Path) -> None:
 
 
 def test_pattern_with_an_existing_port_that_does_not_open_is_a_problem(tmp_path: Path) -> None:
-    """/dev/null stands for a port that another program has open. A file does not count as a port,
-    nor does a second name of an open port.
+    """/dev/null stands for a port that another program has open. Regular files are ignored, and so
+    are second names of an open port.
     """
     (tmp_path / "ttyACM1").symlink_to("/dev/null")
     (tmp_path / "ttyACM2").touch()

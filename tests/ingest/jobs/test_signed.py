@@ -49,7 +49,7 @@ def test_a_new_table_takes_what_trusted_gateways_have_signed(
     trust(job, ours=ours)
     job.take()
     assert job.keys() == [("dev", 7, 1)]
-    # somebody with write access lands batches under the name of our gateway
+    # a stranger with write access lands batches under the name of our gateway
     land(job.landing, "ours", 2, [row("evil", 2)])
     land(job.landing, "ours", 3, [row("evil", 3)], signer=theirs)
     land(job.landing, "ours", 4, [row("dev", 4)], signer=ours)

@@ -103,7 +103,7 @@ def test_damaged_and_missing_batches_and_a_lost_checkpoint(
 
 
 def test_a_job_that_has_ended_is_not_called_by_spark_any_more(job: Job) -> None:
-    """Otherwise Spark would also call the job's listeners for later queries, and wait for them."""
+    """Spark would otherwise also call the job's listeners for later queries, and wait for them."""
     land(job.landing, "site", 1, [row("dev", 1)])
     job.run()
     streams = job.spark._jsparkSession.streams()

@@ -215,7 +215,7 @@ def test_invalid_device_list_changes_nothing(job: Job) -> None:
 
 
 class Died(BaseException):
-    """Stands for the death of the process."""
+    """An exception that stands for the death of the process."""
 
 
 def dies(real: Callable[..., Any], count: int, after: bool) -> Callable[..., Any]:

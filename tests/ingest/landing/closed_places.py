@@ -29,7 +29,9 @@ CUT = 1
 
 @contextmanager
 def without_rights() -> Iterator[None]:
-    """Run the block as the user nobody if the tests run as root, which may read everything."""
+    """Run the block under an account without rights if the tests run as root, which may read
+    everything.
+    """
     if os.geteuid() != 0:
         yield
         return
@@ -116,7 +118,9 @@ class SftpPlace(LocalPlace):
 
 @contextmanager
 def sftp_for_nobody() -> Iterator[SftpServer]:
-    """Run an SFTP server. If the tests run as root, its user is nobody, who has no rights."""
+    """Run an SFTP server. If the tests run as root, its user is another account, which has no
+    rights.
+    """
     with open_folder() as folder, sftp_server(folder) as server:
         if os.geteuid() == 0:
             server.user = "nobody"

@@ -1,5 +1,5 @@
-"""Objects that are no files in the place of a file. The ingest names them. They neither block a
-reader nor stop another feed.
+"""Folders, links, devices and the like in the place of a file. The ingest names them. They neither
+block a reader nor stop another feed.
 """
 
 import json
@@ -204,8 +204,8 @@ def test_no_file_behind_sftp_blocks_no_reader_and_stops_no_other_feed(
 def test_a_note_that_a_cut_has_set_aside_is_read(
     folder_of_two: Path, sftp: SftpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a rename cannot replace a file, the old note first gets a hidden name. If the
-    connection ends after that, only the hidden name exists.
+    """If a rename cannot replace a file, the old note first gets a hidden name. If the connection
+    ends after that, only the hidden name exists.
     """
     aside = folder_of_two / set_aside_name(cleaned_name("bad"))
     aside.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Floods of new connections: sockets, handshakes, CONNECTs, passwords."""
+"""Floods of new connections: sockets, TLS handshakes, CONNECT packets and passwords."""
 
 import asyncio
 import base64
@@ -59,15 +59,17 @@ async def connects(site: Site) -> None:
 
 
 async def identifiers(site: Site) -> None:
-    """Connect 2,724 clients with identifiers of 65 kB."""
+    """Send 2,724 CONNECTs with client identifiers of 65 kB, and other packets that are too
+    large.
+    """
     long = [Connect(f"{number}{'x' * 65_000}") for number in range(2724)]
     assert await _reasons(site, long) == {R.CLIENT_IDENTIFIER_NOT_VALID: 2724}
     properties = {P.USER_PROPERTY: [("k", "v" * 60_000)] * 16}
-    large = Connect("c", properties=properties)  # 960 kB
+    large = Connect("c", properties=properties)  # a packet of 960 kB
     for _ in range(50):
         client = await site.open()
         client.send(large)
-        # unsent bytes may cost it the CONNACK: TCP resets
+        # TCP may reset the connection because of unread bytes, and lose the CONNACK
         assert (await gone(client))[3:4] in (b"", bytes([R.PACKET_TOO_LARGE]))
     assert await site.count("refused_total", request="connect", reason="packet_too_large") == 50
     request = bytes_of(Subscribe(1, [Subscription("a")] * 200_000))
@@ -83,7 +85,7 @@ async def identifiers(site: Site) -> None:
 
 
 async def due(site: Site) -> None:
-    """Let 3,000 sessions of departed clients expire in the same second, whose wills are sent to 100
+    """Let 3,000 sessions of disconnected clients expire in the same second. Their wills go to 100
     subscribers.
     """
     for number in range(100):
@@ -105,7 +107,9 @@ async def due(site: Site) -> None:
 
 
 async def sessions(site: Site) -> None:
-    """Sessions of two addresses: one has four fifths, with the other client's; then all is full."""
+    """Open sessions from two addresses until no more are allowed. The first address gets four
+    fifths of all sessions, including the test's other client; the second address gets the rest.
+    """
 
     async def one(name: str, address: str) -> int:
         properties = {P.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
@@ -149,7 +153,9 @@ def users(folder: Path) -> dict[str, str]:
 
 
 async def partial(site: Site) -> None:
-    """Connect 60 clients, each with most of a packet of 1 MB, and 60 that have not said CONNECT."""
+    """Send most of a packet of 1 MB from each of 60 clients, and most of a CONNECT on 60 other
+    connections.
+    """
     packet = bytes_of(Publish("t", bytes(900_000), 1, 1))
     clients = [await site.client(f"c{number}") for number in range(60)]
     for client in clients:
@@ -163,7 +169,7 @@ async def partial(site: Site) -> None:
     for client in clients:
         client.writer.write(packet[-1:])
         ended += b"complete" in await gone_or_answered(client)
-    assert 30 <= ended <= 42  # 20 MB of 54
+    assert 30 <= ended <= 42  # 20 of 54 MB must go
 
 
 async def gone_or_answered(client: object) -> bytes:
@@ -177,12 +183,16 @@ _MASK = bytes(4)
 
 
 def _frame(size: int, final: bool) -> bytes:
-    """Return a binary frame from a client (RFC 6455, section 5.2), its payload all zeros."""
+    """Return a WebSocket binary frame from a client with a payload of zeros (RFC 6455, section
+    5.2). final: the FIN bit.
+    """
     return bytes([0x82 if final else 0x02, 0xFF]) + size.to_bytes(8, "big") + _MASK + bytes(size)
 
 
 async def fragments(site: Site) -> None:
-    """Open 300 connections, each with 900 kB of a message that does not end, before CONNECT."""
+    """Open 300 WebSocket connections. Send 900 kB of an unfinished message on each, before any
+    CONNECT.
+    """
     port = _port(site, "WEB")
     frame = _frame(900_000, False)
     key = base64.b64encode(os.urandom(16)).decode()
@@ -211,13 +221,13 @@ async def fragments(site: Site) -> None:
 
 
 async def upgrades(site: Site) -> None:
-    """Open 1,500 sockets to a WebSocket listener that say nothing."""
+    """Open 1,500 connections to a WebSocket listener, and send nothing."""
     await _crowd(site, _port(site, "WEB"))
 
 
 async def handshakes(site: Site) -> None:
-    """Open 1,500 sockets to a TLS listener that say nothing, and as many of proxies that name no
-    client.
+    """Open 1,500 connections to a TLS listener and 1,500 to one for proxies. Send nothing, neither
+    a TLS handshake nor the address of a client.
     """
     await _crowd(site, _port(site, "TLS"), _port(site, "PROXY"))
 
@@ -226,7 +236,7 @@ async def _crowd(site: Site, *ports: int) -> None:
     for port in ports:
         for number in range(1500):
             await site.open(f"127.0.0.{2 + number % 3}", port)
-    async with asyncio.timeout(30):  # while the last ones come, some of the first still go
+    async with asyncio.timeout(30):  # wait until the oldest connections are closed
         while files_of(site.running.process.pid) > 1000 * len(ports) + 60:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -251,8 +261,9 @@ HALVES = [
 
 
 async def requests_and_streams(site: Site) -> None:
-    """600 halves of requests to page and metrics, guesses, and a viewer that takes all streams and
-    sessions. The operator logs in and looks on meanwhile.
+    """Send 600 incomplete HTTP requests to the page and to the metrics, and guess passwords. Let a
+    viewer open as many streams and sessions as possible. Meanwhile, an operator must be able to log
+    in and use the page.
     """
     port, web = _port(site, "WEB"), int(site.web.rpartition(":")[2])
     url = f"http://127.0.0.1:{port}"
@@ -310,11 +321,11 @@ ODD_BYTES = [
     b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04" + b"\xff\xfe\x00\x01",
     b"PROXY TCP4 1.2.3.4 1.2.3.4 1 2\r\n",
     *(SIGNATURE + found for found in (b"\x21\x11\xff\xff", b"\x31\x11\0\0", b"\x21\x11\0\1x")),
-    b"invented",  # here: a CONNECT with a name and a user of its own
+    b"invented",  # stands for a CONNECT with a new client identifier and user name
 ]
 ODD_PEERS, HELLOS = 220, 2000
 MOST_LINES, MOST_BYTES = 110, 30_000
-"""Bounds of the log about the strangers at one listener or port."""
+"""Largest number of lines and bytes that strangers at one listener or port may cause in the log."""
 _LINES: dict[Path, list[Pty]] = {}
 
 
@@ -326,8 +337,8 @@ def _with_tls_and_serial(folder: Path) -> dict[str, str]:
 
 
 async def strangers(site: Site) -> None:
-    """Send odd bytes to each kind of listener, each from a different address, also after
-    a TLS handshake; at serial ports, greetings of boards with different names.
+    """Send wrong bytes to each type of listener, each time from another address, and also after a
+    TLS handshake. Send greetings of boards with different names at serial ports.
     """
     log = site.running.log
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -341,7 +352,8 @@ async def strangers(site: Site) -> None:
         if data == b"invented":
             data = bytes_of(Connect(f"c{number}", username=f"u{number}", password=b"x"))
         writer.write(data)
-        with suppress(ConnectionError, TimeoutError):  # a part of a packet is waited for
+        # after a part of a packet, the gateway waits for the rest
+        with suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(0.5):
                 while await reader.read(1 << 16):
                     pass
@@ -389,7 +401,9 @@ CERTIFICATE, KEY = "FOLDER/gateway.pem", "FOLDER/gateway.key"
 
 
 def listener(name: str, *lines: str) -> str:
-    """Return the section of a second listener; its port stands in the file NAME of the folder."""
+    """Return the section of a second listener. Its port will be written to a file with this
+    name.
+    """
     return f'[[listener]]\nbind = "127.0.0.1:{name}-PORT"\n' + "".join(
         f"{item}\n" for item in lines
     )
@@ -407,7 +421,7 @@ FLOODS = [
         + listener("PROXY", 'proxy_protocol = ["127.0.0.0/8"]', "anonymous = true")
         + '[page]\nbind = "127.0.0.1:PAGE-PORT"\noperators = ["alice"]\n'
         + '[[serial]]\nport = "FOLDER/line"\n[[serial]]\nport = "FOLDER/open-line"\nopen = true\n',
-        memory=70 * MEGABYTE,  # 32 MiB of them are scrypt's
+        memory=70 * MEGABYTE,  # scrypt takes 32 MiB of this
         disk=2 * MEGABYTE,
         says="is not admitted",
         lines=400,
@@ -416,7 +430,7 @@ FLOODS = [
     Flood(
         "what comes due at once: sessions that expire, wills, silent clients",
         due,
-        disk=6 * MEGABYTE,  # how many commits it takes differs: up to WAL_BYTES and the tables
+        disk=6 * MEGABYTE,  # the number of commits varies: at most WAL_BYTES, and the tables
     ),
     Flood(
         "connections",
@@ -453,7 +467,7 @@ FLOODS = [
         "passwords that wait to be compared; as many questions to a hook again",
         passwords,
         env=users,
-        memory=70 * MEGABYTE,  # 32 MiB of them are scrypt's
+        memory=70 * MEGABYTE,  # scrypt takes 32 MiB of this
         says="wrong passwords",
         lines=12,
         counts="refused_total request=connect reason=server_busy",
@@ -463,7 +477,7 @@ FLOODS = [
         requests_and_streams,
         '[page]\nbind = "127.0.0.1:WEB-PORT"\noperators = ["alice"]\nviewers = ["lena"]\n',
         env=page_users,
-        memory=70 * MEGABYTE,  # 32 MiB of them are scrypt's
+        memory=70 * MEGABYTE,  # scrypt takes 32 MiB of this
         disk=2 * MEGABYTE,
         says="wrong passwords",
         lines=12,

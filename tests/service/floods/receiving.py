@@ -1,4 +1,6 @@
-"""Floods by receivers: filters, queues, retained messages, and output that no client reads."""
+"""Floods by receivers: many subscriptions, long queues, many retained messages, and output that a
+client does not read.
+"""
 
 import asyncio
 import socket
@@ -37,9 +39,9 @@ def _subscribe(filters: list[str], qos: int = 0) -> bytes:
 
 
 async def subscriptions(site: Site) -> None:
-    """20,000 times `r/#` in one SUBSCRIBE and 100 retained messages; 5,000 filters of 120
-    levels; more filters than a session may have; 16,000 of which an ACL of many sections allows
-    none.
+    """Subscribe to `r/#` 20,000 times in one packet, with 100 retained messages; to 5,000 filters
+    with 120 levels; to more filters than a session may have; and to 16,000 filters that a long ACL
+    forbids.
     """
     publisher = await site.client("publisher")
     publisher.send(*(Publish(f"r/{at}", bytes(1000), 1, at + 1, True) for at in range(100)))
@@ -80,8 +82,9 @@ async def _message(client: object) -> Publish:
 
 
 async def retained_messages(site: Site) -> None:
-    """Send 400 filters that match 1 MB of retained messages, for 20 clients that read nothing;
-    20,000 retained messages and 400 filters of one client that does.
+    """Subscribe with 400 filters, each of which matches 1 MB of retained messages, from 20 clients
+    that read nothing. Then subscribe with 400 filters and 20,000 retained messages from one client
+    that reads.
     """
     publisher = await site.client("publisher")
     packets = [Publish(f"big/{at}", bytes(100_000), 1, at + 1, True) for at in range(10)]
@@ -102,8 +105,8 @@ async def retained_messages(site: Site) -> None:
 
 
 async def queues(site: Site) -> None:
-    """Overfill the queues of a session that is away, of one that is connected and acknowledges
-    nothing, and of a client without a session to come back to: each gets more than its queue takes.
+    """Send more messages than a queue holds to a disconnected session, and to connected clients
+    that acknowledge nothing. Half of these clients have a session that ends with the connection.
     """
     away = await site.subscriber("away", "t", kept=True)
     away.writer.close()
@@ -143,13 +146,14 @@ async def in_flight(site: Site) -> None:
         while data.count(bytes(100)) < 1024:
             data += (part := await client.reader.read(1 << 16))
             assert part, "the gateway closed the connection"
-        data += await drink(client)  # and no more of them
+        data += await drink(client)  # no further messages arrive
         assert data.count(bytes(100)) == 1024
 
 
 async def output(site: Site) -> None:
-    """PINGREQ and PUBREL without end from clients that read nothing; QoS 0 behind packets that wait
-    for the disk; more than all may hold for 30 that read nothing.
+    """Send PINGREQ and PUBREL without end from clients that read nothing. Publish at QoS 0 while
+    other packets wait for the disk. Send more to 30 clients that read nothing than all clients
+    together may have unread.
     """
     deaf = [await site.client(f"deaf {at}") for at in range(5)]
 
@@ -178,7 +182,9 @@ async def output(site: Site) -> None:
 
 
 async def large_payloads(site: Site) -> None:
-    """Send a message of 900 kB to 1,000 clients that read nothing, and to as many more that do."""
+    """Send a message of 900 kB to 1,000 clients that read nothing, and to 1,000 clients
+    that read.
+    """
     packets = bytes_of(Connect("", V5), Subscribe(1, [Subscription("big", 0)]))
     port = int((site.folder / "TLS").read_text())
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -207,8 +213,8 @@ async def large_payloads(site: Site) -> None:
 
 
 async def causes(site: Site) -> None:
-    """Connect 100 sessions, each with a will to a topic that all the others have subscribed to;
-    each queue takes two messages.
+    """Disconnect 100 sessions. Each has a will that all others have subscribed to, and each queue
+    holds only two messages.
     """
     will = Will("wills", b"gone", 1)
     clients = []
@@ -231,8 +237,8 @@ async def causes(site: Site) -> None:
 
 
 async def turns(site: Site) -> None:
-    """Let five clients send 1 MB of small messages at QoS 0 each, to topics that are all new, and
-    each message goes to 300 subscribers.
+    """Publish 1 MB of small messages at QoS 0 from each of five clients. Each message has a new
+    topic and goes to 300 subscribers.
     """
     for at in range(300):
         reader = (await site.subscriber(f"s{at}", "#", qos=0)).reader

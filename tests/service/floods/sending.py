@@ -1,4 +1,6 @@
-"""Floods by senders: messages, aliases, retained messages, wills, the spool and the disk."""
+"""Floods by publishers: messages, topic aliases, retained messages, wills, the spool and
+the disk.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -44,7 +46,7 @@ async def in_flight_to_us(site: Site) -> None:
         packets = bytes_of(*(Publish("t", b"x", 2, at) for at in range(1, 2001)))
         await pour(client, packets)
         last = await client.take(object)
-        while isinstance(last, Pubrec):  # those whose commit was not through are not answered
+        while isinstance(last, Pubrec):  # messages whose commit was not finished have no PUBREC
             last = await client.take(object)
         assert last.reason == R.RECEIVE_MAXIMUM_EXCEEDED
 
@@ -52,7 +54,7 @@ async def in_flight_to_us(site: Site) -> None:
 
 
 async def unreleased(site: Site) -> None:
-    """Connect 50 clients that never send PUBREL, with a thousand messages each."""
+    """Publish 1,000 messages at QoS 2 from each of 50 clients that never send PUBREL."""
     taken = []
 
     async def one(number: int) -> None:
@@ -90,8 +92,8 @@ async def aliases(site: Site) -> None:
 
 
 async def wills(site: Site) -> None:
-    """Send 149 CONNECTs with wills of 1 MB: one address has four fifths, another address the
-    rest.
+    """Send 149 CONNECTs with wills of 1 MB. The first address may have four fifths of the room for
+    wills, the second one the rest.
     """
     properties = {P.USER_PROPERTY: [("k", "v" * 60_000)] * 16}
     will = Will("t", b"", properties=properties)
@@ -109,8 +111,8 @@ async def wills(site: Site) -> None:
 
 
 async def spool(site: Site) -> None:
-    """Send messages of two addresses: a tenth is for boards, and one has four fifths of the
-    rest.
+    """Publish to the spool from two addresses. A tenth of the spool is reserved for boards. The
+    first address may have four fifths of the rest.
     """
     size, taken = 1000 + 7 + 64, 0
     for address, most in (("127.0.0.1", 720_000), ("127.0.0.9", 900_000)):
@@ -136,11 +138,13 @@ async def disk(site: Site) -> None:
     (site.folder / "plan").write_text("")
     await sent
     reasons = await answers(client, Puback, 1000)
-    assert set(reasons) <= {0, R.QUOTA_EXCEEDED}  # 0: those that came before it was known
+    assert set(reasons) <= {0, R.QUOTA_EXCEEDED}  # 0: accepted before the disk was known to be full
 
 
 async def pauses(site: Site) -> None:
-    """Connect 400 clients that are refused, come back at once, and send on and on."""
+    """Connect 400 clients whose messages are refused. They reconnect at once and continue to
+    publish.
+    """
     port = int((site.folder / "FEW").read_text())
     await spool_is_full(site)
 
@@ -173,7 +177,9 @@ def _faulty(folder: Path) -> dict[str, str]:
 
 
 async def retained(site: Site) -> None:
-    """Send messages of two addresses, each of which may have four fifths: many, then large ones."""
+    """Publish many, then large, retained messages from two addresses. The first address may have
+    four fifths of the room.
+    """
     for address, few, fewer in (("127.0.0.1", 800, 79), ("127.0.0.9", 200, 20)):
         client, _ = await site.ask(Connect(address, V5), address)
         many = [Publish(f"{address}/{at}", b"x", 1, at % 1000 + 1, True) for at in range(2000)]
@@ -185,7 +191,7 @@ async def retained(site: Site) -> None:
 
 
 async def log_lines(site: Site) -> None:
-    """Connect 2,000 clients, each of which does something that is refused, again and again."""
+    """Send 20 messages that are refused from each of 2,000 clients."""
 
     async def one(number: int) -> None:
         client = await site.client(f"c{number}")
@@ -198,7 +204,7 @@ async def log_lines(site: Site) -> None:
 
 
 async def quotas(site: Site) -> None:
-    """Connect clients of one user only: sessions and connections, messages and the spool."""
+    """Reach the limits of a single user: sessions, connections, messages and bytes in the spool."""
     reasons = []
     for number in range(100):
         _, connack = await site.ask(Connect(f"c{number}", V5, username="alice", password=b"right"))

@@ -1,4 +1,5 @@
-"""A flooded gateway, and the cost: memory, disk, pauses of its loop, and others' time.
+"""A gateway under a flood, and the cost of the flood: memory, disk, pauses of the event loop, and
+waiting times of another client.
 
 In: a `Flood`, for one row of the table of bounds in gateway/broker/README.md. Out: `Cost`.
 """
@@ -39,25 +40,27 @@ _GUARDED_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Flood:
-    """A flood beyond one bound. run: sends it, and reads the answers."""
+    """A flood that exceeds a bound of the gateway. run: sends the flood and checks the answers."""
 
     row: str
-    """The first column of the row."""
+    """The first column of the flood's row in the table of bounds."""
     run: Callable[["Site"], Awaitable[None]]
     config: str = ""
-    """TOML for the file, behind the listener and `[spool]`."""
+    """Text of the configuration, after the listener and `[spool]`."""
     memory: int = 30 * MEGABYTE
-    """Largest growth of the process, in bytes."""
+    """Largest growth of the process's memory, in bytes."""
     disk: int = MEGABYTE
     """Largest growth of the data directory, in bytes."""
     says: str = ""
-    """Part of the log line that names the cause and the remedy; empty if no line is needed."""
+    """Part of the log line with cause and remedy; empty: no such line is needed."""
     lines: int = 1
-    """Largest number of warnings about the flood."""
+    """Largest number of warnings in the log about the flood."""
     counts: str = ""
-    """The metric that counts it, without `onceway_`, and its labels: `refused request=connect`."""
+    """Metric that counts the flood, without `onceway_`, with its labels: `refused_total
+    request=connect`.
+    """
     env: Callable[[Path], dict[str, str]] = lambda folder: {}
-    """Environment of the process."""
+    """Function from the folder to the environment of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +71,17 @@ class Cost:
     disk: int
     pause_s: float
     waited_s: float
-    """The longest that another client waited for an answer: that of the tests' own loop, too."""
+    """Longest time in seconds that another client waited for an answer. It includes delays of the
+    test's own event loop.
+    """
     served: int
-    """Messages of the other client that were acknowledged and delivered meanwhile, the one
-    included that was under way at the end.
+    """Number of messages of the other client that were acknowledged and delivered during
+    the flood.
     """
 
 
 class Site:
-    """A running gateway and its address. running: the process. web: where its metrics are."""
+    """A running gateway with its clients. running: the process. web: URL of its metrics."""
 
     def __init__(self, folder: Path, running: GatewayProcess, port: int, web: str) -> None:
         self.folder = folder
@@ -88,7 +93,9 @@ class Site:
     # -- clients
 
     async def open(self, address: str = "127.0.0.1", port: int = 0) -> Wire:
-        """Open a connection that sends nothing. address: the client's."""
+        """Open a connection without sending anything. address: address of the client; port: 0 for
+        the first listener.
+        """
         streams = await asyncio.open_connection(
             "127.0.0.1", port or self.port, local_addr=(address, 0)
         )
@@ -96,14 +103,16 @@ class Site:
         return Wire(*streams, V5)
 
     async def ask(self, connect: Connect, address: str = "127.0.0.1") -> tuple[Wire, Connack]:
-        """Return a connection, and what its CONNECT was answered."""
+        """Connect a client. Return its connection and the CONNACK."""
         client = await self.open(address)
         client.version = connect.version
         client.send(connect)
         return client, await client.take(Connack)
 
     async def client(self, name: str, kept: bool = False, will: Will | None = None) -> Wire:
-        """Return a client that was let in. kept: its session outlives the connection."""
+        """Connect a client, which must be accepted. kept: its session does not end with the
+        connection.
+        """
         connect = Connect(name, V5, not kept, will=will, properties=KEPT if kept else None)
         client, connack = await self.ask(connect)
         assert connack.reason == 0, connack
@@ -115,7 +124,7 @@ class Site:
         await client.take(Suback)
         return client
 
-    # -- what can be seen of it
+    # -- figures
 
     async def metrics(self) -> Samples:
         return await metrics(self.web)
@@ -126,14 +135,16 @@ class Site:
 
     @property
     def memory(self) -> tuple[int, int]:
-        """Resident bytes now, and at the most so far."""
+        """Return the resident memory of the process now, and its maximum so far, in bytes."""
         text = Path(f"/proc/{self.running.process.pid}/status").read_text()
         now, most = (text.partition(f"{key}:")[2].split()[0] for key in ("VmRSS", "VmHWM"))
         return int(now) * 1024, int(most) * 1024
 
     @property
     def disk(self) -> int:
-        """Bytes in the data directory, without the reserve, which is there in any case."""
+        """Return the size of the data directory in bytes, without the reserve file, which always
+        exists.
+        """
         size = 0
         for path in (self.folder / "data").iterdir():
             with suppress(FileNotFoundError):
@@ -141,7 +152,7 @@ class Site:
         return size
 
     async def pause_s(self) -> float:
-        """Return the longest pause of its loop since the last call."""
+        """Return the longest pause of the gateway's event loop since the last call, in seconds."""
         self.running.process.send_signal(signal.SIGUSR1)
         assert self.running.process.stdout is not None
         async with asyncio.timeout(30):
@@ -154,7 +165,9 @@ class Site:
 
 
 class Guard:
-    """Another client: it publishes to itself, durably or not, one message after the other."""
+    """Another client during a flood. It publishes to itself, one message after the other. durable:
+    its session does not end with the connection.
+    """
 
     def __init__(self, site: Site, durable: bool) -> None:
         self.site = site
@@ -187,7 +200,7 @@ class Guard:
 
 
 def _prepare(folder: Path, flood: Flood) -> tuple[Path, int]:
-    """Write the configuration; returns it, and the port of its first listener."""
+    """Write the configuration. Return its path, and the port of its first listener."""
     folder.mkdir()
     text = flood.config.replace("FOLDER", str(folder))
     for name in ("TLS-WEB", "WEB", "TLS", "FEW", "PROXY", "PAGE"):
@@ -205,7 +218,7 @@ def _prepare(folder: Path, flood: Flood) -> tuple[Path, int]:
 
 @asynccontextmanager
 async def site(folder: Path, flood: Flood) -> AsyncIterator[Site]:
-    """Run a gateway as the flood wants it, and kill it when the block ends."""
+    """Run a gateway with the configuration of a flood. Kill it when the block ends."""
     path, port = _prepare(folder, flood)
     running = await start("--config", str(path), program=_PROGRAM, env=flood.env(folder))
     try:
@@ -219,7 +232,7 @@ async def site(folder: Path, flood: Flood) -> AsyncIterator[Site]:
 
 
 async def cost(target: Site, flood: Flood) -> Cost:
-    """Run a flood while another client is served."""
+    """Run a flood while another client publishes. Return the cost of the flood."""
     guard = Guard(target, durable="disk" not in flood.row)
     await guard.begin()
     await target.pause_s()
@@ -229,7 +242,7 @@ async def cost(target: Site, flood: Flood) -> Cost:
         async with asyncio.timeout(180):
             await flood.run(target)
             served = guard.served
-            # calls in progress count, too
+            # wait for the other client's present message, whose time counts as well
             while guard.served == served and not task.done():  # noqa: ASYNC110
                 await asyncio.sleep(_GUARDED_S)
         if task.done():
@@ -248,12 +261,14 @@ async def cost(target: Site, flood: Flood) -> Cost:
 
 
 def bytes_of(*packets: object) -> bytes:
-    """Return packets of MQTT 5, joined."""
+    """Return the bytes of these MQTT 5 packets, one after the other."""
     return b"".join(encode(packet, V5) for packet in packets)  # type: ignore[arg-type]
 
 
 async def pour(client: Wire, data: bytes, within: float = 30) -> None:
-    """Send all bytes in pieces, as fast as the gateway reads them."""
+    """Send all bytes in pieces, as fast as the gateway reads them. within: time limit in
+    seconds.
+    """
     async with asyncio.timeout(within):
         for at in range(0, len(data), 1 << 18):
             client.writer.write(data[at : at + (1 << 18)])
@@ -261,7 +276,7 @@ async def pour(client: Wire, data: bytes, within: float = 30) -> None:
 
 
 async def gone(client: Wire, within: float = 30) -> bytes:
-    """Read until the gateway closes the connection."""
+    """Read until the gateway closes the connection. Return the bytes."""
     data = bytearray()
     with suppress(ConnectionError):
         async with asyncio.timeout(within):
@@ -271,7 +286,7 @@ async def gone(client: Wire, within: float = 30) -> bytes:
 
 
 async def drink(client: Wire, quiet_s: float = 0.3) -> bytes:
-    """Read until nothing has arrived for a while."""
+    """Read until nothing has arrived for `quiet_s` seconds. Return the bytes."""
     data = bytearray()
     with suppress(TimeoutError, ConnectionError):
         while part := await asyncio.wait_for(client.reader.read(1 << 16), quiet_s):

@@ -1,9 +1,9 @@
-"""The table of bounds in gateway/broker/README.md, row by row: a flood for each, against a gateway
-process on the loopback address.
+"""Each row of the table of bounds in gateway/broker/README.md has a flood, which is sent to a
+gateway process over loopback.
 
-What a flood may cost: the memory and the disk that it names, no pause of the event loop beyond 100
-ms (how that is measured: `tests/service/watched.py`; on a slow machine more), no line in the log
-for each thing that is refused, and no one else the connection.
+Each flood has limits for memory and disk. The event loop may not pause for more than 100 ms, or
+longer on a slow machine (`tests/service/watched.py` measures it). The log may not have a line for
+each refusal. No other client may lose its connection.
 """
 
 from pathlib import Path
@@ -21,9 +21,7 @@ FLOODS = {flood.row: flood for flood in (*coming.FLOODS, *sending.FLOODS, *recei
 
 
 def rows() -> list[str]:
-    """Return the first column of the table of bounds, which is under its heading and above the
-    next.
-    """
+    """Return the first column of the table of bounds."""
     _, _, section = README.read_text().partition("\n## Bounds\n")
     lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("| ")]
     return [line.split("|")[1].strip() for line in lines[1:]]
@@ -35,8 +33,8 @@ def test_each_row_has_a_flood() -> None:
 
 @pytest.mark.parametrize("row", FLOODS)
 async def test_a_flood_is_held_off(row: str, tmp_path: Path) -> None:
-    """A long pause or wait counts only if all three attempts show it. A virtual machine pauses now
-    and then, and other processes take CPU time, which the gateway cannot tell from its own delays.
+    """A long pause or waiting time counts only if each of three attempts has one. Pauses of a
+    virtual machine, and CPU time of other processes, look like delays of the gateway.
     """
     for attempt in range(3):
         found = await _bring(FLOODS[row], tmp_path / str(attempt))
@@ -53,7 +51,7 @@ async def _bring(flood: Flood, folder: Path) -> Cost:
         assert found.memory <= flood.memory
         assert found.disk <= flood.disk
         assert found.served >= 1
-        if flood.says:  # what came may still be on its way through the sockets
+        if flood.says:  # bytes may still be on their way to the gateway
             await target.running.logged(flood.says)
         _look_at_the_log(target, flood)
         if flood.counts:
