@@ -1,7 +1,7 @@
 """The paths of three packets through the gateway: the files on each path, and the number of calls.
 
 `python -m tests.walks` prints each step of each path. `python -m tests.house` compares the numbers
-with their limits. A new developer who wants to follow a packet reads these files in this order.
+with their limits. New developers can follow a packet through these files, in this order.
 """
 
 import asyncio

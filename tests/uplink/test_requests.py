@@ -96,7 +96,7 @@ class Polls(threading.Event):
 
 
 def test_idle_uplink_asks_nothing(data: GatewayData, tmp_path, monkeypatch) -> None:
-    """It makes no request even if the check of the owner mark is due."""
+    """An idle uplink makes no request, even if the check of the owner mark is due."""
     monkeypatch.setattr("gateway.uplink.runner.OWNER_CHECK_S", 0.0)
     asked: list[str] = []
 

@@ -1,5 +1,5 @@
-"""Event streams of the page: which user may open another one, and whose oldest stream is closed for
-it.
+"""Event streams of the page: which user may open another one, and whose stream is closed to make
+room for it.
 """
 
 import pytest
