@@ -1,4 +1,4 @@
-"""Access to a running gateway: clients by listener, and the actions allowed to each."""
+"""Access to a running gateway: which clients each listener accepts, and what each client may do."""
 
 import asyncio
 import base64

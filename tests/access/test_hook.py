@@ -56,12 +56,12 @@ def asked(folder: Path, name: str = "asked") -> list[dict[str, str]]:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process runs. An ended process keeps its entry in /proc until its parent asks for
-    the exit code.
+    """Return whether a process runs. After its end, its entry stays in /proc until its parent asks
+    for the exit code.
     """
     try:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it may end while it is read
+    except (FileNotFoundError, ProcessLookupError):  # the process may end meanwhile
         return False
 
 
@@ -195,7 +195,7 @@ def server(
             if question["user"].startswith("status "):
                 status = int(question["user"].removeprefix("status "))
             self.send_response(500 if question["user"] == "odd" else status)
-            # without close_notify, only the length ends the answer
+            # without close_notify, the length ends the answer
             self.send_header("Content-Length", "0")
             self.end_headers()
 

@@ -104,8 +104,8 @@ def test_malformed_hook_answer_refuses_the_login(answer: bytes) -> None:
 
 @contextmanager
 def saying(answer: bytes, *, resets: bool = False, stays: bool = False) -> Iterator[str]:
-    """Run a server that sends these bytes to its first client. resets: the server ends with RST.
-    stays: the server does not close.
+    """Run a server that sends these bytes to its first client. resets: the server ends the
+    connection by RST. stays: the server leaves the connection open.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         kept = []

@@ -1,4 +1,4 @@
-"""Client identifiers: no client takes the identifier of another user, or of a board."""
+"""Client identifiers: no client gets the identifier of another user, or of a board."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Names and a topic that are the gateway's own: no client, board or user of the page gets them."""
+"""Names and a topic that are reserved for the gateway: no client, board or user of the page may use
+them.
+"""
 
 import asyncio
 from pathlib import Path

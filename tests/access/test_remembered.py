@@ -1,4 +1,6 @@
-"""A password that was found correct a moment ago is not compared again, also after a reload."""
+"""The gateway accepts a password that was correct a moment ago without comparing it again, even
+after a reload.
+"""
 
 from pathlib import Path
 

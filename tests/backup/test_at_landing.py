@@ -154,8 +154,8 @@ def test_backup_is_refused_where_a_folder_seems_not_to_be_mounted(
 
 @pytest.mark.parametrize("lacks", ["passphrase", "landing", "store", "old"])
 def test_each_failure_is_noted(site: Path, tmp_path: Path, lacks: str) -> None:
-    """The timer's command fails because of one thing, which it `lacks`, or because an old backup
-    cannot be removed. Its output goes only to the log.
+    """lacks: the thing that the timer's command does not find; "old": it cannot remove an old
+    backup. The command's output goes only to the log.
     """
     config, data = site / "gateway.toml", site / "data"
     backed_up(site, tmp_path / "b")

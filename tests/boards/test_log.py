@@ -98,7 +98,7 @@ async def test_board_without_a_log_answers_at_once(tmp_path: Path) -> None:
 
 
 async def test_a_board_that_answers_late_is_waited_for(tmp_path: Path) -> None:
-    """While the board has not answered, no row says so."""
+    """The output does not say that the board has not answered yet."""
     async with gateway(tmp_path) as running, board(running.port, ("3 here", "0"), late=6):
         assert json.loads(await log(tmp_path, "--json", "--wait", "30")) == [
             {"utc": 3, "uptime": None, "text": "here"},

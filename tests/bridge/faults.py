@@ -54,9 +54,7 @@ HOSTS = "127.0.0.1 localhost\n::1 two\n127.0.0.1 two\n"
 answers.
 """
 PACKETS = 14
-"""Number of packets on the bridge's connection at which the near broker is killed, one after the
-other.
-"""
+"""Number of kills of the near broker: after 0, 1, 2, … packets on the bridge's connection."""
 
 
 class Proxy:
@@ -423,7 +421,7 @@ FAULTS: dict[str, tuple[Callable[[Pair], Awaitable[None]], dict[str, object]]] =
     "a name whose first address is silent": (traffic, {"dead": True}),
     "expired certificate, renewed later": (renewed, {"expired": True}),
 }
-"""For the name of each fault: the function that causes the fault, and arguments of `pair`."""
+"""Faults by name: the function that causes the fault, and arguments of `pair`."""
 
 
 async def outcome(fault: str, make: str) -> str:

@@ -205,7 +205,9 @@ class Picky:
 
 @asynccontextmanager
 async def picky(port: int = 0, **properties: int) -> AsyncIterator[Picky]:
-    """Yield a picky broker that listens."""
+    """Run a broker whose refusals the test sets, and yield it. properties: properties of its
+    CONNACK.
+    """
     broker = Picky(**properties)
     server = await asyncio.start_server(broker.serve, "127.0.0.1", port)
     broker.port = int(server.sockets[0].getsockname()[1])

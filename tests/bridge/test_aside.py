@@ -62,7 +62,7 @@ def aside(folder: Path) -> list[dict[str, Any]]:
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """Return the bridge in the gateway's status."""
+    """Return the part about the bridge in the gateway's status."""
     (found,) = control.ask(folder / "data", do="status")
     bridge: dict[str, Any] = found["bridges"][0]
     return bridge
@@ -87,7 +87,7 @@ async def until_aside(folder: Path, count: int, within: float = 60) -> list[dict
 
 
 async def happens(what: Callable[[], bool], within: float = 60) -> None:
-    """Wait for a condition in the gateway's process."""
+    """Wait until a condition holds. within: time limit in seconds."""
     async with asyncio.timeout(within):
         while not await asyncio.to_thread(what):  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0.05)

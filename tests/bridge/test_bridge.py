@@ -62,7 +62,7 @@ def doctor(folder: Path) -> str:
 
 
 def status(folder: Path) -> dict[str, Any]:
-    """Return the bridge in `onceway gateway status --json`."""
+    """Return the part about the bridge in `onceway gateway status --json`."""
     found: dict[str, Any] = json.loads(onceway(folder, "gateway", "status", "--json"))
     bridge: dict[str, Any] = found["bridges"][0]
     return bridge
@@ -105,7 +105,7 @@ async def take(client: Wire) -> Publish:
 
 
 class Far:
-    """Another broker that the test plays packet by packet."""
+    """Another broker whose packets the test reads and writes itself."""
 
     def __init__(self, server: asyncio.Server, met: "asyncio.Queue[Wire]") -> None:
         self.port = int(server.sockets[0].getsockname()[1])
@@ -340,8 +340,8 @@ async def test_the_other_brokers_bounds_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.soak), 2])
 async def test_each_message_arrives_once_after_any_kill(tmp_path: Path, seed: int) -> None:
-    """The gateway is killed at random moments. The other broker is restarted by a signal at which
-    it saves its sessions.
+    """The gateway is killed at random moments. The other broker saves its sessions before it
+    restarts.
     """
     chance = random.Random(seed)
     text = f'{UP}\ndown = ["commands/#"]'

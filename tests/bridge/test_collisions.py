@@ -69,7 +69,7 @@ class Line:
         self.reading: tuple[Digest, Digest] | None = None
         """States of both brokers at the start of the reading in progress; None if there is none."""
         self.touched = False
-        """Whether the state here has changed since the start of that reading."""
+        """Whether the state at the gateway has changed since the reading in progress began."""
         self.reads = 0
 
     def change(self, here: bool, state: bytes, qos: int) -> None:

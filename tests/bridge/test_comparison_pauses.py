@@ -11,8 +11,8 @@ SIZE = 116_000
 
 
 def flapping(pauses: ComparisonPauses, seconds: int, every: int, size: int = SIZE) -> list[int]:
-    """Return the times at which the bridge compares, for `seconds` seconds with a new connection
-    after every `every` seconds.
+    """Return the times of the comparisons within `seconds`, if each connection lasts `every`
+    seconds. size: bytes of a comparison.
     """
     compared = []
     for now in range(0, seconds, every):

@@ -108,7 +108,7 @@ FINE: dict[str, tuple[bytes, bytes]] = {
 async def test_impossible_message_is_refused_and_the_next_is_taken(
     tmp_path: Path, qos: int, flags: int
 ) -> None:
-    """All these messages come on one connection, each followed by a valid message."""
+    """All messages of `BAD` come on one connection, each followed by a valid message."""
     text = f'{UP}\ndown = ["#"]\nqos = 2\nprefix = "commands/"\n[limits]\npacket_bytes = {LIMIT}'
     async with (
         picky() as far,

@@ -129,7 +129,7 @@ async def test_refused_retained_message_is_not_tried_again_after_a_restart(tmp_p
 
 
 async def test_other_broker_with_a_small_packet_size(tmp_path: Path) -> None:
-    """SUBSCRIBE and UNSUBSCRIBE packets are not larger than that size either."""
+    """SUBSCRIBE and UNSUBSCRIBE packets also respect the other broker's Maximum Packet Size."""
     topics = {f"up_{number:02}{'x' * 60}": "1" for number in range(20)}
     async with mosquitto(tmp_path / "far", "allow_anonymous true\nmax_packet_size 400") as far:
         async with bridged(tmp_path, far.port, UP) as near:

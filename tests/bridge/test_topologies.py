@@ -91,8 +91,8 @@ async def settles(
     ids=["up", "up and down"],
 )
 async def test_two_gateways_with_all_topics_end_equal(tmp_path: Path, more: str) -> None:
-    """Both gateways change while they are disconnected. Then each gateway's bridge sends its own
-    state to the other gateway.
+    """Retained messages change at both gateways while the gateways are disconnected. Then each
+    gateway's bridge sends its own state to the other gateway.
     """
     a, b, topics = free_port(), free_port(), f"{ALL}{more}"
     to_b, to_a = section("to-b", b, topics), section("to-a", a, topics)

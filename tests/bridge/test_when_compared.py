@@ -38,7 +38,7 @@ def at_once(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class Kept:
-    """The state of a Convergence between two comparisons."""
+    """A stand-in for a `Convergence` (gateway/bridge/converge.py) between two comparisons."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -143,8 +143,8 @@ def test_messages_of_both_ends_minutes_apart_are_no_collision(silent: bool, read
 
 
 class Reconnected(Kept):
-    """The state of a Convergence on a new connection. knows: whether the other broker has the
-    bridge's mark. left_s: remaining pause until the next full comparison.
+    """A stand-in for a `Convergence` on a new connection. knows: whether the other broker has the
+    bridge's mark. left_s: seconds until the next full comparison is allowed.
     """
 
     def __init__(self, knows: bool, left_s: float) -> None:
@@ -187,8 +187,8 @@ def test_pause_after_a_reconnect_is_for_a_broker_that_has_lost_nothing(
 
 
 class Busy:
-    """The state of a Convergence while many messages cross. speed: messages per second that enter
-    the queue and leave it. waiting: messages in the queue.
+    """A stand-in for a `Convergence` while many messages cross. speed: messages per second that
+    enter the queue and leave it. waiting: messages in the queue.
     """
 
     def __init__(self, speed: float, waiting: int) -> None:

@@ -29,9 +29,9 @@ END_S = 20
 @dataclass(frozen=True)
 class Client:
     """A client under test. names: its name in the table, by version of MQTT (4 means 3.1.1).
-    command: starts its driver. ways: transports that it supports. alone: whether its driver reports
-    a message as published without waiting for the acknowledgement. ordered: whether its driver
-    publishes the messages in order.
+    command: command line of its driver. ways: transports that it supports. alone: whether its
+    driver reports a message as published without waiting for the acknowledgement. ordered: whether
+    its driver publishes the messages in order.
     """
 
     names: dict[int, str]

@@ -96,7 +96,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def test_disk_that_takes_no_data_is_the_cause_that_each_command_says(
     state: str, disk: SmallDisk, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SQLite's own messages do not tell: "unable to open" can mean missing rights, and "disk I/O
+    """SQLite's own messages are ambiguous: "unable to open" can mean missing rights, and "disk I/O
     error" a broken disk.
     """
     folder.symlink_to(disk.mount)

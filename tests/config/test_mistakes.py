@@ -265,7 +265,7 @@ BETWEEN_AT = {
 
 
 def test_mistakes_between_keys_are_reported_beside_wrong_keys(tmp_path: Path) -> None:
-    """If a check involves a wrong key, the check itself makes no further report."""
+    """A check of several keys reports nothing if one of these keys is wrong by itself."""
     with pytest.raises(ConfigError) as refused:
         _load(tmp_path, BETWEEN)
     told = {item.line: item.what for item in refused.value.mistakes}

@@ -1,4 +1,4 @@
-"""Each configuration key exists that a log line, an error text or an alert rule mentions."""
+"""Log lines, error texts and alert rules mention only configuration keys that exist."""
 
 import ast
 import re

@@ -103,8 +103,8 @@ SILENT = {
 """Options with which the sketch publishes nothing over the serial line, and why."""
 
 SHAPES = {"OW_KEYS", "OW_LORA", "OW_JOURNAL_MEMORY", "OW_LINK_TX_SIZE", "OW_MQTT_PACKET_SIZE"}
-"""Options that change most structures. `make test` builds with these, and `make soak` builds with
-all options.
+"""Options that change the library's structures more than others do. `make test` builds with these,
+and `make soak` builds with all options.
 """
 
 

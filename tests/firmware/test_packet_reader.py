@@ -90,8 +90,8 @@ def refusal(client: ctypes.CDLL, first: int, body: bytes) -> int:
 
 
 def knows_better(packet: Packet) -> bool:
-    """Return whether the client may refuse a packet that the gateway accepts. The packet has a
-    property that the client never asks for, or answers a request with several filters.
+    """Return whether the client may refuse a packet that the gateway accepts. It may if the packet
+    has a property that the client never asks for, or answers a request with several filters.
     """
     properties = getattr(packet, "properties", None) or {}
     return bool(NOT_ASKED_FOR & properties.keys()) or (

@@ -48,8 +48,9 @@ Memory = Literal["fram", "i2c-eeprom"]
 
 @dataclass(frozen=True)
 class Build:
-    """A HEX file of `make -C firmware`. kind: name of the board in the catalogue. chip: a chip of
-    libsimavr; empty for the simulated Uno. memory: an external memory with the journal.
+    """A HEX file of `make -C firmware`. kind: name of the board in the catalogue. slots: of its
+    journal. chip: a chip of libsimavr; empty for the simulated Uno. memory: external memory for the
+    journal; None: the journal is in the EEPROM.
     """
 
     path: str

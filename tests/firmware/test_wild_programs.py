@@ -1,5 +1,5 @@
-"""Programs whose execution leaves their own code. They harm only their own run in the simulated
-board.
+"""Programs that run beyond their own code. In the simulated board, such a program harms only
+itself.
 
 A bare board is an example. Its erased flash leads from address 0 to the boot loader, again and
 again. The stack grows through the RAM and the registers to address 0.

@@ -40,7 +40,7 @@ def test_a_problem_is_reported_once_when_it_begins_and_once_when_it_ends(tmp_pat
 
 
 def events(notices: Notices, shows: Callable[[int], bool], until: int) -> list[str]:
-    """Return the events of one problem, second by second until a time. shows: returns whether the
+    """Return the events of one problem in each second before `until`. shows: returns whether the
     problem is present.
     """
     return [

@@ -129,7 +129,9 @@ def audits() -> Iterator[Audit]:
 
 
 def report(found: list[Audit], limits: dict[str, int]) -> tuple[str, bool]:
-    """Return a table of counts with all faults, and whether no fault and no limit is exceeded."""
+    """Return a table of the counts with all faults, and whether everything is right: no fault, and
+    no guide beyond its limit.
+    """
     lines = [f"{'':40}{'tests':>8}{'values':>8}{'others':>8}{'open':>8}{'limit':>8}"]
     right = True
     for one in found:

@@ -65,8 +65,8 @@ def fault(evidence: str, sentence: str, root: Path) -> str:
 
 
 def factors(figure: str) -> tuple[float, ...]:
-    """Return the factors that a unit may stand for beside its usual one: 1 MB is 1000 KB or 1024
-    KiB.
+    """Return a factor for each possible meaning of a unit: 1, and for example 1.024² for MB,
+    because memory is counted in KiB.
     """
     powers = {"KB": 1, "MB": 2, "GB": 3}
     power = next((power for unit, power in powers.items() if unit in figure), 0)

@@ -225,7 +225,7 @@ async def test_without_a_gateway_messages_wait_and_go_at_the_next_start(tmp_path
 
 
 async def test_a_journal_that_fails_in_a_new_way_is_reported_to_each_caller(tmp_path: Path) -> None:
-    """The next message is written and sent again."""
+    """Later messages are written and sent as usual."""
 
     def fail(*_: object) -> list[Any]:
         raise OverflowError("a bug")

@@ -100,7 +100,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
 
 
 def _all_told(told: dict[str, bytes]) -> bool:
-    """Return whether the mirror and Home Assistant have all problems. told: retained messages."""
+    """Return whether the mirror and Home Assistant show all problems. told: retained messages."""
     offline = [told.get(f"readings/{CAUSES[cause]}/$state") for cause in ("silent", "unplugged")]
     problems = json.loads(told.get("readings/$gateway", b"{}")).get("problems", [])
     names = {text.partition(":")[0] for text in problems}

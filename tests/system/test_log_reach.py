@@ -23,7 +23,7 @@ ELSEWHERE = {
     "publisher": "a library for clients",
     "uplink": "another process, with no listener",
 }
-"""Packages whose code clients cannot reach, because it runs in another process, and why."""
+"""Packages whose code clients cannot reach, and why."""
 LEVELS = {"info", "warning", "error", "exception", "critical", "log"}
 THROTTLES = {"allows", "has_room", "_may_log"}
 NOT_REPEATED = {

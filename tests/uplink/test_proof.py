@@ -365,7 +365,7 @@ class NoExclusive(MemoryFileSystem):
 
 
 class Nothing(NoExclusive):
-    """A file system that refuses no name, in no operation."""
+    """A file system where no operation refuses an existing name."""
 
     protocol = "nothing"
 

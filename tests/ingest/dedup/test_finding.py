@@ -1,4 +1,4 @@
-"""The ranges that a task reports of the rows it has read, in any order."""
+"""A task reports the rows that it has read as ranges, whatever the order of the rows."""
 
 import subprocess
 import sys

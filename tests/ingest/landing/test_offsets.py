@@ -1,5 +1,5 @@
-"""The offset of the source moves only over batch numbers without a gap. To find new batches costs
-the same, however many old ones there are.
+"""The offset of the source moves only over batch numbers without a gap. Finding new batches costs
+the same, however many old batches there are.
 """
 
 import logging

@@ -43,8 +43,8 @@ class Copy:
         (self.landing / FEED).mkdir(parents=True)
 
     def put(self, name: str, part: float = 1.0, filled: bool = False, age_s: float = 0.0) -> Path:
-        """Copy the first part of a file (0 to 1) to the centre, with a time of `age_s` seconds ago.
-        filled: the missing bytes are there as zeros.
+        """Copy the first part of a file to the centre. part: share of its bytes, 0 to 1. filled:
+        zeros take the place of the missing bytes. age_s: age of the copied file in seconds.
         """
         data = (self._source / name).read_bytes()
         there = data[: int(len(data) * part)]

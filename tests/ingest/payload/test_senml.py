@@ -298,7 +298,7 @@ def test_a_fault_of_a_sensor_is_the_quality_of_its_row(count: int) -> None:
     expected = [*QUALITIES, *["unknown fault"] * 3, *["good"] * 3]
     assert told == [word for word in expected for _ in range(count)]
     (names, values) = ([one[key] for (one,) in readings.to_pylist()] for key in ("name", "value"))
-    assert names[0] == "t.fault"  # a number without a meaning keeps its name
+    assert names[0] == "t.fault"  # as the sensor sent it
     assert values[count] == 1
 
 

@@ -1,4 +1,6 @@
-"""Payloads have the same result when they are decoded all at once and one by one."""
+"""Payloads that are decoded all at once give the same result as payloads that are decoded one by
+one.
+"""
 
 import cbor2
 import numpy as np

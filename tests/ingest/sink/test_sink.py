@@ -291,8 +291,8 @@ def test_files_that_cannot_be_deleted_do_not_hold_the_stream(
 
 
 def test_times_are_found_to_the_microsecond(lake: Lake) -> None:
-    """The log has the smallest and largest time of each file. If a search is outside of them,
-    readers skip the file.
+    """The log has the smallest and largest time of each file. Readers skip a file if the wanted
+    time is outside of that range.
     """
     moment = 1_760_000_000_123_456
     lake.open()(
@@ -498,7 +498,7 @@ def test_a_second_payload_of_one_key_is_kept_aside_with_an_alarm(
     # both payloads are in one micro-batch, and the table has neither of them
     sink(lake.micro_batch(rows("n", 5), [row("n", 5, payload=b"other")]), 2)
     sink(lake.micro_batch([row("n", 2, payload=b"other")]), 3)
-    # 2 conflicts in two micro-batches
+    # sequence 2 comes with two payloads in two micro-batches
     assert [sequence for sequence, _ in conflicts(lake, "n")] == [2, 2, 5]
     assert lake.readings("n") == readings("n", 1, 2, 3, 4, 5)
 

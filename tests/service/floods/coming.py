@@ -430,7 +430,7 @@ FLOODS = [
     Flood(
         "what comes due at once: sessions that expire, wills, silent clients",
         due,
-        disk=6 * MEGABYTE,  # the number of commits varies: at most WAL_BYTES, and the tables
+        disk=6 * MEGABYTE,  # at most WAL_BYTES and the tables; the number of commits varies
     ),
     Flood(
         "connections",

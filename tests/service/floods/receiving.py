@@ -152,8 +152,8 @@ async def in_flight(site: Site) -> None:
 
 async def output(site: Site) -> None:
     """Send PINGREQ and PUBREL without end from clients that read nothing. Publish at QoS 0 while
-    other packets wait for the disk. Send more to 30 clients that read nothing than all clients
-    together may have unread.
+    other packets wait for the disk. Send messages to clients that read nothing, until the limit of
+    unread bytes of all clients is exceeded.
     """
     deaf = [await site.client(f"deaf {at}") for at in range(5)]
 
@@ -182,9 +182,7 @@ async def output(site: Site) -> None:
 
 
 async def large_payloads(site: Site) -> None:
-    """Send a message of 900 kB to 1,000 clients that read nothing, and to 1,000 clients
-    that read.
-    """
+    """Send three messages of 900 kB to 1,000 clients that read nothing, and to 20 that read."""
     packets = bytes_of(Connect("", V5), Subscribe(1, [Subscription("big", 0)]))
     port = int((site.folder / "TLS").read_text())
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
