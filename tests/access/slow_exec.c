@@ -1,4 +1,4 @@
-/* A disk that takes two seconds to read a program, loaded with LD_PRELOAD. */
+/* Loaded with LD_PRELOAD: each start of a program takes two seconds more, as from a slow disk. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <spawn.h>

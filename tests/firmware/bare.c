@@ -1,13 +1,13 @@
 /*
- * A chip of libsimavr with nothing around it but its UART 0, for boards that the simulated Uno is
- * not.
+ * A chip of libsimavr with only its UART 0, for boards other than the simulated Uno.
  *
- *   bare CHIP HZ FIRMWARE.hex [EEPROM.bin]    In, line by line: cycles to run, then bytes for the
- *                                             chip in hexadecimal, or "-".
- *                                             Out, a line for each: the bytes that it has sent, or
- *                                             "-".
- *   bare CHIP HZ LOADER.hex START BAUD LINK   starts at START, in real time, with the simulated
- *                                             Uno's serial port (LINK): opening it resets.
+ *   bare CHIP HZ FIRMWARE.hex [EEPROM.bin]    In: lines with a number of cycles to run, and bytes
+ *                                             for the chip in hexadecimal, or "-" for none.
+ *                                             Out: for each line, a line with the bytes that the
+ *                                             chip has sent, or "-" for none.
+ *   bare CHIP HZ LOADER.hex START BAUD LINK   Run in real time from address START on, with the
+ *                                             serial port of the simulated Uno at LINK. Opening the
+ *                                             port resets the chip.
  */
 #include <avr_eeprom.h>
 #include <avr_uart.h>
@@ -69,7 +69,7 @@ static avr_t *start(const char *chip, uint32_t hz, const char *path)
     return avr;
 }
 
-/* Its EEPROM begins with what the file holds. */
+/* Write the content of a file to the beginning of the EEPROM. Return whether it is there. */
 static bool load_eeprom(avr_t *avr, const char *path)
 {
     static uint8_t bytes[4096], there[sizeof bytes];
@@ -77,7 +77,7 @@ static bool load_eeprom(avr_t *avr, const char *path)
     if (!file) return false;
     avr_eeprom_desc_t what = {.ee = bytes, .size = (uint32_t)fread(bytes, 1, sizeof bytes, file)};
     fclose(file);
-    avr_ioctl(avr, AVR_IOCTL_EEPROM_SET, &what); /* what it returns says nothing */
+    avr_ioctl(avr, AVR_IOCTL_EEPROM_SET, &what); /* its result is no sign of success */
     memcpy(there, bytes, what.size);
     memset(bytes, 0, sizeof bytes);
     avr_ioctl(avr, AVR_IOCTL_EEPROM_GET, &what);
@@ -108,7 +108,7 @@ static uint64_t now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* A millisecond at a time, and in each as many bytes to the chip as the line carries. */
+/* Run the chip in real time. In each millisecond, it receives as many bytes as a line carries. */
 static int serve(avr_t *avr, unsigned bytes_per_ms, const char *link)
 {
     static struct port port;

@@ -1,10 +1,10 @@
 /*
- * An example as it is, on the host: Arduino's calls and the library's are played, each raw value of
- * its sensor is measured until the sketch publishes. Out: a line per value: raw, topic, payload; or
- * raw and two dashes if it has published nothing.
+ * Run an unchanged example on the host, with stand-ins for the functions of Arduino and of the
+ * library. For each raw value, the sensor gives only this value until the sketch publishes.
  *
- * SKETCH: the .ino; FROM, TO, STRIDE: the raw values. Each value has a process of its own, since a
- * sketch begins once.
+ * In: SKETCH: the .ino; FROM, TO, STRIDE: the raw values. Out: a line for each value with the raw
+ * value, topic and payload, or with the raw value and two dashes if nothing was published. A sketch
+ * can begin only once, so each value has its own process.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -62,7 +62,7 @@ void dht22_listen(void) {}
 ow_sensor_fault dht22_read(int16_t *tenths, uint16_t *percent)
 {
     *tenths = (int16_t)raw;
-    *percent = (uint16_t)(raw < 0 ? -raw : raw); // the same range of bits, a range of its own
+    *percent = (uint16_t)(raw < 0 ? -raw : raw); // humidity is not negative
     return OW_SENSOR_WELL;
 }
 #endif

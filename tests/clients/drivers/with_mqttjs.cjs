@@ -1,4 +1,4 @@
-// mqtt.js: it connects again by itself, and keeps messages meanwhile.
+// mqtt.js. It reconnects by itself, and keeps messages meanwhile.
 const fs = require("fs");
 const mqtt = require("mqtt");
 const of = JSON.parse(process.argv[2]);

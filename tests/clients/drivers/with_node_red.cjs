@@ -1,4 +1,5 @@
-// Node-RED: a flow with "mqtt in" or "mqtt out"; "complete" and "catch" report of a message.
+// Node-RED: a flow with "mqtt in" or "mqtt out". "complete" and "catch" report the outcome of each
+// message.
 const fs = require("fs");
 const http = require("http");
 const os = require("os");
@@ -52,7 +53,7 @@ if (of.does === "subscribe") {
   );
 } else {
   flows.push(
-    // "mqtt out" drops messages, without a word, until it is connected
+    // "mqtt out" drops messages without an error until it is connected
     { id: "status", z: "tab", type: "status", scope: ["out"], wires: wires("each") },
     { id: "each", z: "tab", type: "function", outputs: 1, wires: wires("out"),
       func: "if (context.get('sent') || msg.status.fill !== 'green') return; context.set('sent', true);"
@@ -65,7 +66,7 @@ if (of.does === "subscribe") {
     { id: "bad", z: "tab", type: "function", func: "global.get('ended')(msg.error.message);", outputs: 0, wires: [] },
   );
 }
-for (const one of flows) if (one.z) Object.assign(one, { x: 0, y: 0 }); // without a place it is no node of the flow
+for (const one of flows) if (one.z) Object.assign(one, { x: 0, y: 0 }); // Node-RED ignores nodes without coordinates
 fs.writeFileSync(path.join(folder, "flows.json"), JSON.stringify(flows));
 setTimeout(() => { if (of.does === "publish") { console.log("not published"); process.exit(0); } }, of.within_s * 1000);
 server.listen(0, "127.0.0.1", () => RED.start());

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DAY_US = 86_400_000_000
 MONDAY = 1_760_313_600_000_000
-"""Midnight at the begin of a Monday, in µs since 1970."""
+"""Midnight at the beginning of a Monday, in µs since 1970."""
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def users(folder: Path) -> dict[str, str]:
 
 
 async def partial(site: Site) -> None:
-    """Send most of a packet of 1 MB from each of 60 clients, and most of a CONNECT on 60 other
+    """Send most of a packet of 900 kB from each of 60 clients, and most of a CONNECT on 60 other
     connections.
     """
     packet = bytes_of(Publish("t", bytes(900_000), 1, 1))

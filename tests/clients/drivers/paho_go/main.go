@@ -1,5 +1,5 @@
-// Eclipse Paho in Go: paho.golang (autopaho) for MQTT 5, paho.mqtt.golang for MQTT 3.1.1. Both connect
-// again by themselves.
+// Eclipse Paho in Go: paho.golang (autopaho) for MQTT 5, paho.mqtt.golang for MQTT 3.1.1. Both
+// reconnect by themselves.
 package main
 
 import (
@@ -64,7 +64,7 @@ func (of options) url() string {
 	return fmt.Sprintf("%s://127.0.0.1:%d/mqtt", map[string]string{"tcp": "tcp", "tls": "tls", "ws": "ws", "wss": "wss"}[of.Way], of.Port)
 }
 
-// each calls a function for each message, some at a time; it reports the first error.
+// each calls a function for each message, some at the same time. It prints the result and exits.
 func (of options) each(publish func(string) error) {
 	numbers, errors := make(chan int), make(chan error, of.Count)
 	var all sync.WaitGroup

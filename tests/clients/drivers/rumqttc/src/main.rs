@@ -1,5 +1,5 @@
-//! rumqttc: its event loop connects again when it is polled after an error. A program learns what
-//! became of a message from the packets among the events alone.
+//! rumqttc. Its event loop reconnects when it is polled after an error. Only the packets among the
+//! events tell a program whether a message was acknowledged.
 
 use std::time::Duration;
 
