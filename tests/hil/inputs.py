@@ -1,8 +1,8 @@
 """The page of the judge's inputs, hil/INPUTS.md: `python -m tests.hil.inputs` (`make docs`).
 
-In: the source of the rig. Out: for each module that adds events to a history, the events and the
-module's own origin of them, the `In:` of its docstring; for each module of the judge, the events
-that it reads. A test compares page and source.
+In: the source of the rig. Out: for each module that adds events to a history, these events and
+their origin, in the words after `In:` in the module's docstring; for each module of the judge, the
+events that it reads. A test compares page and source.
 """
 
 import ast
@@ -27,9 +27,11 @@ NO_EVENTS = {
     "hil/judge/columns.py": {"received"},
     "hil/run/campaign.py": {"again"},
 }
-"""Words of these files, other than events of a history."""
+"""Words that are also names of events, but mean something else in this file."""
 PACKETS = {"hil/formats/connection.py": {"pubcomp", "pubrel"}}
-"""Events with the name of an MQTT packet, which the source does not spell out."""
+"""Events of this file with the name of an MQTT packet. The source does not spell these names
+out.
+"""
 _HEAD = """# Inputs of the judge
 
 Written by `make docs` from the source. The judge reads nothing but a history

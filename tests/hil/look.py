@@ -1,4 +1,4 @@
-"""The report looked at in a real browser, Debian's Chromium (`make hil`): on a phone and on a wide
+"""The rig's report in a real browser, Debian's Chromium (`make hil`): on a phone and on a wide
 screen, in light and in dark.
 """
 
@@ -72,12 +72,12 @@ def test_a_report_is_readable(tmp_path: Path, width: int, scheme: str) -> None:
     events[0].data["bench"]["title"] += "x" * 200
     seen = look(tmp_path, page(findings(events)), width, scheme)
     assert seen["verdict"] == "fails"
-    assert seen["width"] <= width  # nothing to scroll sideways
+    assert seen["width"] <= width  # no sideways scrolling
     assert seen["height"] > 1000
     assert len(seen["charts"]) == 5
     assert all(300 <= chart <= 800 for chart in seen["charts"])
     assert seen["marks"] > 10
-    assert seen["smallest"] >= 9  # px, of letters in charts
+    assert seen["smallest"] >= 9  # px: size of letters in charts
     light = ("rgb(255, 255, 255)", "rgb(27, 39, 51)")
     dark = ("rgb(13, 17, 23)", "rgb(230, 237, 243)")
     assert (seen["background"], seen["ink"]) == (dark if scheme == DARK else light)

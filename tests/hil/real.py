@@ -1,6 +1,6 @@
-"""A bench on a foreign board: a simulated Uno in its own process, of which the rig gets a serial
-port, and a command that switches its power, by the real labgrid. avrdude and Optiboot work as on a
-real one.
+"""A bench on a board that the rig did not start: a simulated Uno in its own process. The rig knows
+its serial port, and switches its power by the real labgrid. avrdude and Optiboot work as on a real
+board.
 
 In: the simulated board and labgrid (`make hil` puts it into build/labgrid). Out: runs that hold.
 `python -m pytest tests/hil/real.py`.
@@ -58,7 +58,7 @@ kind = "gateway-kill"
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Path]:
-    """Write a bench for a board with only its boot loader."""
+    """Write the bench file for a board that has only its boot loader. Yield its path."""
     (tmp_path / "switch.py").write_text(SWITCH)
     turn = f"{sys.executable} {tmp_path / 'switch.py'} {tmp_path / 'uno'}"
     driver = f'{{ExternalPowerDriver: {{cmd_on: "{turn} on", cmd_off: "{turn} off"}}}}'
@@ -71,7 +71,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 async def test_a_foreign_board_twice(bench: Path) -> None:
-    """The second run finds the data of the first one in the EEPROM, and empties it."""
+    """The second run finds the data of the first run in the EEPROM, and erases it."""
     for number in (1, 2):
         place = bench.parent / f"run-{number}"
         argv = [onceway(), "hil", "run", str(bench), "--keep", "--dir", str(place)]

@@ -1,12 +1,15 @@
-"""Sabotages: the rig must notice a product that breaks a promise. The product has no such switch,
-so a bench runs on a copy of the tree that is patched.
+"""Sabotages: patches that break a promise of the product, which the rig must notice. Each bench
+runs on a patched copy of the tree.
 
 In: `tests/hil/sabotages/NAME.patch`, a unified diff below lines `# key: value`. `claim` is the
 promise that the patch breaks, and `benches` are those that guard this promise. Optional keys are
 the number of `readings`, the expected `verdict` (fails), the `class` of blind spot (plain), and
-`gate: yes` if `make test` runs the sabotage. Or `NAME.toml` with the same keys, and `package`,
-`symbol`, `old` and `new`: the text `old` stands once within that function or constant of the
-package, in whichever file, so that a move of code leaves the sabotage as it is.
+`gate: yes` if `make test` runs the sabotage.
+
+Or `NAME.toml` with the same keys, and `package`, `symbol`, `old` and `new`: the text `old` stands
+once within that function or constant of the package, in whichever file. So a move of code leaves
+the sabotage as it is.
+
 Out: the verdict of a bench on the copy, and its reasons.
 """
 
@@ -39,14 +42,14 @@ CLASSES = {
     "stays": "nothing is wrong but what is left behind",
     "short-life": "only a long life shows it",
 }
-"""The blind spots that a judge may have."""
+"""Kinds of blind spots that a judge may have."""
 RUN_S = 1200.0  # in which a bench must have ended, on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
 class Sabotage:
-    """A patch that breaks a promise. claim: the promise of the product, in words. benches: each
-    alone must notice on every seed.
+    """A patch that breaks a promise. claim: the promise of the product, in words. benches: each of
+    them must notice the patch alone, on every seed.
     """
 
     name: str
@@ -54,12 +57,14 @@ class Sabotage:
     benches: tuple[str, ...]
     path: Path
     readings: int | None = None
-    """Number of readings, instead of the bench's."""
+    """Number of readings of the bench; None: the bench's own number."""
     verdict: str = "fails"
-    """`unknown` for sabotages that prove nothing wrong, such as a device that is never let in."""
+    """Expected verdict. `unknown` is for sabotages that prove nothing wrong, such as a device that
+    is never let in.
+    """
     gate: bool = False
     blind: str = "plain"
-    """One of CLASSES."""
+    """The blind spot, one of CLASSES."""
     symbol: str = ""
     package: str = ""
     old: str = ""
@@ -67,7 +72,9 @@ class Sabotage:
 
     @property
     def patches(self) -> str:
-        """The package that it harms, with its part: `gateway/uplink`, `firmware`."""
+        """Package and subpackage that the patch changes, such as `gateway/uplink`, or
+        `firmware`.
+        """
         if self.package:
             return self.package
         file = re.search(r"^\+\+\+ b/(.*)$", self.path.read_text(), re.MULTILINE)
@@ -78,8 +85,8 @@ class Sabotage:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The judgement on one run. verdict: None if there was none. said: the reasons, or the end of
-    the output.
+    """The judgement on one run. verdict: None if the run ended without one. said: the reasons;
+    without a verdict, the end of the output.
     """
 
     verdict: str | None
@@ -87,9 +94,7 @@ class Judged:
 
 
 def catalogue() -> dict[str, Sabotage]:
-    """Return all sabotages by name. Raises ValueError for one whose keys are not as they should
-    be.
-    """
+    """Return all sabotages by name. Raises ValueError if keys of one are unknown or missing."""
     paths = sorted([*PATCHES.glob("*.patch"), *PATCHES.glob("*.toml")])
     return {path.stem: _parse(path) for path in paths}
 
@@ -121,7 +126,7 @@ def _parse(path: Path) -> Sabotage:
 
 
 def copy_tree(tree: Path) -> None:
-    """Copy everything that a run needs, with the firmware as it is built."""
+    """Copy everything that a run needs into `tree`, the built firmware included."""
     for package in PACKAGES:
         # with Python's compiled files, except those that are being renamed
         shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("*.pyc.*"))
@@ -134,9 +139,7 @@ def copy_tree(tree: Path) -> None:
 
 
 def fit(sabotage: Sabotage, tree: Path, *, dry: bool = False) -> None:
-    """Patch a tree, or check whether the patch fits. Raises AssertionError if the sabotage does not
-    fit any more.
-    """
+    """Patch a tree. Raises AssertionError if the sabotage does not fit. dry: only check."""
     if sabotage.symbol:
         file, text = edited(sabotage, tree)
         if not dry:
@@ -154,8 +157,8 @@ def fit(sabotage: Sabotage, tree: Path, *, dry: bool = False) -> None:
 
 
 def edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
-    """Return the file that has the symbol with the old text in it, and its text with the new
-    one.
+    """Return the file that defines the symbol with the old text, and the text of the file after the
+    replacement.
     """
     found = []
     for file in sorted((tree / sabotage.package).rglob("*")):
@@ -177,7 +180,9 @@ def edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
 
 
 def _of_python(text: str, symbol: str) -> Iterator[tuple[int, int]]:
-    """Yield first and last line of a function, class or constant (`Class.method`, `NAME`)."""
+    """Yield the first and last line of a function, class or constant of Python (`Class.method`,
+    `NAME`).
+    """
     starts = [0]
     for line in text.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line.decode()))
@@ -200,7 +205,7 @@ def _of_python(text: str, symbol: str) -> Iterator[tuple[int, int]]:
 
 
 def _of_c(text: str, symbol: str) -> Iterator[tuple[int, int]]:
-    """Yield first and last line of a function of C: its braces are in the first column."""
+    """Yield the first and last line of a function in C, whose braces are in the first column."""
     for found in re.finditer(rf"^[^\s#/].*\b{re.escape(symbol)}\(", text, re.MULTILINE):
         end = text.find("\n}\n", found.start())
         if ";" not in text[found.end() : text.find("{", found.end())]:
@@ -208,8 +213,8 @@ def _of_c(text: str, symbol: str) -> Iterator[tuple[int, int]]:
 
 
 def plant(sabotage: Sabotage, tree: Path) -> None:
-    """Patch a copy, and build its firmware if that is patched. Raises AssertionError if the patch
-    does not fit any more.
+    """Patch a copy of the tree, and build its firmware if the patch changes it. Raises
+    AssertionError if the patch does not fit.
     """
     fit(sabotage, tree)
     if sabotage.package == "firmware" or "\n+++ b/firmware/" in sabotage.path.read_text():
@@ -218,7 +223,7 @@ def plant(sabotage: Sabotage, tree: Path) -> None:
 
 
 def judge(tree: Path, bench: str, seed: int, folder: Path, readings: int | None) -> Judged:
-    """Run a bench on a copy."""
+    """Run a bench on a patched copy of the tree. readings: None: the bench's own number."""
     argv = [Path(sys.executable).with_name("onceway"), "hil", "run", bench, "--seed", str(seed)]
     argv += ["--readings", str(readings)] if readings else []
     with subprocess.Popen(
@@ -232,7 +237,7 @@ def judge(tree: Path, bench: str, seed: int, folder: Path, readings: int | None)
         try:
             said, _ = run.communicate(timeout=RUN_S)
         except subprocess.TimeoutExpired:
-            run.send_signal(signal.SIGINT)  # it ends what it has started
+            run.send_signal(signal.SIGINT)  # the run ends its programs
             run.communicate(timeout=RUN_S)
             raise
     report = folder / "report.json"
@@ -244,7 +249,7 @@ def judge(tree: Path, bench: str, seed: int, folder: Path, readings: int | None)
 
 
 def try_out(sabotage: Sabotage, bench: str, seed: int, folder: Path) -> Judged:
-    """Try a sabotaged copy of the tree in `folder`, under a bench. The copy is removed again."""
+    """Run a bench on a patched copy of the tree in `folder`. The copy is then removed."""
     tree = folder / "tree"
     try:
         copy_tree(tree)

@@ -1,4 +1,4 @@
-"""`onceway hil`: what a person sees, exit codes, and folders that are not ours."""
+"""`onceway hil`: its output, its exit codes, and folders that the rig did not make."""
 
 import io
 import json
@@ -189,7 +189,7 @@ def test_a_run_that_fails_is_shrunk_to_the_faults_that_matter(
     tried: list[tuple[int, int]] = []
 
     def carry_out(name: str, bench: Bench, made: Plan, place: Folder, console: Console) -> Findings:
-        """Fail if the second kill of the gateway is in the plan."""
+        """Return findings that fail if the plan has the second kill of the gateway."""
         tried.append((len(made.faults), len(bench.fault)))
         lost = any(fault.id == "gateway/gateway-kill-2" for fault in made.faults)
         events = [
@@ -244,7 +244,7 @@ def test_the_glue_beside_ours_again_and_again(
     monkeypatch.setattr(GlueRun, "go", theirs)
     monkeypatch.setattr(GlueRun, "__init__", lambda *_: None)
     monkeypatch.setattr(cli, "_carry_out", ours)
-    for _ in range(2):  # into the folder of the time before
+    for _ in range(2):  # into the folder of the previous run
         done = runner.invoke(cli.app, ["glue", "--dir", str(tmp_path / "runs")])
         assert done.exit_code == 0, done.output
         assert re.search(r"glue, batch +│ fails +│ 1 +│ 0 +│ 1 +│ 0 ", done.output)
@@ -277,7 +277,9 @@ def test_the_glue_takes_no_bench_with_what_it_does_not_know(
 
 
 def test_the_kinds_of_faults_are_reported_with_all_that_a_bench_may_say_of_them() -> None:
-    """The list includes a kind whose class only changes the default of a common key."""
+    """The list includes a kind whose class only changes the default of a key that many kinds
+    have.
+    """
     done = runner.invoke(cli.app, ["faults", "--json"])
     assert done.exit_code == 0, done.output
     told = json.loads(done.output)

@@ -1,5 +1,5 @@
-"""The command lines of hil/README.md, run as they are written and in its order, in a folder that
-has what a clone has. A run of hours is interrupted after its first bench, as by Ctrl-C.
+"""The command lines of hil/README.md, run as written and in their order, in a folder with the
+content of a clone. A run that takes hours is interrupted after its first bench, as by Ctrl-C.
 
 In: the guide, the built firmware. It takes ten minutes.
 """
@@ -17,7 +17,7 @@ from tests.service.guide_lines import ROOT, lines
 
 GUIDE = "hil/README.md"
 HOURS = re.compile(r"--repeat|--core")
-"""Lines that are interrupted when their first run has its verdict."""
+"""Command lines that are interrupted after the verdict of their first run."""
 
 LONGEST_S = 900.0
 INTERRUPTED = 130
@@ -35,11 +35,13 @@ TOLD = {
     "own-programs": "holds",
     "cuts.toml": "holds",
 }
-"""Words that the first line with these words prints."""
+"""Part of a command line → words that the first line with this part prints."""
 
 
 async def run(folder: Path, text: str, until: str = "") -> tuple[int, str]:
-    """Run a line of the guide; return exit code and output. until: words at which to interrupt."""
+    """Run a command line of the guide; return exit code and output. until: words in the output at
+    which to interrupt it.
+    """
     process = await asyncio.create_subprocess_exec(
         *("bash", "-c", f"exec {text}"),
         cwd=folder,

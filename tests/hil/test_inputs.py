@@ -1,5 +1,3 @@
-"""The page of the judge's inputs."""
-
 from hil.judge.known import EVENTS
 from tests.hil.inputs import PAGE, WORDS, origin, page, read, written
 

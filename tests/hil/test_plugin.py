@@ -1,5 +1,5 @@
-"""The rig in pytest: a bench that holds is a passed test, one that cannot is a failed one that says
-why, and a fixture takes one.
+"""The rig's plugin for pytest: a bench that holds is a passed test, an invalid bench is an error
+with its reason, and the fixture `run_bench` runs a bench.
 """
 
 import subprocess
@@ -53,7 +53,7 @@ def pytest_(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_passing_bench_passes_invalid_bench_is_an_error_and_the_fixture_changes_one(
     tmp_path: Path,
 ) -> None:
-    # a time for tests, which a bench is not
+    # this timeout is for tests, not for benches
     benches = ("--bench", "holds.toml", "--bench", "none.toml")
     done = pytest_(tmp_path, "test_mine.py", *benches, "--timeout=10")
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr

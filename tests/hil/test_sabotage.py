@@ -1,5 +1,5 @@
-"""Benches must notice a product that breaks a promise (tests/hil/sabotage.py). Those that take
-little time run here; `python -m tests.hil.sabotages` runs all, on three seeds (`make soak`).
+"""The benches notice a product that breaks a promise (tests/hil/sabotage.py). Quick sabotages run
+here; `python -m tests.hil.sabotages` runs all, on three seeds (`make soak`).
 """
 
 import re
@@ -47,13 +47,13 @@ DEGENERATE = [
     for name, one in CATALOGUE.items()
     if one.blind == "degenerate" and one.package in ("gateway/payload", "gateway/ingest")
 ]
-"""Sabotages of the decoder."""
+"""Names of the sabotages of the decoder."""
 
 
 @pytest.fixture(scope="module")
 def values() -> dict[str, str]:
-    """Return the judge's words about the values of each harmed decoder (tests/hil/values.py); `-`
-    is the unharmed decoder.
+    """Return the judge's words about the values of each patched decoder (tests/hil/values.py), by
+    sabotage; `-` is the unpatched decoder.
     """
     argv = [sys.executable, "-m", "tests.hil.values", "-", *DEGENERATE]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -66,7 +66,7 @@ def test_values_of_the_decoder_as_it_is_hold(values: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_unusual_values_that_are_harmed_are_noticed(name: str, values: dict[str, str]) -> None:
-    """The judge runs without a bench, because each bench needs a start of Spark."""
+    """The judge runs without a bench, because each bench starts Spark, which takes long."""
     assert values[name].startswith("message "), values[name]
 
 
@@ -91,7 +91,9 @@ stall_s = 12
 def trials(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[Judged]]]:
-    """Yield the sabotages of this session, three at a time: a bench waits more than it computes."""
+    """Start the sabotages of this session, three at a time, because a bench waits more than it
+    computes. Yield their judgements by name.
+    """
     folder = tmp_path_factory.mktemp("trials")
     silent = folder / "silent.toml"
     silent.write_text(SILENT)
@@ -123,7 +125,7 @@ def test_is_noticed(name: str, trials: dict[str, Future[Judged]]) -> None:
 def test_a_run_in_which_one_device_never_gets_through_is_unknown(
     trials: dict[str, Future[Judged]],
 ) -> None:
-    """Half of the readings arrived unaltered; the others are unknown."""
+    """Half of the readings arrived unaltered; the fate of the others is unknown."""
     judged = trials[REFUSED].result()
     assert judged.verdict == "unknown", judged.said
     assert "still under way when the run gave up waiting" in judged.said

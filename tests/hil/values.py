@@ -1,10 +1,9 @@
-"""`python -m tests.hil.values [SABOTAGE …]`: payloads of the rig's clients, by the product's
-decoder, to the rig's judge, without a gateway and without Spark.
+"""`python -m tests.hil.values [SABOTAGE …]`: the product's decoder decodes payloads of the rig's
+clients, and the rig's judge compares the values, without a gateway and without Spark.
 
-In: names of sabotages; `-` is the product as it is. Out: a line for each, with what the judge says
-first of a payload that is decoded otherwise than it must be. A sabotage of the decoder that is not
-noticed here is noticed by no bench. Each one is imported in a process of its own, forked from one
-that has imported the libraries.
+In: names of sabotages; `-` is the unpatched product. Out: a line for each, with the judge's first
+complaint. If a sabotage of the decoder is not noticed here, no bench notices it. Each sabotage runs
+in its own process, forked from one that has imported the libraries.
 """
 
 import importlib
@@ -34,7 +33,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def harm(name: str) -> None:
-    """Import the file that a sabotage patches as the sabotage leaves it."""
+    """Import the patched form of the file that a sabotage changes."""
     file, text = edited(catalogue()[name], ROOT)
     module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
     importlib.import_module(module.rpartition(".")[0])

@@ -27,9 +27,9 @@ READY_S = 60
 
 
 class RadioSite:
-    """A gateway with a modem, and radio boards. factor: spreading factor. boards: their names; the
-    first one has number 1. modem: the gateway's, `kiss` or `rylr998`; then the boards have one,
-    too. text: more of the configuration.
+    """A gateway with a modem, radio boards, and an ether. factor: spreading factor. boards: names
+    of the boards, whose numbers count from 1. modem: `kiss` or `rylr998`, for the gateway and the
+    boards. text: further text of the gateway's configuration.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RadioSite:
         await self._python("air", "hil.air.server", "--socket", "--report", str(report), *air)
 
     async def plug_in(self, kind: str = "") -> None:
-        """Plug in the gateway's modem. kind: another kind than the configured one."""
+        """Plug in the gateway's modem. kind: `kiss` or `rylr998`; "": the configured kind."""
         port = str(self.folder / "modem")
         module = "hil.air.rylr998" if (kind or self._modem) == "rylr998" else "hil.air.kiss_modem"
         await self._python("modem", module, "--air", "--port", port)
@@ -96,7 +96,9 @@ class RadioSite:
         return RadioPlan(network=7, device=self._boards[name], factor=self._factor)
 
     def uno(self, name: str, x: float = 100.0, y: float = 0.0) -> SimulatedBoard:
-        """Return a simulated Uno with an SX1276, and the sensor, which takes a reading a second."""
+        """Return a simulated Uno with an SX1276 and the sensor sketch, which samples once a
+        second.
+        """
         image = IntelHex(str(SENSOR))
         image.puts(kind("uno").identity, radio_page(Identity(name, KEY), self._plan(name)))
         image.write_hex_file(str(self.folder / f"{name}.hex"))
@@ -117,7 +119,9 @@ class RadioSite:
         self._running[name].send_signal(number)
 
     async def frames(self, count: int) -> list[dict[str, Any]]:
-        """Yield the next frames that the ether reports; it was started with `--tell`."""
+        """Read `count` reports of the ether, and return those of frames. The ether must have been
+        started with `--tell`.
+        """
         out = self._running["air"].stdout
         assert out is not None
         async with asyncio.timeout(READY_S * 3):
@@ -125,7 +129,9 @@ class RadioSite:
         return [one for one in told if one["event"] == "frame"]
 
     async def rows(self, device: str, least: int, seconds: float) -> list[tuple[int, bytes]]:
-        """Wait for a number of a board's rows in the spool; return their sequence and payload."""
+        """Wait until the spool has at least `least` rows of a board. Return sequence and payload of
+        each.
+        """
         async with asyncio.timeout(seconds):
             while True:
                 if len(found := self._rows(device)) >= least:
@@ -142,7 +148,9 @@ class RadioSite:
             database.close()
 
     async def end(self) -> tuple[int, dict[str, Any]]:
-        """End all processes. Return the exit code of the ether, and its report."""
+        """End all processes. Return the ether's exit code, or -1 if a test has stopped it, and its
+        report.
+        """
         for name in set(self._running) - {"air"}:
             await self.stop(name)
         if self.gateway is not None:

@@ -1,5 +1,5 @@
-"""A radio board is added by cable, and its readings come over the air: with avrdude, the boot
-loader and the firmware of a real Uno.
+"""A radio board is added by cable, with avrdude, the boot loader and the firmware of a real Uno.
+Then its readings arrive by radio.
 """
 
 import asyncio
@@ -36,8 +36,8 @@ async def site(tmp_path: Path) -> AsyncIterator[RadioSite]:
 
 @pytest.fixture
 async def bare(site: RadioSite) -> AsyncIterator[SimulatedBoard]:
-    """Yield an Uno with a radio and nothing but its boot loader; it would take a reading a
-    second.
+    """Yield a simulated Uno with a radio, and only the boot loader in its flash. Its EEPROM holds
+    an interval of one second.
     """
     place = site.folder / "bare"
     place.mkdir()
@@ -75,7 +75,7 @@ async def test_a_board_that_is_added_by_cable_is_heard_and_stays_so_under_anothe
     await site.start_gateway()
     port = ("--port", str(bare.port))
     out = await device(site, "add", "roof-7", "--board", "uno-lora", *port)
-    assert "by radio: number 1 of network 7, 869.525 MHz, SF7, 14 dBm" in out  # as the gateway's
+    assert "by radio: number 1 of network 7, 869.525 MHz, SF7, 14 dBm" in out
     assert len(await site.rows("roof-7", 2, 60)) >= 2
     row = await listed(site)
     assert (row["name"], row["status"], row["heard"]["rssi"]) == ("roof-7", "written", -75)

@@ -23,7 +23,7 @@ ASKED = [
     ("interval", 0, "2000"),
     ("fly", 1, "refused: the board does not know this command"),
 ]
-"""A command, the exit code, and how the answer begins."""
+"""Command, expected exit code, and the beginning of the expected answer."""
 
 
 async def said(folder: Path, *arguments: str) -> tuple[int | None, str]:

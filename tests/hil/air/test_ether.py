@@ -1,4 +1,4 @@
-"""The radios that hear a frame in the ether, and the ether's own check of the law."""
+"""The simulated ether: the radios that hear a frame, and the check of the legal duty cycle."""
 
 from itertools import groupby
 
@@ -17,7 +17,7 @@ P = Channel(869_525_000, 125_000, 9)
 
 
 def site(*places: tuple[float, float], channel: Channel = P) -> tuple[Ether, list[Radio]]:
-    """Return radios that listen."""
+    """Return an ether, and a listening radio at each place."""
     ether = Ether(Judge())
     radios = [ether.join(f"r{number}", place) for number, place in enumerate(places)]
     for radio in radios:
@@ -122,9 +122,7 @@ def test_long_outage_is_shortened_and_each_link_reports_its_losses() -> None:
 
 
 def test_the_air_judges_the_law_in_each_sliding_hour() -> None:
-    """36 s an hour in band M: half in the last minutes of one hour, half in the first minutes of
-    the next.
-    """
+    """Band M allows 36 s in any 3600 s, so frames before and after a full hour count together."""
     judge = Judge()
     for begin in (3500.0, 3700.0):
         judge.sent("r", 868_100_000, 125_000, 14, begin, begin + 18.0)

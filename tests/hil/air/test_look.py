@@ -72,7 +72,7 @@ async def test_listen_shows_what_is_heard_foreign_frames_too(site: RadioSite) ->
         seen: dict[str, dict[str, Any]] = {}
         async with asyncio.timeout(PATIENCE_S):
             while "foreign" not in seen:
-                # a frame before the program listens is not shown
+                # `radio listen` does not show frames from before its start
                 await inject(site, b"\x40\xaa\x01 of a neighbour")
                 with suppress(TimeoutError):
                     async with asyncio.timeout(1):
@@ -95,7 +95,9 @@ async def test_listen_shows_what_is_heard_foreign_frames_too(site: RadioSite) ->
 async def test_ping_is_answered_at_the_next_turn_and_a_board_without_a_log_says_nothing(
     site: RadioSite,
 ) -> None:
-    """The radio sensor has no room for a log: it accepts the command, and answers nothing."""
+    """The sensor sketch of radio boards has no log. It accepts the command `log`, but sends no
+    answer.
+    """
     await site.start_gateway()
     code, _, error = await said(site, "device", "ping", "roof-1", "--wait", "1")
     assert code == 1
@@ -126,7 +128,7 @@ async def test_missing_gateway_and_missing_radio_are_reported(tmp_path: Path) ->
 
 
 async def test_the_log_warns_once_before_the_hour_is_used_up(site: RadioSite) -> None:
-    """The gateway has sent 287.9 s of 360 s; the warning comes at 288 s, four fifths."""
+    """The gateway has sent 287.9 of 360 s. The warning is due at 288 s, four fifths."""
     started = uptime()
     assert started is not None
     name = str(site.folder / "modem").strip("/").replace("/", "-")

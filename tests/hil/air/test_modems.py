@@ -1,5 +1,5 @@
-"""Each kind of modem in the ether: the cost of a reading, and the behaviour of a modem that resets,
-hangs, or differs from the configuration.
+"""Each kind of modem in the ether: the airtime of a reading, and a modem that resets, hangs, or
+differs from the configuration.
 """
 
 import asyncio
@@ -17,7 +17,9 @@ pytestmark = pytest.mark.sim
 
 CHANNEL = Channel(869_525_000, 125_000, 9)
 PAYLOAD = 22
-"""Bytes that the board of tests/lora.c sends at the most; 20 is what the goals are for."""
+"""Largest payload that the board of tests/lora.c sends, in bytes. The goals for the airtime assume
+20 bytes.
+"""
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,7 @@ async def test_readings_arrive_and_cost_on_the_air_no_more_than_the_goal(
         assert len(await site.rows("roof-1", 4, 90)) >= 4
         head = 8 if modem == "rylr998" else 0
         spent = {TURN: 0.0, ANSWER: 0.0}
-        for told in await site.frames(10):  # of each kind that of the last reading stays
+        for told in await site.frames(10):  # of each kind, the airtime of the last frame stays
             frame = bytes.fromhex(told["frame"])
             kind, of_board = frame[head + 2] >> 6, told["from"] == "roof-1"
             if kind in spent:

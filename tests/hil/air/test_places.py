@@ -1,4 +1,6 @@
-"""The gateways that hear a board at each place of a run, by the ether itself."""
+"""The ether decides which gateways hear a board at each place of a run: those that the rig
+expects.
+"""
 
 from itertools import pairwise
 
@@ -14,7 +16,7 @@ BOARDS = (1, 15, 30)
 
 
 class World:
-    """Gateways that listen, and a board that is carried about."""
+    """Gateways that listen, and a board that the test moves."""
 
     def __init__(self, count: int, factor: int) -> None:
         self.names = GATEWAYS[:count]

@@ -1,5 +1,5 @@
-"""A bench on a foreign board and modem: a simulated Uno with a radio and a KISS modem, in their own
-ether. The rig gets the ports of both, and no more.
+"""A bench with a board and a modem that the rig did not start: a simulated Uno with a radio and a
+KISS modem, in an ether of their own. The rig knows only the two ports.
 """
 
 import asyncio

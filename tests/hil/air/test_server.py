@@ -39,8 +39,8 @@ async def test_a_radio_is_carried_to_where_it_is_heard(tmp_path: Path) -> None:
 
 
 async def test_cut_off_frame_is_received_by_no_radio(tmp_path: Path) -> None:
-    """The frame takes 0.2 s at SF9. After the cut-off frame, the radio is still connected and sends
-    the next frame.
+    """At SF9, the first frame takes 0.2 s, and `off` comes before its end. The radio stays
+    connected and sends another frame, which is received.
     """
     site = RadioSite(tmp_path)
     await site.begin()

@@ -30,7 +30,7 @@ def numbers(rows: list[tuple[int, bytes]]) -> list[int]:
     return [sequence for sequence, _ in rows]
 
 
-@pytest.mark.soak  # in the gate test_modems.py: readings by either modem land once
+@pytest.mark.soak  # in the gate, test_modems.py shows the same
 async def test_readings_of_boards_land_once_and_in_order(site: RadioSite) -> None:
     gateway = await site.start_gateway()
     await gateway.logged("KISS modem, firmware 2, 869.525 MHz, SF7, 14 dBm. EN 300 220-2 band P")
@@ -72,8 +72,8 @@ async def test_a_modem_that_hangs_and_one_that_is_pulled_out_are_opened_again(
 async def test_device_that_is_not_a_modem_is_reported(
     tmp_path: Path,
 ) -> None:
-    """A HAT on the UART, or a board with another firmware, sends bytes that answer no question of
-    the gateway.
+    """The device sends bytes, but no answer to the gateway, like a HAT on the UART or a board with
+    other firmware.
     """
     site = RadioSite(tmp_path, "roof-1")
     await site.begin_without_modem()
@@ -99,7 +99,7 @@ async def test_device_that_is_not_a_modem_is_reported(
         await site.end()
 
 
-@pytest.mark.soak  # the bench radio-power cuts both, at each step
+@pytest.mark.soak  # in the gate, the bench radio-power cuts both
 async def test_power_cuts_of_gateway_and_board_lose_nothing(site: RadioSite) -> None:
     gateway = await site.start_gateway()
     await site.start_board("roof-1")
@@ -115,10 +115,10 @@ async def test_power_cuts_of_gateway_and_board_lose_nothing(site: RadioSite) -> 
     assert len(set(rows)) == len(set(found))
 
 
-@pytest.mark.soak  # in the gate test_commands.py; the bench radio-power cuts it
+@pytest.mark.soak  # in the gate: test_commands.py, and the bench radio-power
 async def test_a_real_firmware_on_a_simulated_board_is_heard_and_hears(site: RadioSite) -> None:
-    """The firmware in the simulated flash is the one for a real Uno; the radio chip on its bus is
-    in the ether.
+    """The simulated flash has the firmware for a real Uno. The simulated radio chip sends into the
+    ether.
     """
     gateway = await site.start_gateway()
     async with site.uno("roof-1") as board:

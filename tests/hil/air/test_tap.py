@@ -1,5 +1,5 @@
-"""The rig's reading of frames at the ether: both ends use the gateway's codec, with intact and
-damaged frames.
+"""The rig reads frames at the ether. In these tests, board and gateway use the gateway's codec, and
+some frames are damaged.
 """
 
 from dataclasses import replace
@@ -31,16 +31,16 @@ def answer(kind: Kind, identifier: int, reason: int = 0) -> packets.Answer:
 
 
 class Talk:
-    """A board and a gateway, as one session after the other."""
+    """A board, a gateway, and the rig's tap. Each greeting begins a new session."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.times: dict[str, int] = {}
-        """Time of the last report of each event."""
+        """Time of the tap's last report of each event."""
         self.frames = 0
         self.tap = AirTap(BOARD, lambda: KEY, self.enter)
         self.gateway = ATTIC
-        """The one that hears and answers."""
+        """The gateway that hears the board and answers it."""
         self.counter = -1
         self.said = Said(())
         self.key = b""
@@ -50,7 +50,7 @@ class Talk:
         self.times[event] = t
 
     def feed(self, direction: str, frame: bytes, heard: bool) -> None:
-        """Feed a frame that is over one unit of time after the previous one."""
+        """Feed a frame to the tap, one unit of time after the previous frame."""
         self.frames += 1
         sender, other = (BOARD, self.gateway) if direction == "up" else (self.gateway, BOARD)
         self.tap.feed(sender, frame, [other] * heard, self.frames)
@@ -83,7 +83,7 @@ class Talk:
         return SessionCipher(self.key).seal(head, direction, self.counter, content)
 
     def told(self, *events: str) -> list[dict[str, Any]]:
-        """Return the data of these events, in order; of all others none."""
+        """Return the data of all reports of these events, in order."""
         return [data for event, data in self.events if event in events]
 
     @property
@@ -94,7 +94,7 @@ class Talk:
 
 @pytest.fixture
 def talk() -> Talk:
-    """Return a board that has connected."""
+    """Return a Talk whose board has connected."""
     made = Talk()
     made.greet(3)
     made.turn(CONNECT)
@@ -150,9 +150,9 @@ def test_a_turn_is_reported_when_the_gateway_has_heard_it_or_answers_it(talk: Ta
     lost = talk.turn(reading(9), heard=False)
     assert not talk.told("publish")
     sent = talk.frames
-    talk.answered(answer(Kind.PUBREC, 9), utc=1.5)  # a foreign radio has carried it there
+    talk.answered(answer(Kind.PUBREC, 9), utc=1.5)  # a foreign radio has carried the turn there
     assert len(talk.told("publish")) == 1
-    assert talk.times["publish"] == sent  # by now it is in the store: so it would pass for a copy
+    assert talk.times["publish"] == sent  # the time of the turn, not of its answer
     assert talk.times["time"] == sent + 1
     talk.feed("up", lost, True)
     assert len(talk.told("publish")) == 1
@@ -177,7 +177,7 @@ def test_counters_go_on_beyond_their_low_bits(talk: Talk) -> None:
 
 
 def test_a_frame_under_another_key_fits_no_session(talk: Talk) -> None:
-    """The seed of the two ends does not follow from their greetings."""
+    """Board and gateway use a key that does not follow from their greetings."""
     talk.key = bytes(16)
     talk.turn(reading(9))
     talk.answered(answer(Kind.PUBREC, 9))
@@ -237,7 +237,6 @@ def test_a_turn_that_only_another_gateway_has_heard_is_not_reported(talk: Talk) 
 def test_a_gateway_that_answers_in_the_session_of_another_one_fits_none_of_its_own(
     talk: Talk,
 ) -> None:
-    """The key of the session was copied to another board, which then gets answers."""
     talk.turn(reading(9))
     talk.gateway = BARN
     talk.answered(answer(Kind.PUBREC, 9))

@@ -1,5 +1,5 @@
-"""hil/BENCH.md explains each key of a bench, with the default that the model has; the bench of
-hil/README.md is one.
+"""hil/BENCH.md explains each key of a bench, with the model's default. The bench in hil/README.md
+is valid.
 """
 
 import re
@@ -38,7 +38,9 @@ ELSEWHERE = {
     "": {*MODELS, "board", "config", "fault", "options"},
     "commands": {"kind", "drawn", "table"},
 }
-"""Keys that are tables, and those that the rig fills in."""
+"""Keys of each table that the guide's example lacks: keys that are tables themselves, and keys that
+the rig fills in.
+"""
 
 _DEFAULT = re.compile(
     r'the default is ("?[\w.]+)|([\w."]+)(?:, the default| is the default|, which is the default)'
@@ -46,7 +48,7 @@ _DEFAULT = re.compile(
 
 
 def block(guide: str, title: str) -> str:
-    """Return the indented code of a guide that begins with this title."""
+    """Return the guide's indented block of code that begins with this title."""
     text = (HIL / guide).read_text()
     begin = text.index(f"    {title}")
     lines = []
@@ -58,7 +60,7 @@ def block(guide: str, title: str) -> str:
 
 
 def explained() -> dict[tuple[str, str], list[tuple[Any, str]]]:
-    """Return table and key → the values in the example, each with its comment."""
+    """Return, by table and key, each value in the guide's example, with its comment."""
     found: dict[tuple[str, str], list[tuple[Any, str]]] = {}
     table, key = "", ""
     for line in block("BENCH.md", "title =").splitlines():

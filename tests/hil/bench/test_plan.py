@@ -802,7 +802,6 @@ def test_bench_of_foreign_programs_loads() -> None:
 def test_a_firmware_that_no_chip_can_take_is_reported_with_the_other_mistakes(
     tmp_path: Path, content: bytes, why: str
 ) -> None:
-    """Each mistake has a line of its own, and nothing starts."""
     (hex_file := tmp_path / "mine.hex").write_bytes(content)
     path = tmp_path / "bench.toml"
     path.write_text(

@@ -1,4 +1,4 @@
-"""A firmware that is older than its sources is not run: neither pytest nor the rig builds it."""
+"""Firmware that is older than its sources is not run. Neither pytest nor the rig builds it."""
 
 import os
 import re
@@ -17,7 +17,9 @@ NEEDS_A_BUILD = re.compile(
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the sources and their build, with the times of both."""
+    """Return a folder with copies of the sources and their build. The copies keep the times of the
+    files.
+    """
     root = tmp_path_factory.mktemp("tree")
     shutil.copytree(ROOT / "firmware", root / "firmware")
     ignored = shutil.ignore_patterns("tests", "size*")
@@ -74,7 +76,9 @@ def test_without_sources_nothing_is_compared(tmp_path: Path) -> None:
 
 
 def test_test_that_needs_a_build_is_marked() -> None:
-    """The guard looks at the mark. A file that builds the firmware itself needs no mark."""
+    """Tests that use built firmware need `pytest.mark.sim`: the check of the build runs only before
+    tests with this mark. A file that builds the firmware itself needs no mark.
+    """
     files = {file: file.read_text() for file in (ROOT / "tests").rglob("test_*.py")}
     unmarked = [
         str(file.relative_to(ROOT))

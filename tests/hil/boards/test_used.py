@@ -1,5 +1,5 @@
-"""The EEPROM of a board that has published for long, as the rig makes it: the ledger's reading of
-it, and a bench that uses it.
+"""The EEPROM image that the rig makes for a board which has published for a long time: its content
+by the ledger, and benches that use it.
 """
 
 from binascii import crc_hqx
@@ -32,7 +32,9 @@ def test_a_used_board_holds_what_it_published_last_and_owes_nothing(first: int) 
 def test_a_slot_whose_marks_were_not_taken_away_first_holds_a_publication_that_seems_done(
     first: int,
 ) -> None:
-    """For this reason, the image has marks in its erased slots."""
+    """The image has such marks in its erased slots, so a firmware that does not remove them is
+    noticed.
+    """
     ledger = Ledger.from_image(used_image(first, 1))
     record = first.to_bytes(4) + bytes(8)
     for offset, byte in enumerate(record + crc_hqx(record, 0xFFFF).to_bytes(2)):
@@ -43,9 +45,7 @@ def test_a_slot_whose_marks_were_not_taken_away_first_holds_a_publication_that_s
 
 
 def test_a_used_board_counts_its_starts_across_the_end_of_16_bits() -> None:
-    """The boot cells are written as the firmware writes them: the next number into the
-    next cell.
-    """
+    """The test writes the boot cells as the firmware does: the next number into the next cell."""
     ledger = Ledger.from_image(used_image(100, 1))
     for at in list(BOOT_CELLS)[:3]:
         number = (ledger.boots + 1) & 0xFFFF

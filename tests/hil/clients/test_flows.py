@@ -1,5 +1,5 @@
-"""A sender strictly by the standard: when an identifier is free, which packets are sent again and
-when, and the meaning of each answer.
+"""A sender that follows the MQTT standard strictly: when an identifier is free, which packets it
+sends again and when, and the meaning of each answer.
 """
 
 import pytest
@@ -79,7 +79,7 @@ def test_answers_to_nothing_change_nothing(flows: Flows) -> None:
 
 
 def test_a_message_is_released_from_its_pubrec_to_its_pubcomp(flows: Flows) -> None:
-    """If ordered to, the client moves between the two packets."""
+    """Between the two packets, the rig can order the client to move to another broker."""
     begun = flows.begin(7, message())
     assert flows.released(begun.id) is None
     flows.take(answer("PUBREC", begun.id))

@@ -1,4 +1,6 @@
-"""The next broker of a strict client that loses its broker, or moves."""
+"""The broker to which a strict client connects next, after it has lost its broker or was ordered to
+move.
+"""
 
 import json
 from typing import cast
@@ -27,7 +29,9 @@ class _FoundError(Exception):
 def test_hopping_client_connects_to_the_next_broker_at_once(
     monkeypatch: pytest.MonkeyPatch, hops: bool, tried: list[int], waits: list[float]
 ) -> None:
-    """The first broker accepts the client, and the connection breaks."""
+    """The first broker accepts the client, then the connection breaks. All later connections are
+    refused.
+    """
     ports: list[int] = []
     slept: list[float] = []
 
@@ -65,7 +69,9 @@ def test_hopping_client_connects_to_the_next_broker_at_once(
 def test_a_gateway_that_forgets_an_identifier_in_a_move_is_noticed(
     capsys: pytest.CaptureFixture[str], reason: int, told: str
 ) -> None:
-    """The first PUBREL goes to the next gateway, so 0x92 cannot mean that only PUBCOMP was lost."""
+    """The client sends its first PUBREL to the next gateway. There, 0x92 cannot come from a lost
+    PUBCOMP: the gateway has lost the identifier.
+    """
     sent: list[Packet] = []
     connection = cast(
         Connection, type("_", (), {"send": lambda self, *packets: sent.extend(packets)})()

@@ -1,4 +1,6 @@
-"""A receiver strictly by the standard: its answers, and its reports before each answer."""
+"""A receiver that follows the MQTT standard strictly: its answers, and its report before each
+answer.
+"""
 
 import json
 
@@ -19,7 +21,7 @@ def subscriber() -> Subscriber:
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
-    """Return the reports without those of released messages."""
+    """Return the subscriber's printed reports, except those of released messages."""
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return [one for one in told if one["event"] != "released"]
 
@@ -70,7 +72,7 @@ def test_unanswered_messages_are_in_flight(
 def test_granted_qos_is_reported(
     subscriber: Subscriber, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    subscriber.take(Suback(5, (2,)))  # another one's
+    subscriber.take(Suback(5, (2,)))  # answers another SUBSCRIBE
     subscriber.take(Suback(1, (2,)))
     [granted] = said(capsys)
     assert (granted["event"], granted["granted"]) == ("subscribed", 2)

@@ -1,4 +1,4 @@
-"""A radio board is carried about, and the rig knows where it is."""
+"""The rig knows the gateway of a radio board while it moves the board."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,9 @@ WITHIN = 20.0
 
 
 class Carrier:
-    """An ether that only takes orders. carried: to where."""
+    """A stand-in for the ether that only accepts orders to move a radio. carried: the places of
+    these orders.
+    """
 
     def __init__(self) -> None:
         self.carried: asyncio.Queue[tuple[float, float]] = asyncio.Queue()
@@ -32,7 +34,7 @@ class Carrier:
 
 
 def device(folder: Folder) -> DeviceByAir:
-    """Return a device that is not started."""
+    """Return a device that has not been started."""
     assert BENCH.air is not None
     none = cast(Any, None)
     return DeviceByAir("lora-1", 1, BENCH.air, folder, BENCH, none, none)

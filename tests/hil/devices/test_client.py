@@ -1,5 +1,5 @@
-"""A program that publishes over TCP: its journal is the truth, whatever happens to the gateway and
-to its messages.
+"""A program that publishes over TCP. Its journal tells which messages must arrive, even if the
+gateway or a connection fails.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ def port() -> int:
 
 @pytest.fixture
 def gateway(tmp_path: Path, programs: Children, port: int) -> Start:
-    """Start a gateway; the second time, with the data of the first one."""
+    """Return a function that starts a gateway. A later call starts it again with the same data."""
 
     async def start(spool: str = "") -> Child:
         config = tmp_path / "gateway.toml"
@@ -286,7 +286,9 @@ async def says(tmp_path: Path, programs: Children, *lines: str, qos: int = 2) ->
 async def test_foreign_program_reports_by_the_line_protocol(
     tmp_path: Path, programs: Children
 ) -> None:
-    """A line without a time counts from the line before it, when the message had not left."""
+    """If a line has no time, its event gets the time of the previous line, when the message had not
+    been sent yet.
+    """
     before = time.monotonic_ns()
     client = await says(tmp_path, programs, PUBLISHED, HAS)
     assert client.done

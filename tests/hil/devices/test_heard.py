@@ -1,5 +1,5 @@
-"""A real board's packets: the events that follow in the history, and the publications that the
-board still owes.
+"""The packets of a real board: the events that they add to the history, and the publications that
+the board still has to send.
 """
 
 from pathlib import Path
@@ -149,7 +149,9 @@ def test_sequences_are_wider_than_packet_identifiers(board: Board) -> None:
 def test_payload_that_is_no_senml_may_be_put_in_other_words_by_a_sketch(
     tmp_path: Path, own: bool
 ) -> None:
-    """A sketch may, for example, add a time that the board has learned later."""
+    """A sketch that publishes a reading again may add a time that the board has learned
+    meanwhile.
+    """
     history = History(tmp_path / "history.jsonl")
     sent = Heard("sketch-1", history, own=own)
     for text in (b'{"opening":1}', b'{"opening":1,"time":9}'):

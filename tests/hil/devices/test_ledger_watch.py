@@ -1,4 +1,4 @@
-"""Events in the history from a board's own EEPROM log."""
+"""Events that the rig derives from the EEPROM writes of a simulated board."""
 
 from binascii import crc_hqx
 from pathlib import Path
@@ -23,8 +23,8 @@ def sealed(record: bytes) -> bytes:
 
 
 def entered(folder: Path, writes: Writes, *, swapped: bool = False) -> list[tuple[str, int, int]]:
-    """Return event, incarnation and sequence, in order, for a board that writes these cells one by
-    one.
+    """Write the cells of a board's EEPROM one by one. Return event, incarnation and sequence of
+    each event about a publication.
     """
     events = witnessed(folder, writes, swapped=swapped)
     return [
@@ -86,8 +86,8 @@ def test_a_release_taken_back_is_a_publication_again(tmp_path: Path) -> None:
 
 
 def test_a_release_whose_taking_back_is_cut_is_a_publication_again(tmp_path: Path) -> None:
-    """The mark is torn, so the board publishes again. The mark of a completed publication no longer
-    counts.
+    """A torn mark does not count as a release, so the board publishes again. If the publication was
+    already complete, a torn mark changes nothing.
     """
     released, done = mark(3, RELEASED_AT, 3 ^ RELEASED_MASK), mark(3, DONE_AT, 3 ^ 0xAA)
     torn = mark(3, RELEASED_AT, 0x5E)
@@ -99,8 +99,8 @@ def test_a_release_whose_taking_back_is_cut_is_a_publication_again(tmp_path: Pat
 def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publication(
     tmp_path: Path,
 ) -> None:
-    """A busy machine stops the board in the middle of the write; twelve erased bytes have the CRC
-    0x47D8.
+    """A busy machine may stop the simulated board in the middle of a write. The CRC of twelve
+    erased bytes is 0x47D8, so the incomplete slot passes its check.
     """
     erased = [(SLOTS_AT + 13, 0xD8), (SLOTS_AT + 12, 0x47)]
     whole = [*enumerate(sealed((1).to_bytes(4) + SOURCE), SLOTS_AT)]
@@ -122,7 +122,9 @@ def test_a_slot_in_the_middle_of_a_write_may_pass_its_check_and_is_no_publicatio
 def test_publications_on_a_board_at_the_end_wait_or_remain(
     tmp_path: Path, swapped: bool, held: str
 ) -> None:
-    """A released publication already belongs to the gateway."""
+    """The released publication 2 already belongs to the gateway, so it neither waits nor
+    remains.
+    """
     writes = incarnation() + slot(1) + slot(2) + mark(2, RELEASED_AT, 2 ^ RELEASED_MASK)
     seen = [
         ("publication", INCARNATION, 1),
@@ -133,9 +135,7 @@ def test_publications_on_a_board_at_the_end_wait_or_remain(
 
 
 def test_publications_of_a_board_that_met_no_gateway_are_entered(tmp_path: Path) -> None:
-    """Unsent publications of a new board have no identity yet. Those of a swapped board never get
-    an identity.
-    """
+    """An unsent publication of a new board has no identity yet: its incarnation is 0."""
     (tmp_path / "swapped").mkdir()
     assert entered(tmp_path, slot(1)) == [("publication", 0, 1), ("waiting", 0, 1)]
     assert entered(tmp_path / "swapped", slot(1), swapped=True) == [
@@ -176,7 +176,9 @@ def contradictions(folder: Path, writes: Writes) -> list[str]:
 
 
 def test_a_message_that_is_taken_twice_is_a_contradiction(tmp_path: Path) -> None:
-    """The interval does not show the contradiction: it is the same after the second time."""
+    """The interval is the same after the second time, so only the identifiers show the
+    repetition.
+    """
     told = contradictions(tmp_path, command(201) + held(1, 7) + held(2, 7) + held(3, 0))
     assert told == ["the message with the identifier 7 was accepted twice"]
 
@@ -186,7 +188,7 @@ def test_a_message_that_is_taken_twice_is_a_contradiction(tmp_path: Path) -> Non
     [
         held(2, 0),
         held(2, 8),
-        held(2, 0)[:-1],  # a worn cell has not kept that it was released
+        held(2, 0)[:-1],  # a worn cell has not stored the release
     ],
 )
 def test_an_identifier_may_come_again_after_its_release(tmp_path: Path, between: Writes) -> None:
@@ -205,7 +207,7 @@ def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ms", "start", "shipped", "told"),
     [
-        ((0, 100, 300, 520, 700), None, True, []),  # late, and none left out
+        ((0, 100, 300, 520, 700), None, True, []),  # samples are late, but none is missing
         (
             (0, 200, 600, 800),
             None,
@@ -230,7 +232,7 @@ def test_a_command_under_way_at_the_end_is_not_held_yet(tmp_path: Path) -> None:
             ["22 samples in 4224 ms at an interval of 200 ms"],
         ),
         ((*range(0, 2000, 208), *range(2200, 4000, 208)), 2100, True, []),  # a start between
-        ((450, 490, 530, *range(600, 4000, 200)), None, True, []),  # a start that took its time
+        ((450, 490, 530, *range(600, 4000, 200)), None, True, []),  # a start that took long
     ],
 )
 def test_a_sample_that_is_left_out_is_a_contradiction(

@@ -1,5 +1,5 @@
-"""A power switch by labgrid: the calls of labgrid, and the error if it fails. `real.py` uses the
-real one.
+"""A power switch that labgrid drives: the rig's calls of labgrid, and the error if labgrid fails.
+`real.py` uses the real labgrid.
 """
 
 import sys
@@ -40,8 +40,8 @@ class Environment:
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a labgrid environment file, and a stand-in for labgrid with the calls that the rig
-    uses.
+    """Put a stand-in for labgrid on Python's path. Return the path of a labgrid environment
+    file.
     """
     (tmp_path / "labgrid.py").write_text(STAND_IN)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -26,7 +26,7 @@ from hil.programs.process import Children
 
 @pytest.fixture
 def pty() -> Iterator[tuple[int, Path]]:
-    """Yield the board's side of a port, and its name."""
+    """Yield the board's side of a pseudo-terminal, and the path of the rig's side."""
     board, slave = os.openpty()
     tty.setraw(slave)
     yield board, Path(os.ttyname(slave))

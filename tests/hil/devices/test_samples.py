@@ -1,5 +1,5 @@
-"""The expected payloads of a simulated board come from its simulator; its program's own records
-play no part.
+"""The expected payloads of a simulated board come from its simulator, not from the records of its
+program.
 """
 
 import re
@@ -24,7 +24,10 @@ def made(
     tells: bool = False,
     earlier: int = 0,
 ) -> Samples:
-    """Return the conversions and starts at these cycles; the nth conversion is of n steps."""
+    """Return the samples of a board with conversions and starts at these cycles. Conversion n, from
+    0, has the value n. tells: the board is known to report its starts. earlier: number of starts
+    before the run.
+    """
     log = AdcLog(Path("nowhere"))
     log.conversions += [
         Conversion(cycle, 1000 + cycle, 0, 5_000_000 * (2 * n + 1) // 2048)
@@ -52,7 +55,9 @@ def test_a_board_that_is_known_to_tell_its_starts_tells_the_first_one_too() -> N
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30))
 def test_conversions_that_became_no_reading_are_missed(gaps: list[int]) -> None:
-    """gaps: number of conversions before each reading."""
+    """gaps: for each reading, the number of conversions since the previous reading, its own
+    included.
+    """
     samples = made(range(10, 10 * sum(gaps) + 11, 10))
     at = 0
     for gap in gaps:
@@ -81,7 +86,7 @@ def test_a_status_tells_a_number_that_its_starts_allow() -> None:
     assert made([], starts).status(116, 2, POWER_ON).ns == 1100 + 1000  # 16 cycles a µs
     samples = made([], starts)
     samples.status(10, 1, POWER_ON)
-    assert samples.status(20, 1, POWER_ON).cycle == 20  # the same start again
+    assert samples.status(20, 1, POWER_ON).cycle == 20  # sent again in the same start
     told = samples.status(310, 3, EXTERNAL)
     assert told.topic == "sensors/uno-1/status"
     assert [record[:2] for record in told.records] == [("uno-1:boot", 3), ("uno-1:cause", EXTERNAL)]
@@ -138,7 +143,9 @@ def test_a_board_that_tells_its_starts_tells_each() -> None:
 
 
 def test_a_power_on_just_before_may_show_behind_the_boot_loader() -> None:
-    """The reset came before the program had marked its RAM."""
+    """The reset at 200 may come before the program has marked its RAM. The program then reports the
+    power-on before it, so both causes are allowed.
+    """
     starts = [(0, "power-on"), (100, "power-on"), (200, "external")]
     for cause in (POWER_ON, EXTERNAL):
         samples = made([], starts)

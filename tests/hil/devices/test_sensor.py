@@ -1,4 +1,4 @@
-"""The board with a sensor: a value other than the one that the rig has given is a contradiction."""
+"""A board with a sensor: a value other than the one that the rig has set is a contradiction."""
 
 import asyncio
 from pathlib import Path

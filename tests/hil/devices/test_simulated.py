@@ -1,4 +1,4 @@
-"""The orders that a simulated board gets before it starts."""
+"""The orders that the rig gives to a simulated board before its start."""
 
 from pathlib import Path
 

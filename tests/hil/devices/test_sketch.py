@@ -1,5 +1,5 @@
-"""A simulated board with a foreign sketch: here the sensor, built with its own interval, of which
-the rig knows nothing.
+"""A simulated board with a foreign sketch, about which the rig knows nothing. Here it is the sensor
+sketch, built with another interval.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Faults, without a run: the places drawn for them; and a fault that did not happen never counts as
+"""Faults without a run: their places are drawn, and a fault that did not happen never counts as
 happened.
 """
 
@@ -67,7 +67,9 @@ HELD = [
     (GatewayKill(kind="gateway-kill"), "committed"),
     (GatewayPowerCut(kind="gateway-power-cut"), "committed"),
 ]
-"""Kinds, and a window that a commit or an answer without a publication reaches, too."""
+"""Kinds of faults, each with a window that the program may also reach by a commit or an answer
+without a publication.
+"""
 
 
 def fault(kind: str, **detail: object) -> Fault:
@@ -75,7 +77,7 @@ def fault(kind: str, **detail: object) -> Fault:
 
 
 class Machine(dict[str, int]):
-    """A machine whose program meets the error `times` times."""
+    """A stand-in for a faulty machine. When a fault is set, the counter `met` grows by `times`."""
 
     def __init__(self, met: str, times: int) -> None:
         super().__init__({met: 5})
@@ -224,7 +226,9 @@ async def test_a_kill_of_the_ingest_says_before_which_file_it_stood(
 
 
 class Struck:
-    """A board with orders for faults, and its report for each fault in turn."""
+    """A board that records the orders for faults, and returns prepared reports one after the
+    other.
+    """
 
     def __init__(self, *events: Event) -> None:
         self._events = list(events)
@@ -334,7 +338,7 @@ async def test_a_worn_slot_must_have_changed_what_was_written(
     evidence = await BoardEepromWorn(kind="board-eeprom-worn").inject(
         fault("board-eeprom-worn", ahead=3, bit=2), rig
     )
-    # the slots are used in turn
+    # the firmware uses the slots in turn
     assert stuck == [(SLOTS_AT + 1 * SLOT_SIZE + cell, 4, 0xFF) for cell in range(14)]
     assert (evidence is not None) is happens
 
@@ -408,9 +412,7 @@ async def test_a_swap_that_is_interrupted_leaves_no_board_behind(
 async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The fault stays at its first place. A second place was drawn because the fault had no effect
-    at the first one.
-    """
+    """The history keeps the fault's first place, although the cut at that place had no effect."""
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
     device = Struck(struck(12), cut(1, tx=9), struck(13), cut(2, tx=9))
     device.taken = 12
@@ -440,8 +442,8 @@ async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_
 async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_all_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No exchange is under way until the first publication after the start, which takes some looks.
-    An order is refused if a sample was taken in between.
+    """No exchange is in progress until the first publication after the start. The first order is
+    refused, because the board has taken a sample meanwhile.
     """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
 
@@ -495,7 +497,7 @@ def test_sent_part_of_a_frame_tells_its_kind(packet: bytes, sent: int, window: s
 
 
 async def test_processes_go_down_and_come_up_one_after_the_other() -> None:
-    """Without this order, a power cut could start an uplink that a kill has already started."""
+    """In another order, a power cut could start an uplink that a kill has already started."""
     order: list[str] = []
 
     def child(name: str) -> Any:
@@ -532,7 +534,6 @@ async def test_a_program_that_has_died_by_itself_is_not_killed_by_a_fault(tmp_pa
 
 
 async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> None:
-    """The append that the fault waits for may belong to another ingest."""
     (tmp_path / "checkpoint").mkdir()
     ended = iter([-1, -1, 3, 3])
 
@@ -564,7 +565,9 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
 async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
     tmp_path: Path, code: int, saves: bool, happened: bool
 ) -> None:
-    """The batches that the ingest has read land again, each under another epoch."""
+    """code: the exit code of the ingest. saves: whether it has saved the list of batches that it
+    has read. These batches then land again under other epochs.
+    """
     table = tmp_path / "publications"
     (table / "_onceway").mkdir(parents=True)
     (table / "_onceway" / "seen-1.parquet").touch()
@@ -653,7 +656,7 @@ async def test_impossible_fault_is_reported_and_makes_the_verdict_unknown(
 async def test_the_run_waits_for_what_ends_by_itself(
     history: History, bounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second ingest takes long to start, and no other step may happen meanwhile."""
+    """bounded: whether the fault ends by itself. Only then does the run wait for it."""
     begun, end = asyncio.Event(), asyncio.Event()
 
     async def take_long(*_: object) -> Evidence:
@@ -688,8 +691,8 @@ async def test_the_run_waits_for_what_ends_by_itself(
 async def test_a_step_without_a_publication_is_let_through(
     kind: WindowKind, window: str, steps: int
 ) -> None:
-    """A commit or an answer may belong to a session instead of a publication, as the first ones
-    after a restart do.
+    """A commit or an answer may belong to a session instead of a publication, for example after a
+    restart. steps: number of the first step with a publication; 100 is more than the rig tries.
     """
     stood: list[str] = []
 
@@ -718,7 +721,7 @@ async def test_a_step_without_a_publication_is_let_through(
 
 
 def test_a_window_is_a_state_of_a_publication() -> None:
-    """The third is in the store, and its publisher does not know that."""
+    """Publication 3 is in the store, but its publisher does not know that yet."""
     board = SimpleNamespace(gateway="attic", sent={1, 2, 3, 4}, accepted={1, 2})
     spool = SimpleNamespace(look=lambda: None, stored={"b": {1, 2, 3}})
     system: Any = SimpleNamespace(
@@ -735,4 +738,4 @@ def test_a_window_is_a_state_of_a_publication() -> None:
 
 
 async def no_time(_: float) -> None:
-    """A window stands for a second; nothing here needs it."""
+    """Replacement of `asyncio.sleep` that does not wait."""

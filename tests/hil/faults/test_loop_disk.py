@@ -1,6 +1,4 @@
-"""A disk whose power can be cut, as a run uses it. (tests/durability shows that a cut loses
-unsynced data.)
-"""
+"""A disk whose power a run can cut. tests/durability shows that a cut loses data without fsync."""
 
 import os
 import socket

@@ -1,5 +1,5 @@
-"""A faulty machine under one program: only the requested faults happen, only below its folder, and
-they are counted.
+"""A fault-injecting layer below one program: it makes only the requested faults, only in its
+folder, and counts them.
 """
 
 import os
@@ -55,8 +55,8 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def run(machine: Machine, file: Path) -> tuple[str, float, str]:
-    """Return the outcome of the writes, the duration of the sync, and whether the clock is ahead.
-    The duration of a good sync depends on the disk.
+    """Run PROGRAM. Return the outcome of its writes, the duration of its sync in seconds, and
+    whether its clock is ahead. Without a fault, the duration depends on the disk.
     """
     argv = [sys.executable, "-c", PROGRAM, str(file)]
     done = subprocess.run(
@@ -228,7 +228,9 @@ async def main():
 
 uvloop.run(main())
 """
-"""A gateway of few lines: one event loop of libuv, one thread that commits, an answer after it."""
+"""A small gateway: an event loop of libuv, a thread that commits, and an answer after each
+commit.
+"""
 
 
 def stopped(pid: int) -> bool:
@@ -240,7 +242,7 @@ def stopped(pid: int) -> bool:
     [
         (BEFORE_WRITE, False, 0, b""),
         (BEFORE_SYNC, False, 0, b""),
-        (AFTER_SYNC, True, 0, b""),  # a kill takes it along: SQLite has not made it visible yet
+        (AFTER_SYNC, True, 0, b""),  # a kill loses it: SQLite has not made it visible yet
         (BEFORE_ACK, True, 1, b"\xd0\0"),
         (AFTER_ACK, True, 1, b"\xd0\0\x40\2\0\1"),
     ],
@@ -248,7 +250,7 @@ def stopped(pid: int) -> bool:
 def test_a_program_is_stopped_in_the_window_that_is_armed(
     machine: Machine, tmp_path: Path, window: int, stands: bool, committed: int, answered: bytes
 ) -> None:
-    """Another process has the database open, as the uplink does with the gateway's."""
+    """Another process has the database open, as the uplink has the gateway's database."""
     database = tmp_path / "data" / "store.db"
     argv = [sys.executable, "-c", SERVER, str(database)]
     env = {**os.environ, **machine.env}
@@ -308,8 +310,8 @@ for line in sys.argv[3:]:
 def test_only_an_answer_to_a_publication_ends_the_window_behind_a_commit(
     machine: Machine, tmp_path: Path, answer: bytes, stands: bool, serial: bool
 ) -> None:
-    """On a serial line, the answer is in a frame after an ACK of the link; on a connection, it
-    comes alone.
+    """serial: the answer comes over a serial line, in a frame after an ACK of the link. Otherwise
+    it comes alone over a connection.
     """
     if serial:
         near, far = os.openpty()
@@ -441,7 +443,9 @@ database.execute("DELETE FROM row")
 def test_an_uplink_is_stopped_between_its_steps(
     machine: Machine, tmp_path: Path, window: int, names: set[str], rows: int
 ) -> None:
-    """Another process has the database open, as the gateway does with the uplink's."""
+    """Another process has the database open, as the gateway has its database open under the
+    uplink.
+    """
     folder = tmp_path / "data"
     gateway = sqlite3.connect(folder / "store.db", isolation_level=None)
     gateway.execute("PRAGMA journal_mode=WAL")

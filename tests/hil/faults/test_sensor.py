@@ -1,4 +1,6 @@
-"""Faults of sensors: what the rig drives, what the board must report, and what counts as a lie."""
+"""Faults of sensors: the input that the rig sets, the report that the board must send, and the
+values that contradict the fault.
+"""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +27,7 @@ NEWEST, TOLD, WELL, VALUE = 10, 12, 15, 16
 
 
 class FakeSensor:
-    """A board that reports a fault and its end, with values as given."""
+    """A board that reports a fault and its end, and sends the given values."""
 
     def __init__(
         self, number: int | None, well: int | None = WELL, values: tuple[int, ...] = (9, 11, VALUE)

@@ -17,10 +17,12 @@ NEXT = {ATTIC: BARN, BARN: ATTIC}
 
 
 class Roamer:
-    """A board without a gateway until `taken`; then it is at the named one."""
+    """A board that is at no gateway until `taken` is set. arrives: whether the board then reaches
+    the gateway to which it is moved.
+    """
 
     def __init__(self, arrives: bool) -> None:
-        self.gateway = ATTIC  # where it was dealt to
+        self.gateway = ATTIC  # the gateway of the plan
         self.arrives = arrives
         self.taken = asyncio.Event()
         self.roamed: list[str] = []

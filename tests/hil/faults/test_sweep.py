@@ -20,13 +20,13 @@ class Publisher:
         pass
 
     def exchange(self) -> None:
-        """Begin and end one."""
+        """Begin and end an exchange."""
         self.journalled += 1
 
 
 def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | None:
-    """Return the number of exchanges, each of uno-1 (`1`) or uno-2 (`2`), after which the sweep is
-    quiet, or None.
+    """Return the number of the exchange after which the sweep is quiet, or None if it never is.
+    makers: the board of each exchange; `1` is uno-1, `2` is uno-2.
     """
     monkeypatch.setattr(sweep, "STILL_S", 0)
     publishers = {"uno-1": Publisher(), "uno-2": Publisher()}
@@ -39,7 +39,7 @@ def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | 
         for count, maker in enumerate(makers, 1):
             await asyncio.sleep(0.02)
             publishers[f"uno-{maker}"].exchange()
-            for _ in range(20):  # times that it may look, however late it comes to it
+            for _ in range(20):  # enough looks on a busy machine
                 await asyncio.sleep(LOOK_EVERY)
                 if waiter.done():
                     return count
@@ -50,7 +50,7 @@ def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | 
 
 
 def test_sweep_waits_for_the_end_of_an_exchange(monkeypatch: Any) -> None:
-    """A board whose power was just cut may not have started before that."""
+    """After a power cut of uno-2, only an exchange shows that uno-2 has started again."""
     assert returns_behind("1112", False, monkeypatch) == 4
     assert returns_behind("111", False, monkeypatch) is None
 

@@ -1,4 +1,4 @@
-"""Stopping a program in a window."""
+"""The rig stops a program in a window."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from hil.observe.counters import wait_until
 
 
 class Child:
-    """A child that comes to its window just when the wait for it has ended."""
+    """A child process that reaches its window just after the wait for it has ended."""
 
     paused = True
 
@@ -53,8 +53,8 @@ async def test_a_program_that_comes_to_its_window_too_late_is_not_left_standing(
 async def test_window_of_the_uplink_counts_only_in_the_state_that_it_names(
     tmp_path: Path, window: str, there: tuple[str, ...], told: str | None
 ) -> None:
-    """A program that writes a manifest reaches the window, whatever it has landed before. The
-    landing place may be unmounted when the judge looks.
+    """there: suffixes of the files that have landed. The landing place is unmounted before the
+    check, as a fault may unmount it.
     """
     machine = Machine(tmp_path / "work", tmp_path / "data")
     place, source = tmp_path / "landing", tmp_path / "source"

@@ -1,4 +1,4 @@
-"""The rig's own writer of batches, against the uplink's reader."""
+"""Batches of the rig's own writer, read by the uplink's reader."""
 
 import hashlib
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""The rig's reader of frames and the gateway's agree about every frame, in both directions; and the
-shared vectors.
+"""The readers of the rig and of the gateway agree about every frame, in both directions, and about
+the shared vectors.
 """
 
 import pytest

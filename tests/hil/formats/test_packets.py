@@ -1,4 +1,4 @@
-"""The rig's reader of MQTT and the gateway's agree about every packet, in both directions."""
+"""The readers of the rig and of the gateway agree about every MQTT packet, in both directions."""
 
 import itertools
 from typing import Any
@@ -35,7 +35,9 @@ LISTS = (PropertyId.USER_PROPERTY, PropertyId.SUBSCRIPTION_IDENTIFIER)
 
 
 def properties(theirs: dict[PropertyId, Any] | None) -> list[tuple[int, Any]]:
-    """Convert properties to the rig's form, with a repeated one once for each value."""
+    """Convert properties to the rig's form, in which a property that is repeated has one item for
+    each value.
+    """
     return sorted(
         (int(name), one)
         for name, value in (theirs or {}).items()
@@ -44,7 +46,7 @@ def properties(theirs: dict[PropertyId, Any] | None) -> list[tuple[int, Any]]:
 
 
 def same(own: Packet, theirs: Any) -> None:
-    """Assert that both readers return the same."""
+    """Assert that a packet of the rig and one of the gateway have the same content."""
     if isinstance(own, Other):
         assert own.kind.name == type(theirs).__name__.upper()
         return

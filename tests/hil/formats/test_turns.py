@@ -1,5 +1,5 @@
-"""The rig's reader of frames on the air and the gateway's agree about every frame, in both
-directions; and the shared vectors.
+"""The readers of the rig and of the gateway agree about every radio frame, in both directions, and
+about the shared vectors.
 """
 
 from pathlib import Path
@@ -60,7 +60,7 @@ readings = st.builds(
     identifiers,
     payloads,
 )
-"""Packets as a board packs them."""
+"""Packets of one turn, packed as a board packs them."""
 spoken = st.just((POLL,)) | readings | st.lists(of_board, min_size=1, max_size=4).map(tuple)
 hellos = st.builds(theirs.Hello, u8, devices, u16, u16, u32, u32, mtus, st.booleans(), nonces)
 
@@ -107,7 +107,7 @@ def test_an_answer_says_the_same_to_both(
 
 @given(content=st.binary(max_size=12))
 def test_frames_that_the_gateway_refuses_are_refused(content: bytes) -> None:
-    """The rig also reads the content of packets, so it may refuse more."""
+    """The rig may refuse more frames than the gateway, because it also reads the packets inside."""
     try:
         packing.read_turn(content)
     except gateway_frames.FrameError:

@@ -1,4 +1,4 @@
-"""The script of the glue that writes files, as a process behind mosquitto."""
+"""The script of the glue system that writes files, run as a process behind mosquitto."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Histories of runs in which nothing went wrong, to be harmed."""
+"""Histories of runs in which nothing went wrong. The tests of the judge change them."""
 
 from typing import Any
 
@@ -12,15 +12,13 @@ DEVICES = ("uno-1", "uno-2")
 INCARNATION = 0xC0FFEE
 S = 1_000_000_000
 UTC = 1_700_000_000
-"""Seconds, at moment 0 of the clock that the history goes by."""
+"""Unix time at moment 0 of the history's clock, in seconds."""
 HZ = 16_000_000
 FITTING = {"fitting": 9, "strange": 0}
 UNSURE = 4
-"""Error of a reading's time in seconds, as a board reports soon after it has met the
-gateway.
-"""
+"""Error of a reading's time, in seconds, that a board reports soon after it has got the time."""
 MET = S // 2
-"""Time at which the boards met the gateway; they started at 0."""
+"""Time at which the boards got the WELCOME, in nanoseconds. They started at 0."""
 
 
 def payload(device: str, raw: int, sequence: int) -> str:
@@ -44,7 +42,9 @@ def at_board(device: str, sequence: int, raw: int) -> Event:
 
 
 def at(hop: str, device: str, sequence: int, raw: int, position: int) -> Event:
-    """Return the event of a publication at a hop. It takes a tenth of a second from hop to hop."""
+    """Return the event of a publication at a hop. The publication takes 0.1 s from one hop to the
+    next.
+    """
     row: dict[str, Any] = {"device": device, "incarnation": INCARNATION, "sequence": sequence}
     row |= {"topic": f"sensors/{device}/adc0", "client": device if hop == "spool" else None}
     row |= {"received": (UTC + sequence) * 1_000_000 + 50_000, "boot": 1}
@@ -70,8 +70,8 @@ def reading(device: str, sequence: int, raw: int) -> Event:
 
 
 def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:
-    """Return the event with which a run begins. readings: planned of each board; messages: of one
-    client; 0: there is none.
+    """Return the event with which a run begins. readings: planned number for each board. messages:
+    planned number for the client; 0: the bench has no client.
     """
     bench = {"title": "t", "until": until, "client": [{"messages": messages}] * bool(messages)}
     plan = {"seed": 1, "readings": dict.fromkeys(DEVICES, readings) if readings else {}}
@@ -80,7 +80,7 @@ def begin(until: str = "table", readings: int = 0, messages: int = 0) -> Event:
 
 
 def seed(device: str) -> dict[str, int]:
-    """Return the session's values in a welcome."""
+    """Return the values of a device's WELCOME that identify the session of its link."""
     return {"boot": 1, "attempt": 0, "board": 0, "gateway": DEVICES.index(device)}
 
 
@@ -118,7 +118,7 @@ def run_of(count: int, fault: bool = True) -> list[Event]:
 
 
 def until_batch(count: int) -> list[Event]:
-    """Return a run as `run_of` does, of a bench that ends at the landing place."""
+    """Return a run like that of `run_of`, but of a bench that ends at the landing place."""
     events = [event for event in run_of(count)[1:] if event.hop not in ("table", READINGS)]
     return [begin("batch", count), *events]
 
@@ -148,7 +148,7 @@ def wrong(result: Result) -> list[tuple[str, int, Outcome, str | None]]:
 def message(
     hop: str, sequence: int, qos: int, text: str = "x", position: int | None = None
 ) -> Event:
-    """Return a client's publication, whose bytes are not SenML."""
+    """Return the event of a client's publication at a hop. Its payload is not SenML."""
     data = {
         "device": "client-1",
         "incarnation": 1,

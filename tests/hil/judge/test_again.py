@@ -1,4 +1,4 @@
-"""A run whose kills fell between a commit and its acknowledgement proves something only if a board
+"""If kills fell between a commit and its acknowledgement, a run proves something only if a board
 sent a stored publication again.
 """
 
@@ -29,7 +29,7 @@ def by_radio(t: int) -> Event:
 
 
 STORED = 2 * S + S // 10 * HOPS.index("spool")
-"""Time at which the store had the second publication."""
+"""Time at which the second publication was stored."""
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,9 @@ def test_other_windows_do_not_ask_for_it() -> None:
 
 
 def test_repetition_is_not_required_of_clients() -> None:
-    """The kill may have hit a client, whose PUBLISH crosses no wire."""
+    """The kill may have concerned a client's publication, and the rig does not see a client's
+    PUBLISH on a wire.
+    """
     message = {"device": "client-1", "incarnation": 5, "sequence": 1, "kind": "message", "qos": 0}
     client = Event(S, "board", "publication", {**message, "topic": "t", "payload": "00"})
     events = [begin("table", 3, messages=1), *killed(COMMITTED)[1:], client]

@@ -55,7 +55,7 @@ def test_gateways_without_a_common_board_leave_a_doubt() -> None:
 def test_a_session_shorter_than_the_bench_needs_leaves_a_doubt(
     sessions: tuple[int, ...], known: bool
 ) -> None:
-    """Publications of several sessions do not add up: each begins with its first number."""
+    """The publications of several sessions are not added: one session must have enough of them."""
     table = {"bench": {"air": {"turns": 4}}}
     events = [Event(0, "rig", "run", table)]
     for publications in sessions:
@@ -86,7 +86,7 @@ def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
     begin = next(event for event in events if event.event == "run")
     begin.data["bench"]["air"] = {"trace": "bursts"}
     assert check(events).reasons == ["the air should have lost frames as in bursts, but lost none"]
-    # a board loses frames of other boards, too, which are not meant for it
+    # these may be frames for other boards
     lossy = Event(9, "air", "radio", {"line": "uno-2", "sent": 4, "lost": 1, "airtime": 0.4})
     assert check([*events, lossy]).verdict is Verdict.UNKNOWN
     replayed = Event(9, "air", "replayed", {"line": "uno-2", "direction": "up", "lost": 1})
@@ -94,8 +94,8 @@ def test_an_air_that_was_to_lose_frames_and_lost_none_leaves_a_doubt() -> None:
 
 
 def test_a_second_row_of_a_board_by_radio_has_no_excuse() -> None:
-    """The second publication shows in the board's EEPROM only, and the gateway's window must have
-    dropped it.
+    """Only the board's EEPROM shows the second publication. The gateway's anti-replay window must
+    have dropped it.
     """
     seen = Seen()
     seen.take(COUNTED)
@@ -150,7 +150,7 @@ def test_airtime_that_was_to_run_out_and_did_not_leaves_a_doubt() -> None:
 
 
 def attacked(*more: Event, heard: int = 9) -> list[Event]:
-    """Return a run in which a foreign radio was to send nine frames."""
+    """Return a run that plans nine frames of a foreign radio. heard: how many the gateway heard."""
     modem = {"line": "gateway", "sent": 4, "foreign": heard, "airtime": 0.4}
     events = by_air(COUNTED, Event(9, "air", "radio", modem), *more)
     begin = next(event for event in events if event.event == "run")

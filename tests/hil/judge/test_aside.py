@@ -1,4 +1,4 @@
-"""Batches and payloads that the ingest has put aside need a reason."""
+"""Batches and payloads that the ingest has set aside need a reason."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_a_conflict_is_between_two_payloads_that_landed(landed_twice: bool) -> N
                 events.append(Event(event.t, event.hop, event.event, data))
     told = "uno-1 00c0ffee 3 is in `_conflicts`, but only one payload has landed under it"
     assert (told in check(events).reasons) is not landed_twice
-    # and the other way round
+    # and the other way round: one payload, but an entry in `_conflicts`
     told = "uno-1 00c0ffee 3 has landed in two payloads, but the second is not in `_conflicts`"
     assert told not in check(events).reasons
     events = [event for event in events if event.event != "conflict"]
@@ -72,8 +72,8 @@ def test_a_conflict_is_between_two_payloads_that_landed(landed_twice: bool) -> N
 def test_a_board_may_put_a_reading_in_other_words(
     error: int | None, time: int | None, wrong: bool, value: int
 ) -> None:
-    """A start removed the time from a reading, so the reading is a duplicate. wrong: it is a
-    mistake to put the reading aside.
+    """Without its time, or with a less certain time, a repeated reading is a duplicate. wrong:
+    setting it aside is a mistake.
     """
     record = {-2: "uno-1:", 0: "adc0", 1: "V", 2: value * 5 / 1024}
     record |= {} if time is None else {-3: time, "tu": error}
@@ -93,7 +93,7 @@ def test_a_board_may_put_a_reading_in_other_words(
 
 
 def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> None:
-    """The copy has not landed as a reading: it must be aside, and not in the table."""
+    """The changed copy must be set aside. It must not be in the table."""
     events = [*run_of(3), Event(5, "landing", "reworded", {"origin": "site/copy"})]
     for event in run_of(3):
         if is_of(event, 2) and event.hop == "batch":

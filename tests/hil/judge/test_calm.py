@@ -1,4 +1,4 @@
-"""Acts of a product without a cause, in a run in which nothing is broken."""
+"""Actions of the product that have no cause, in a run without faults."""
 
 from dataclasses import replace
 from typing import Any

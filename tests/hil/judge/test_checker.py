@@ -278,7 +278,9 @@ def test_a_status_is_judged_alike_and_counted_apart() -> None:
 
 
 def test_a_board_that_never_got_through_is_named_as_the_cause() -> None:
-    """No board is named if some of its publications have arrived, or if nothing is in flight."""
+    """The report names no board if some of its publications have arrived, or if none is in
+    flight.
+    """
     key = {"device": "uno-2", "incarnation": INCARNATION}
     held = [Event(9, "board", "waiting", {**key, "sequence": n}) for n in (1, 2, 3)]
     kept_out = "nothing of uno-2 reached the gateway"
@@ -363,7 +365,9 @@ def test_publication_requested_again_may_land_again() -> None:
 def test_two_rows_with_one_key_at_the_landing_place_are_never_silent(
     run: Callable[[int], list[Event]],
 ) -> None:
-    """The gateway has landed the row twice, and the ingest may have read only one of the two."""
+    """The gateway has landed the row twice. The judge reports it even if the ingest has read only
+    one of the two.
+    """
     events = run(3)
     [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
 
@@ -394,9 +398,8 @@ def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -
 
 
 def test_publication_repeated_after_a_start_has_no_time() -> None:
-    """The board sampled before it met the gateway, and could still tell the time of the sample. It
-    lost the answer, started again, and was asked to publish once more: after the start, the time is
-    unknown.
+    """The board could still reckon the time of a sample from before its first WELCOME. A new start
+    loses that knowledge, so the repeated publication has no time.
     """
     met, restarted = S + S // 20, 5 * S // 2
     landed = [
@@ -473,7 +476,7 @@ def test_two_gateways_have_no_common_order() -> None:
 
 
 def test_cut_of_a_history_is_reported_first() -> None:
-    """The cut may be the reason for every missing publication."""
+    """Publications may be missing only because the history is incomplete."""
     events = run_of(3)
     for length in range(1, len(events) - 1):
         result = check(events[:length])
@@ -553,7 +556,7 @@ def test_more_than_planned_is_no_doubt() -> None:
 
 
 def test_missing_hop_of_a_system_is_not_judged() -> None:
-    """The rig measures another system in the place of Onceway."""
+    """The rig measures another system than Onceway, which lacks some hops."""
     events = [e for e in run_of(3) if e.hop not in ("spool", READINGS)]
     events[0].data["hops"] = ["board", "batch", "table"]
     assert check(events).verdict is Verdict.HOLDS
@@ -630,7 +633,7 @@ def test_commands_obeyed_once_hold_and_an_interrupted_run_says_nothing_of_the_re
 
 @given(count=st.integers(5, 12), told=st.sampled_from((900, 920, 1080, 1100)))
 def test_a_command_that_is_noted_and_not_obeyed_fails_the_run(count: int, told: int) -> None:
-    """The samples continue at one a second, whatever interval is in the EEPROM."""
+    """The board continues to sample once a second, whatever interval is in its EEPROM."""
     noted = commanded(1000, told, obeyed=[1000, told])
     noted[-1].data["cycle"] = HZ // 2
     result = check([*run_of(count), *noted])
@@ -969,7 +972,7 @@ def test_each_client_of_a_table_must_produce_what_is_planned() -> None:
 
 
 def test_the_moment_of_arrival_is_judged_where_it_was_seen_first() -> None:
-    """The first hop has the right moment; a row arrives later in the table."""
+    """The judge takes the time of arrival from the first hop. The table gets the row later."""
     events = run_of(3)
     for event in events:
         if event.event == "publication" and event.hop != "board" and is_of(event, 2):
@@ -987,7 +990,7 @@ def test_a_batch_that_is_gone_or_another_after_it_landed_fails() -> None:
 
 
 def test_unfinished_report_of_a_client_makes_no_phantom() -> None:
-    """The run breaks off before the rig has read all lines that the client has written."""
+    """The run ends before the rig has read all lines that the client has written."""
     events = [
         event
         for event in of_client(2)

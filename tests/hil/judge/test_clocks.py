@@ -19,8 +19,8 @@ FAR = 1 << 62
 
 
 def clocks(*more: Event, faults: Sequence[dict[str, object]] = ()) -> Clocks:
-    """Return the clocks of a board that started at 100 s and met the gateway at 101 s, and started
-    again at 200 s.
+    """Return the clocks of a board that started at 100 s, got the time from the gateway at 101 s,
+    and started again at 200 s. more: further events.
     """
     made = Clocks()
     for event in (
@@ -37,7 +37,9 @@ def clocks(*more: Event, faults: Sequence[dict[str, object]] = ()) -> Clocks:
 
 
 def start(t: float, lost: float = 0) -> Event:
-    """Return the event of a board's start. lost: seconds that the board has lost by then."""
+    """Return the event of a board's start at `t` seconds. lost: seconds by which the board's clock
+    is late.
+    """
     data = {"device": "uno-1", "cause": "power-on", "cycle": int((t - lost) * HZ)}
     return Event(int(t * S), "board", "start", data)
 
@@ -69,7 +71,7 @@ def test_time_before_any_gateway_time_is_an_error() -> None:
     assert told(made, UTC + 250, 250, 251) == (
         "it has a time, but no gateway had given the board a time"
     )
-    # told after the sample, in the same life: the board reckons back
+    # the WELCOME came after the sample, in the same start: the board reckons back
     assert told(clocks(said("welcome", 260)), UTC + 250, 250, 261) == ""
     assert told(clocks(said("welcome", 260)), UTC + 250, 250, 259) != ""
 
@@ -113,8 +115,8 @@ def test_a_publish_that_a_start_overtook_is_no_meeting_of_the_new_life() -> None
 
 
 def test_a_board_by_radio_that_had_the_time_must_say_it_too() -> None:
-    """No wire shows when the board's PUBLISH left; the first PUBLISH of a session is in
-    its ledger.
+    """A radio board has no wire that shows when its PUBLISH left. Its ledger has the first PUBLISH
+    of each session.
     """
     met = [Event(t * S, "air", "welcome", {"line": "lora-1"}) for t in (101, 301)]
     began = Event(102 * S, "air", "publish", {"line": "lora-1", "id": 1})
@@ -149,8 +151,8 @@ def test_delay_of_a_welcome_makes_times_late_by_that_delay() -> None:
 
 
 def test_time_that_a_busy_machine_took_from_the_board_is_measured() -> None:
-    """Thirty seconds are lost in the first life, and fifty in total by the next life, none after
-    that.
+    """The board has lost 30 s in its first start, 50 s in total at its next start, and none
+    later.
     """
     data = {"device": "uno-1", "sampled": 150 * S, "cycle": (150 - 30) * HZ}
     sample = Event(150 * S, "board", "publication", data)
@@ -160,7 +162,7 @@ def test_time_that_a_busy_machine_took_from_the_board_is_measured() -> None:
     assert told(made, UTC + 150 + 30) != ""
     assert told(made, UTC + 230, 230, 231) == ""
     assert told(made, UTC + 230 - 30, 230, 231) != ""
-    # reckoned back from a WELCOME that came later, the same makes a time late
+    # before the WELCOME, the board reckons back: the same loss makes a time late
     assert told(made, UTC + 100 + 30, 100.5) == ""
     assert told(made, UTC + 100 + 40, 100.5) != ""
     assert told(made, UTC + 100 - 30, 100.5) != ""
@@ -190,7 +192,7 @@ def test_a_reading_says_how_far_its_time_may_be_wrong() -> None:
     assert "its stated error of the time is 12 s" in (said_of(12, 150) or "")
     assert said_of(None, 100, None) is None
     assert said_of(4, 100, None) == "it states an error without a time"
-    assert said_of(4, 250) is None  # it has met nobody in this life: its time is judged by told()
+    assert said_of(4, 250) is None  # no WELCOME in this start: told() judges the time
 
 
 def test_the_longer_a_board_did_not_get_the_time_the_less_sure_it_must_be() -> None:
@@ -239,10 +241,10 @@ def test_from_the_settling_time_on_the_clock_must_have_jumped() -> None:
     shifted, machine = (UTC + 150 + HOUR) * 1_000_000, (UTC + 150) * 1_000_000
     assert made.received(shifted, 149 * S, 151 * S) is None
     assert made.received(machine, 149 * S, 151 * S) is not None
-    # it may have come before the gateway had read the clock, or behind the jump
+    # the row may be from before the clock was read, or from after the jump
     assert made.received(machine, 142 * S, 151 * S) is None
     assert made.received(machine, 149 * S, 156 * S) is None
-    # a board that was told the time then was told the one that had jumped
+    # a board got the time then: from the clock that had jumped
     made = clocks(jump(240, 255, HOUR), said("welcome", 250))
     assert told(made, UTC + 251 + HOUR, 251, 252) == ""
     assert told(made, UTC + 251, 251, 252) != ""

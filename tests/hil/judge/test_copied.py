@@ -1,4 +1,6 @@
-"""A gateway that lands another gateway's publications (`copies = 2`): they are the same rows."""
+"""With `copies = 2`, a gateway may land another gateway's publications. They count as the same
+rows.
+"""
 
 from typing import Any
 
@@ -13,9 +15,9 @@ from tests.hil.judge.runs import S, is_of, until_batch, without, wrong
 SITE = [{"name": "attic"}, {"name": "barn"}]
 LATER = 20 * S
 BEHIND = 20
-"""A position behind all others."""
+"""Position of a row that is after all other rows."""
 STARTED = 900_000
-"""µs after the barn, the attic did."""
+"""Microseconds from the barn's start to the attic's start."""
 
 
 def of_site(events: list[Event], copies: int = 2) -> list[Event]:
@@ -45,14 +47,16 @@ def placed(event: Event, gateway: str, position: int, t: int = 0, **data: Any) -
 
 
 def copied(events: list[Event], hops: tuple[str, ...] = ("spool", "batch")) -> list[Event]:
-    """Return the third reading of uno-1, as the barn has it after earlier rows."""
+    """Return the events of the third reading of uno-1 at the barn, where it comes after earlier
+    rows.
+    """
     there = [event for event in events if is_of(event, 3) and event.hop in hops]
     return [placed(event, "barn", 2, LATER) for event in there]
 
 
 HELD = of_site(until_batch(4))
 ALONE = without(HELD, ("batch",), 3)
-"""The attic is gone before it had landed the third reading."""
+"""A run in which the attic was lost before it had landed the third reading."""
 
 
 def test_rows_landed_by_another_gateway_are_not_lost() -> None:
@@ -77,8 +81,8 @@ def returned(hops: tuple[str, ...] = ("spool", "batch"), **data: Any) -> list[Ev
 
 
 def test_a_copy_may_come_back_to_the_gateway_that_it_is_from() -> None:
-    """The attic's store was restored, and the barn's store, too, after it had landed the attic's
-    rows.
+    """The attic's store was restored. After the barn had landed the attic's rows, its store was
+    restored too.
     """
     life = {"origin": "attic/e restored"}
     events = [
@@ -88,7 +92,7 @@ def test_a_copy_may_come_back_to_the_gateway_that_it_is_from() -> None:
     events += [placed(event, "barn", 1) for event in copied(HELD)]
     events += returned(("spool",), **life) + returned(("batch",), **life, batch=2)
     assert check(events).verdict is Verdict.HOLDS
-    # a copy of that store has it, too
+    # a copy of that store has the reading, too
     third = {"origin": "attic/e restored restored", "batch": 1}
     assert check([*events, *returned(("batch",), **third)]).verdict is Verdict.HOLDS
 

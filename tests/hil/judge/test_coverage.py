@@ -1,5 +1,5 @@
-"""A fault that struck elsewhere than it was aimed leaves the verdict open, named; a fault that
-waited for another fault of the plan counts as done.
+"""If a fault struck at another place than planned, the verdict is unknown, and names the fault. A
+fault that had to wait for another planned fault counts as done.
 """
 
 from typing import Any
@@ -71,7 +71,7 @@ CUT_LINE = {"up publication": 7, "up after": 3, "down publication": 7, "down aft
         ({"down publication": 8}, None, False),
         ({"down publication": 8}, "uno-1/line-cut-2", True),
         ({"down publication": 9}, "uno-1/line-cut-2", False),
-        ({"up publication": 8}, "uno-1/line-cut-2", False),  # nothing was under way that way
+        ({"up publication": 8}, "uno-1/line-cut-2", False),  # no bytes went in that direction
         ({"down after": 4}, "uno-1/line-cut-2", False),
     ],
 )

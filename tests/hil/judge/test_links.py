@@ -1,4 +1,4 @@
-"""Sessions of the lines that are wrong though both ends agree on them."""
+"""Sessions of serial lines that are wrong, although both ends agree on them."""
 
 from typing import Any
 

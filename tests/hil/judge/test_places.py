@@ -1,4 +1,6 @@
-"""A fault whose place the rig found by watching struck there if the rows of the system show it."""
+"""The rig finds the place of some faults by watching. Such a fault counts as struck at this place
+only if the rows of the system show it.
+"""
 
 import pytest
 
@@ -24,7 +26,7 @@ def happened(fault: str, since: int, until: int, kind: str = "paused") -> Event:
 
 
 def rows(hop: str, count: int) -> list[Event]:
-    """Return rows: the Nth at N seconds."""
+    """Return `count` rows of a hop. Row N is at N seconds."""
     return [
         Event(n * S, hop, "publication", {"origin": "site/1", "position": n})
         for n in range(1, count + 1)

@@ -29,7 +29,7 @@ def left(**data: Any) -> list[str]:
 
 
 def test_each_table_of_a_store_is_accounted_for(tmp_path: Path) -> None:
-    """A table that the judge does not know would make each run fail that uses it."""
+    """If a table that the judge does not know has rows, the run fails."""
     with closing(open_store(tmp_path, "site")) as store:
         rows = store.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     known = {*remains.EMPTY, *remains.ALONE, *remains.ACCOUNTED, *remains.FEW, *remains.GROWING}
@@ -80,7 +80,9 @@ def test_temporary_data_must_be_gone(data: dict[str, Any], why: str) -> None:
 
 
 def spooled(largest: int, reason: int | None = None) -> list[str]:
-    """Return the verdict's reasons on a run with a spool of 3,200 bytes."""
+    """Return the verdict's reasons on a run whose spool may have 3,200 bytes. largest: its largest
+    size in bytes. reason: of a PUBREC that refused a publication, or None.
+    """
     first, *events = run_of(3)
     config = {"bench": {**first.data["bench"], "config": {"spool": {"max_bytes": 3200}}}}
     events.append(Event(9, "gateway", "remains", {**CLEAN, "largest": largest}))
@@ -230,7 +232,7 @@ def test_memory_that_is_kept_is_reported() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_program_that_never_waits_is_reported(share: float) -> None:
-    """At its start each program computes for a while."""
+    """A program may compute without a pause when it starts."""
     begin = [1.0 * t for t in range(5)]
     events = usage(7, [10] * 60, share)
     for event, cpu in zip(events, begin, strict=False):
@@ -243,7 +245,7 @@ def test_program_that_never_waits_is_reported(share: float) -> None:
 @pytest.mark.parametrize("hop", ["spool", "batch"])
 @pytest.mark.parametrize("rate", [5, 50])
 def test_program_may_compute_for_each_publication(hop: str, rate: int) -> None:
-    """All rows are repetitions of the first one: only their number counts here."""
+    """All rows are repetitions of the first one, because only their number matters here."""
     events, hops = usage(7, [10] * 60, 0.6), run_of(3)
     row = next(one for one in hops if (one.hop, one.event) == (hop, "publication"))
     rows = [Event(t * S // rate, row.hop, row.event, row.data) for t in range(60 * rate)]

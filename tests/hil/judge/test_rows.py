@@ -1,5 +1,5 @@
-"""Every column of every row is judged: a run with another value in any of them fails, and says
-where.
+"""The judge compares every column of every row: if any value differs, the run fails, and the reason
+says where.
 """
 
 from typing import Any
@@ -71,7 +71,7 @@ def changed(events: list[Event], hops: tuple[str, ...], sequence: int, **data: A
 def test_changed_column_is_reported_as_altered_at_its_hop(
     sequence: int, hop: int, name: str
 ) -> None:
-    # `boot` and `monotonic` are the gateway's own: the hop before has the expected values
+    # `boot` and `monotonic` come from the gateway: the previous hop has the expected values
     hop = max(hop, 2) if name in ("boot", "monotonic") else hop
     events = changed(run_of(COUNT), HOPS[hop:], sequence, **{name: OF_A_ROW[name]})
     result = check(events)
@@ -139,7 +139,9 @@ def test_rows_of_one_start_count_from_one_moment(sequence: int, off: int) -> Non
 
 
 def test_both_clocks_of_a_row_tell_the_same() -> None:
-    """Half a second is allowed between a row and its sample, and not between the clocks."""
+    """A row's time may differ from its sample by half a second, but not one clock of the row from
+    the other.
+    """
     quarters = changed(run_of(COUNT), HOPS[1:], 2, monotonic=2_240_000)
     why = "`received` and `monotonic` of the rows of site/e from start 1 on are up to 0.24 s apart"
     assert check(quarters).reasons == [why]
@@ -172,7 +174,7 @@ def test_starts_of_a_gateway_follow_each_other() -> None:
     assert check(in_starts(2, 1, 2)).reasons == [
         "start 1 of site/e has rows behind those of start 2"
     ]
-    # it goes on where the start before was, or is that of the machine
+    # the count continues that of the previous start, or is that of the machine
     before = ["the rows of site/e from start 2 on count from a moment before it"]
     assert check(in_starts(1, 2, 0)).reasons == before
     assert check(in_starts(1, 2, -3600)).reasons == before
@@ -209,7 +211,7 @@ def test_double_and_unknown_readings_are_reported() -> None:
 
 
 def test_a_reading_without_a_time_has_that_of_its_arrival() -> None:
-    """The board had no clock, and started again before the reading was received."""
+    """The board did not know the time, and started again before the reading was received."""
     bare = cbor2.dumps([{-2: "uno-1:", 0: "adc0", 1: "V", 2: 7 * 5 / 1024}]).hex()
     again = Event(S + S // 20, "board", "start", {"device": "uno-1", "cause": "x", "cycle": HZ})
     met = [e for e in run_of(COUNT) if e.hop != "wire"] + [
@@ -221,7 +223,7 @@ def test_a_reading_without_a_time_has_that_of_its_arrival() -> None:
     told = {"time": row.data["received"], "time_certainty": "unknown"}
     timed = changed(events, (READINGS,), 1, **told)
     offenders = {one.key.device for one in check(timed).offenders}
-    assert offenders == {"uno-2"}  # which says a time that nobody had told it
+    assert offenders == {"uno-2"}  # it states a time, although nobody had told it the time
     assert ("uno-1", 1, Outcome.ALTERED, READINGS) in wrong(check(events))
 
 
@@ -284,7 +286,7 @@ def test_known_columns_of_a_client_are_judged() -> None:
 
 
 def volts(events: list[Event], factor: float) -> list[Event]:
-    """Change the ADC's input voltages, but not the readings."""
+    """Multiply the input voltages of the ADC by `factor`, but leave the readings."""
     made = []
     for event in events:
         if event.hop == "board" and event.event == "publication":
@@ -303,7 +305,7 @@ def test_a_value_is_held_against_the_voltage_and_not_against_the_journal() -> No
 
 
 def test_a_gateway_whose_clock_is_wrong_shows_in_every_time() -> None:
-    """The boards have the wrong time from the gateway; without boards, only `received` would be
+    """Boards get the wrong time from the gateway. In a run without boards, only `received` would be
     wrong.
     """
     late = [
@@ -316,8 +318,8 @@ def test_a_gateway_whose_clock_is_wrong_shows_in_every_time() -> None:
 
 
 def hurried(waited: float, count: int = 3, age: float = 2.0) -> list[str]:
-    """Return the reasons about a run whose batch 2, with `count` of 3 rows, lands a number of
-    seconds after its oldest sample.
+    """Return the reasons on a run whose batch 2 lands `waited` seconds after its oldest sample.
+    count: rows of batch 2, of at most 3. age: limit of a batch's age in seconds.
     """
     first, *others = until_batch(4)
     run = Event(0, "rig", "run", {**first.data, "batch_count": 3, "batch_age_s": age})
@@ -345,7 +347,9 @@ NAMELESS = {"device": "client-1", "incarnation": 1, "sequence": 2}
 
 
 def of_nameless(**change: Any) -> list[str]:
-    """Return the reasons about three messages of a client without an identity, up to the table."""
+    """Return the reasons on a run in which a client sends three messages without an identity to the
+    table.
+    """
     begun, *others = of_client(2, "table")
     bench = {**begun.data["bench"], "client": [{"messages": 3, "identity": False}]}
     events = [Event(0, "rig", "run", {**begun.data, "bench": bench})]

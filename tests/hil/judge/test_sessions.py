@@ -1,4 +1,4 @@
-"""The model of sessions: what a subscriber must, may and must not get."""
+"""The model of sessions: messages that a subscriber must, may and must not receive."""
 
 from typing import Any
 
@@ -12,7 +12,9 @@ from hil.observe.history import Event
 
 
 class Run:
-    """A history in the making, an event each tick. One subscriber, clients by name."""
+    """A history that a test builds, with one subscriber and named clients. Each event is one tick
+    later than the previous one.
+    """
 
     def __init__(
         self, qos: int = 2, clean: bool = False, pattern: str = "sensors/#", most: int = 65_535
@@ -237,7 +239,6 @@ def test_held_identifier_of_a_continued_session_is_released() -> None:
 
 @pytest.mark.mqtt("MQTT-4.4.0-1")
 def test_held_identifiers_are_released_before_new_messages() -> None:
-    """At the end of a run, the gateway may be gone, and the last connection with it."""
     run = subscribed()
     run.publishes(1, 2)
     run.gets(1, id=1)
@@ -329,7 +330,7 @@ def test_republished_message_may_come_twice() -> None:
 
 
 class Board:
-    """A board that samples, and what its wire sees."""
+    """A board that takes samples, and the packets on its wire."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -498,7 +499,7 @@ def test_a_message_of_a_client_keeps_its_identity() -> None:
 
 
 class Share(Run):
-    """Two subscribers of one share; `at` is the one that acts next."""
+    """Two subscribers of one shared subscription. at: the subscriber that acts next."""
 
     def __init__(self, qos: int = 2) -> None:
         super().__init__(qos, pattern="$share/pair/sensors/#")

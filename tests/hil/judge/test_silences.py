@@ -1,5 +1,5 @@
-"""Several gateways: the doubts that a silent gateway allows, and the losses with a gateway that is
-gone for good.
+"""Several gateways: suspect sessions that a silent gateway allows, and losses that a gateway which
+is gone for good allows.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""A board's reports of its starts, against its simulator and its ledger."""
+"""A board's reports of its starts, compared with its simulator and its ledger."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ LIVES = [start(0), status(1, 1), start(10), status(11, 3), start(20)]
 def test_a_board_that_greets_as_it_has_started() -> None:
     greetings = [hello(0.5, 1, 0), hello(2, 1), hello(12, 3), hello(19, 3)]
     assert wrong([*greetings, *LIVES]) == []
-    # the wire reads it when the board has started again, or has not said which start it is
+    # the wire may read a greeting after the next start, or before the status of its own start
     assert wrong([*LIVES, hello(10.5, 1), hello(25, 4)]) == []
 
 
@@ -44,7 +44,7 @@ def test_a_board_that_greets_as_another_start() -> None:
     assert wrong([*LIVES, hello(5, 2), hello(6, 2)]) == [
         "uno-1 greeted as start 2, but its status reports start 1"
     ]
-    assert wrong([*LIVES, hello(12, 1)]) != []  # too late for the life before
+    assert wrong([*LIVES, hello(12, 1)]) != []  # too late for the start before
 
 
 def test_a_board_that_greets_under_an_incarnation_that_it_was_never_given() -> None:

@@ -12,7 +12,9 @@ NEWEST = {"states/here/0": "31", "states/there/0": "34"}
 
 
 def history(here: dict[str, str] | None, there: dict[str, str] | None) -> list[Event]:
-    """Return a run with two changes at each end. here, there: messages of the ends at last."""
+    """Return a run with two changes at each end. here, there: messages of each end at the end of
+    the run; None: not recorded.
+    """
     changes = [
         ("here", "states/here/1", "30"),
         ("there", "states/there/0", "34"),

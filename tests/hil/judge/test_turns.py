@@ -1,4 +1,4 @@
-"""Verdicts on what the rig has read on the air."""
+"""Verdicts on the frames that the rig has read on the air."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Errors that a program has logged and outlived."""
+"""Errors that a program has logged, but that have not ended it."""
 
 import logging
 import sys

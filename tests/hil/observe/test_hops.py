@@ -1,5 +1,5 @@
-"""The observers of spool, landing place and table: each publication is entered once, and a hop that
-does not exist yet is not an error.
+"""The observers of spool, landing place and table: each publication is recorded once, and a hop
+that does not exist yet is not an error.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ def seen(history: History, hop: str) -> list[tuple[int, str, int, str]]:
 
 
 def make_database(path: Path) -> sqlite3.Connection:
-    """Make the database as the gateway does."""
+    """Create the gateway's database."""
     database = sqlite3.connect(path, isolation_level=None)
     database.execute("PRAGMA journal_mode = WAL")
     prepare(database, "site")

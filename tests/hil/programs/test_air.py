@@ -1,4 +1,6 @@
-"""The board of a frame, if it belongs to the run, and the radios that heard it."""
+"""For each frame in the ether, the rig finds the board of the run that it belongs to, and the
+radios that heard it.
+"""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,8 +18,8 @@ SITE = [{"name": "attic"}, {"name": "barn"}]
 
 
 class Air:
-    """The simulated air, and its output. told: events of the history. fed: input of the taps of the
-    boards.
+    """The simulated air, and its output. told: events of the history. fed: input of the boards'
+    taps.
     """
 
     def __init__(self, **bench: object) -> None:

@@ -1,4 +1,4 @@
-"""Reports say what the history says, in forms that machines read and browsers show."""
+"""Reports agree with the history. Machines can read them, and browsers can show them."""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -43,8 +43,8 @@ def publication(t: float, hop: str, sequence: int) -> Event:
 
 
 def run(lost: int = 0) -> list[Event]:
-    """Return ten readings, one each second, two seconds from board to batch; the last `lost` of
-    them never arrive. One of two faults happens.
+    """Return a run of ten readings, one a second, that take two seconds from board to batch. The
+    last `lost` readings never arrive. One of two planned faults happens.
     """
     events = [
         Event(
@@ -159,7 +159,7 @@ def test_a_history_that_breaks_off_has_findings() -> None:
 
 
 class Page(HTMLParser):
-    """Notes tags, and what a page would fetch."""
+    """A parser that collects the tags of a page, and the addresses that the page would fetch."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -321,7 +321,7 @@ def test_limits_are_judged_by_what_was_measured() -> None:
 
 
 def test_limit_of_delays_holds_for_each_device() -> None:
-    """One device is slow; in the figures of all devices together, the delay does not show."""
+    """One device is slow. The delays of all devices together do not show it."""
     found = findings(run())
     found.delays_of = {"uno-1": [1.0] * 500, "uno-2": [1.0] * 3 + [9.0]}
     found.delays = sorted([*found.delays_of["uno-1"], *found.delays_of["uno-2"]])
@@ -495,7 +495,7 @@ def test_the_page_opens_with_the_verdict_in_one_sentence(lost: int, said: str) -
 
 
 def test_counts_of_the_page_agree() -> None:
-    """The statuses of boards count at the hops, but not as produced readings."""
+    """The hops count the boards' statuses. The produced readings do not include them."""
     status = {**KEY, "sequence": 11, "kind": "status", "records": []}
     events = [Event(1, "board", "publication", status)]
     events += [event for event in run(10) if event.data.get("fault") != "uno-1/line-cut-1"]

@@ -1,5 +1,5 @@
-"""Campaigns: every run is reported, sums are right, finished runs are not run again, and one
-failure fails all.
+"""Campaigns: every run is reported, sums are right, finished runs are not run again, and one failed
+run fails the campaign.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ if "--readings" in sys.argv:
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return seeds of the runs that were started, a line each."""
+    """Return the path of a file that gets the seed of each started run, one a line."""
     program = tmp_path / "onceway"
     (tmp_path / "bench.json").write_text(json.dumps(load("demo").model_dump(mode="json")))
     text = PROGRAM.replace("PYTHON", sys.executable).replace("STARTED", str(tmp_path / "started"))
@@ -92,7 +92,7 @@ def test_runs_that_hold_leave_their_reports(tmp_path: Path, started: Path) -> No
     ]
     assert (tmp_path / "all" / "junit.xml").read_text().count("<testsuite ") == 3
     assert run(tmp_path / "all", 1, 2, 3)[0]
-    assert len(started.read_text().split()) == 6  # a campaign that came to its end begins again
+    assert len(started.read_text().split()) == 6  # a campaign that has ended begins again
 
 
 def test_failing_run_fails_the_campaign_and_keeps_its_files(tmp_path: Path, started: Path) -> None:

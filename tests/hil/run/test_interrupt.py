@@ -1,4 +1,4 @@
-"""After Ctrl-C there is a report of the finished part, and no process is left."""
+"""After Ctrl-C, the rig reports the finished part, and no process is left."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ rate = 0.002
 
 
 def running(folder: Path) -> list[str]:
-    """Return command lines of processes that name this folder."""
+    """Return the command lines of the running processes that name this folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,6 +1,4 @@
-"""Places do not move: a run on a busy machine breaks the boards and the lines at the same places as
-on an idle one.
-"""
+"""Faults of boards and lines strike at the same places on a busy machine as on an idle one."""
 
 import time
 from pathlib import Path
@@ -78,7 +76,7 @@ async def test_a_busy_machine_breaks_the_same_places(
         assert armed.data["held"] == ["uno-1"]
         published = [event for event in events if event.event == "publication"]
         assert min(event.t for event in published) > armed.t
-        # nor was it journalled before: board time begins with the first power-on of the run
+        # it was not journalled before either: the board's time begins with its first power-on
         first = min(event.data["cycle"] for event in published if event.hop == "board")
         log = (tmp_path / name / "boards" / "uno-1" / "eeprom.log").read_text()
         assert log.splitlines()[0].endswith("start power-on")

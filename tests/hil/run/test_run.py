@@ -60,7 +60,7 @@ async def test_a_program_under_test_that_ends_by_itself_fails_the_run(
     assert result.verdict is Verdict.FAILS
     assert result.reasons[0] == f"{name} ended by itself (signal 6)"
     assert result.last_words[name] == ["Traceback", "MemoryError"]
-    # a campaign would take it for interrupted, and try again
+    # a campaign would run an interrupted run again
     assert "the history breaks off" not in result.reasons
 
 
@@ -97,7 +97,7 @@ async def test_failure_of_the_rig_leaves_the_verdict_open(
 async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without that end, the other boards would start programs after the run has ended all
+    """Boards that are still being set up could start programs after the run has ended all
     programs.
     """
     said: list[str] = []
@@ -128,7 +128,9 @@ async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(
 
 
 def sampling(folder: Path, faults: Callable[[str], Awaitable[None]]) -> Awaitable[None]:
-    """Return a board with these faults that never stops sampling."""
+    """Run the sampling of a board until it ends. The board never stops sampling. faults: the task
+    of the board's faults.
+    """
     bench = Bench(title="t", readings=20, until="batch")
     device: Any = SimpleNamespace(name="uno-1", contradictions=[], look=lambda: 0)
     injector: Any = SimpleNamespace(run=faults)
@@ -207,7 +209,7 @@ def test_a_gateway_that_dies_leaves_a_report_and_no_process(tmp_path: Path) -> N
             )
             process.wait(60)
         finally:
-            process.send_signal(signal.SIGINT)  # does nothing to one that has ended
+            process.send_signal(signal.SIGINT)  # no effect on a process that has ended
     out = (tmp_path / "said").read_text()
     assert process.returncode == 1, out
     report = read_json(folder / "report.json")

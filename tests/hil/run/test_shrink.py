@@ -1,4 +1,4 @@
-"""Shrinking: the remaining faults fail, and none of them can be left out."""
+"""Shrinking a plan: the remaining faults make the run fail, and none of them can be left out."""
 
 from collections.abc import Sequence
 

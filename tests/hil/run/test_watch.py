@@ -1,4 +1,4 @@
-"""The message about a run without progress."""
+"""The message about a run that makes no progress."""
 
 import io
 from contextlib import closing
@@ -24,7 +24,7 @@ async def test_stuck_run_is_logged_before_the_run_gives_up(
 
     def done() -> bool:
         nonlocal clock
-        clock += 10  # s from one look to the next
+        clock += 10  # seconds between two looks
         return False
 
     monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: clock))

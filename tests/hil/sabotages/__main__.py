@@ -1,9 +1,9 @@
 """`python -m tests.hil.sabotages`: every sabotage under every bench that guards its claim, on three
 seeds.
 
-In: the catalogue, or names of it. With `--list` no bench runs, and the table is of how many
-sabotages there are, by blind spot and package. Out: a table of noticed sabotages, by bench, in the
-terminal and in `build/sabotages/sabotages.md`; exit code 1 if one was missed. Sabotages already
+In: names of sabotages; none: the whole catalogue. With `--list`, no bench runs, and the table has
+the number of sabotages by blind spot and package. Out: a table of noticed sabotages, by bench, in
+the terminal and in `build/sabotages/sabotages.md`; exit code 1 if one was missed. Sabotages already
 tried on the same tree are not tried again.
 """
 
@@ -35,7 +35,7 @@ FOLDER = ROOT / "build" / "sabotages"
 
 
 class Memory:
-    """The sabotages tried so far, in a file that survives an interruption."""
+    """The verdicts on sabotages so far, in a file that survives an interruption."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def count(chosen: Sequence[Sabotage]) -> None:
-    """Print how many sabotages try each blind spot in each package; a dot where there is none."""
+    """Print the number of sabotages by blind spot and package. A dot stands for none."""
     cells = Counter((one.blind, one.patches) for one in chosen)
     packages = sorted({package for _, package in cells} | set(JUDGED))
     table = Table("", *packages, "in all")
@@ -95,7 +95,7 @@ def count(chosen: Sequence[Sabotage]) -> None:
 def try_all(
     chosen: Sequence[Sabotage], jobs: int, seeds: Sequence[int] = SEEDS
 ) -> dict[tuple[str, str, int], Judged]:
-    """Return the verdicts by name, bench and seed."""
+    """Return the verdicts by name, bench and seed. jobs: runs at a time."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     memory, state = Memory(FOLDER / "tried.json"), _state()
     cases = [(one, bench, seed) for one in chosen for bench in one.benches for seed in seeds]
@@ -127,7 +127,9 @@ def show(
     found: dict[tuple[str, str, int], Judged],
     seeds: Sequence[int] = SEEDS,
 ) -> int:
-    """Print the table. Returns how many were missed by a bench that guards their claim."""
+    """Print the table. Return the number of sabotages that a bench missed although it guards their
+    claim.
+    """
     table = Table("sabotage", "breaks the claim", "bench", "caught", "said")
     lines = ["| sabotage | breaks the claim | bench | caught |", "| --- | --- | --- | ---: |"]
     missed = set()

@@ -1,5 +1,5 @@
-"""Recorded links: copies, overtaken frames, overflows and resets of the counter told apart; loss,
-bursts and outages as they were.
+"""Recorded radio links: the reader tells copies, overtaken frames, overflows and resets of the
+counter apart, and keeps loss, bursts and outages as recorded.
 """
 
 import gzip
@@ -23,8 +23,8 @@ from hil.traces.recording import load, own_traces
 from hil.traces.trace import Frame, Outage, Trace
 
 RECORDINGS = Path(os.environ.get("ONCEWAY_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
-"""Real recordings are large and licensed by others, so they do not stand in the tree; where there
-are none, the shipped ones are read.
+"""Folder of real recordings. They are large and have licences of their own, so they are not in the
+tree. Without this folder, the bundled recordings are read.
 """
 
 runner = CliRunner()
@@ -39,7 +39,9 @@ def record(path: Path, rows: list[dict[str, object]]) -> str:
 
 
 def sent(arrived: list[bool], start: int = 0, t: float = 0.0) -> list[dict[str, object]]:
-    """Return rows of the frames that arrived of a sender that sends every ten seconds."""
+    """Return rows of the frames that arrived. The sender sends a frame every ten seconds, from `t`
+    on.
+    """
     return [
         {"t": t + 10.0 * n, "fcnt": (start + n) % 65536} for n, there in enumerate(arrived) if there
     ]
@@ -70,7 +72,7 @@ def test_losses_are_counted_over_an_overflow_of_the_counter(
 def test_copies_are_left_out_and_overtaken_frames_put_in_their_place(
     tmp_path_factory: pytest.TempPathFactory, arrived: list[bool], data: st.DataObject
 ) -> None:
-    arrived = [True, True, True, *arrived]  # so that the usual interval is known
+    arrived = [True, True, True, *arrived]  # so that the reader knows the usual interval
     rows = sent(arrived)
     number = data.draw(st.integers(1, len(rows) - 1))
     late = {**rows[number - 1], "t": float(str(rows[number]["t"])) + 1}

@@ -1,4 +1,4 @@
-"""The network between gateways: cut, slowed down, repaired."""
+"""The network between gateways: the rig cuts it, slows it down, and repairs it."""
 
 import asyncio
 import time
@@ -13,7 +13,9 @@ from hil.programs.process import children
 
 @pytest.fixture
 async def links(tmp_path: Path) -> AsyncIterator[tuple[MemberLinks, int]]:
-    """Yield links between attic and barn, which echoes, and the port that attic dials."""
+    """Yield links between attic and barn, and the port to which attic connects. Barn is an echo
+    server.
+    """
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(100):

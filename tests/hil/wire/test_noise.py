@@ -1,4 +1,4 @@
-"""Line noise: reproducible, at the requested rate, and every reported harm was done."""
+"""Line noise is reproducible, has the requested rate, and does every harm that it reports."""
 
 import itertools
 import random

@@ -1,5 +1,5 @@
-"""Single faults of a line: at their place in bytes, to the requested number of bytes, and reported
-when they are done.
+"""Single faults of a line: each strikes at its byte, harms the requested number of bytes, and is
+reported when it is done.
 """
 
 import itertools
@@ -14,14 +14,14 @@ from hil.wire.line import Line
 from hil.wire.strike import Action, Command, misread
 from hil.wire.weather import Harm
 
-BAUD = 100_000  # ten bytes a millisecond
+BAUD = 100_000  # ten bytes take a millisecond
 SENT = bytes(random.Random(1).randrange(1, 256) for _ in range(1000))
 COMMAND = Command("uno-1/x-1", "lose", "up", after=100, length=50)
 
 
 def carry(command: Command, step: int = 7) -> tuple[bytes, list[dict[str, object]], list[float]]:
-    """Return everything that arrives of SENT, the events, and when each byte arrived (s after the
-    first was sent).
+    """Send SENT over a line with this fault, in pieces of `step` bytes. Return everything that
+    arrives, the events, and the time of each arrived byte, in seconds from the first sent one.
     """
     line = Line("up", BAUD)
     line.strike(command)
@@ -79,7 +79,7 @@ def test_a_delay_holds_up_what_follows_and_nothing_before() -> None:
     assert times == sorted(times)
     assert times[99] < 0.012
     assert 0.029 < times[100] < 0.033
-    assert 0.034 < times[200] < 0.036  # in the wake of byte 149
+    assert 0.034 < times[200] < 0.036  # right after byte 149
     assert times[900] < 0.095
 
 
@@ -118,7 +118,7 @@ def test_at_the_right_bit_rate_every_byte_is_read(data: bytes) -> None:
 
 
 def test_a_nul_read_at_double_the_bit_rate() -> None:
-    """0x00 is nine low bits and one high bit; a reader at twice the rate sees two bytes 0x00."""
+    """0x00 is nine low bits and one high bit. A reader at twice the rate sees two bytes 0x00."""
     assert misread(b"\0", 2.0)[0] == 0
     assert misread(b"\xff", 0.5) == b"\xff"
 

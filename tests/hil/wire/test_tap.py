@@ -1,5 +1,5 @@
-"""Reading along a wire: retransmissions of both ends are counted as the ends count them, and their
-packets are reported.
+"""The rig's tap on a wire: it counts retransmissions of both ends as the ends do, and reports their
+packets.
 """
 
 from random import Random
@@ -28,15 +28,15 @@ from gateway.mqtt.reason import ReasonCode
 from hil.formats.frames import SEED_INPUTS, Welcome, write_handshake
 from hil.wire.tap import Tap
 
-STEP = 0.02  # s
+STEP = 0.02  # seconds
 KEY = bytes(range(16))
 
 Told = list[dict[str, Any]]
 
 
 class Talk:
-    """A device and a gateway at the two ends of a line that loses pieces, and a tap on it. Time is
-    a number.
+    """A device and a gateway at the two ends of a line that loses pieces, and a tap on the line.
+    Time is simulated.
     """
 
     def __init__(self, seed: int, loss: float) -> None:
@@ -67,7 +67,7 @@ class Talk:
                     receiver.receive(piece, self.now)
 
     def drain(self) -> None:
-        """Put bytes on the line that the ends have ready and that were not taken yet."""
+        """Put the bytes on the line that the ends have ready."""
         self.tap.feed("up", self.device.take())
         self.tap.feed("down", self.gateway.take())
 
@@ -203,8 +203,8 @@ def test_invalid_mqtt_is_counted_as_frames_only(packets: bytes) -> None:
 
 
 def between(up: list[Packet], down: list[Packet], before: bytes = b"") -> Told:
-    """Return the tap's report about answers, if first the board sends and then the gateway. before:
-    earlier bytes of the board, perhaps not MQTT.
+    """Return the tap's report about answers. First the board sends `up`, then the gateway sends
+    `down`. before: earlier bytes from the board, perhaps not MQTT.
     """
     talk = Talk(1, 0)
     talk.until_met()
@@ -285,7 +285,7 @@ def test_refusals_of_the_gateway_are_reported() -> None:
 
 
 def sessions(talk: Talk) -> list[dict[str, Any]]:
-    """Return the sessions as reported at their end, the newest first."""
+    """Return the sessions that the tap has reported at their end, the newest first."""
     talk.tap.close()
     return [told for told in talk.told if told["event"] == "session"]
 
@@ -305,7 +305,7 @@ def test_frames_of_another_seed_are_none_of_the_session() -> None:
 
 
 def both_talk(seed: int, loss: float) -> Talk:
-    """Let both ends write; the gateway leaves its session now and then."""
+    """Let both ends write. The gateway sometimes drops its session."""
     talk = Talk(seed, loss)
     for number in range(120):
         for end in (talk.device, talk.gateway):
@@ -330,7 +330,7 @@ def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> 
 
 def test_the_session_that_a_gateway_goes_on_with_is_known_however_often_a_board_starts() -> None:
     """No WELCOME arrives. With keys, a greeting alone ends no session, so the gateway retransmits
-    in the old session.
+    in the old one.
     """
     told: Told = []
     tap = Tap(told.append, lambda: KEY)
@@ -387,7 +387,7 @@ def test_acknowledgement_of_a_damaged_frame_is_reported(answer: Ack | Data) -> N
     for acknowledged in (Ack(0), Ack(1)):
         talk.tap.feed("up", acknowledged.to_bytes(check))
     assert "unarrived" not in [told["event"] for told in talk.told]
-    for _ in range(2):  # it is told once
+    for _ in range(2):  # it is reported once
         talk.tap.feed("up", answer.to_bytes(check))
     told = [told for told in talk.told if told["event"] == "unarrived"]
     assert told == [{"event": "unarrived", "direction": "down", "frames": 2}]

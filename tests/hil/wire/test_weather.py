@@ -1,5 +1,5 @@
-"""Bursts and recorded losses on a line: at the same places for the same seed, in whatever pieces
-the bytes come, and all harm is reported.
+"""Bursts and recorded losses on a line: with the same seed they are at the same places, in whatever
+pieces the bytes come, and each harm is reported.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from hil.wire.fading import Fading
 from hil.wire.weather import Harm, Weather
 
 RECORDINGS = Path(os.environ.get("ONCEWAY_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
-"""Real ones, where there are any: see tests/hil/traces."""
+"""Folder of real recordings (see tests/hil/traces), if there is one."""
 TRACE = Trace(
     "t",
     (
@@ -85,7 +85,7 @@ def test_bytes_outside_of_bursts_arrive_as_they_were(data: bytes, seed: str) -> 
 def test_bursts_are_as_long_and_as_far_apart_as_asked() -> None:
     data = bytes(200_000)
     arrived, harms = Bursts(400, 25, "seed").feed(data, 0.0)
-    assert 420 < len(harms) < 520  # one each 425 bytes
+    assert 420 < len(harms) < 520  # one in every 425 bytes
     assert 22 < sum(harm.length for harm in harms) / len(harms) < 28
     assert 0.45 < sum(map(bool, arrived)) / sum(harm.length for harm in harms) < 0.55
 
@@ -124,7 +124,7 @@ def test_at_a_pace_a_frame_has_the_fate_of_that_moment() -> None:
         True,
     ]
     assert [arrives(t) for t in (6.5, 18.0, 29.9)] == [False] * 3  # an outage
-    assert [arrives(t) for t in (30.5, 31.5)] == [True, False]  # it starts over
+    assert [arrives(t) for t in (30.5, 31.5)] == [True, False]  # the recording starts over
 
 
 DAYS = 86_400.0
@@ -136,11 +136,11 @@ LONG = Trace(
         *(Frame(6060 + 3 * DAYS + 60 * n, 4421 + n, lost=int(n % 10 == 0)) for n in range(900)),
     ),
 )
-"""A link that loses a frame of ten, and was away for three days."""
+"""A recording of a link that loses every tenth frame, and was silent for three days."""
 
 
 def first_losses(seed: int) -> int:
-    """Return frames in a row that are lost first."""
+    """Return the length of the first series of lost frames."""
     lost = [arrived == b"" for arrived, _ in feeds(Fading(LONG, None, str(seed)), 150)]
     first = lost.index(True)
     return lost[first:].index(False)
@@ -151,9 +151,8 @@ def feeds(fading: Fading, frames: int) -> list[tuple[bytes, list[Harm]]]:
 
 
 def test_a_recording_begins_before_a_loss_and_long_bursts_do_not_dominate() -> None:
-    """If the start is drawn over lost frames, 49 of 50 runs begin in the long burst. If the start
-    is drawn over time, the burst is four fifths of the recording, and the next loss after the start
-    is a short one.
+    """If the start is drawn from the lost frames, 49 of 50 runs begin in the long burst. If the
+    start is drawn from the time, the burst is four fifths of the recording.
     """
     for seed in range(40):
         arrived, _ = Fading(LONG, None, str(seed)).feed(b"frame\0", 0.0)
@@ -209,7 +208,7 @@ def test_a_trace_in_which_nothing_arrives() -> None:
 
 
 def test_a_recording_whose_sender_was_silent_begins_anywhere_frame_by_frame() -> None:
-    """If the start is drawn over time, nearly each run begins after the silence."""
+    """If the start were drawn from the time, nearly each run would begin in the silence."""
     before = [Frame(n / 10, n, n % 5 == 4) for n in range(200)]
     behind = [Frame(100_000 + n / 10, n + 200, n % 5 == 4) for n in range(200)]
     trace = Trace("silent", (*before, *behind))

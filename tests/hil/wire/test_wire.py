@@ -1,5 +1,5 @@
-"""The wire as a process: carries bytes at line rate, reports every harm, follows the gateway's
-opening and closing of its port.
+"""The wire as a process: it carries bytes at line rate, reports every harm, and follows the
+gateway's opening and closing of its port.
 """
 
 import json
@@ -55,8 +55,8 @@ class Rig:
         os.close(slave)
 
     def plug(self) -> tuple[int, int]:
-        """Return a board's port, under the name that the wire knows: the board's side of it and the
-        other side.
+        """Plug in a board. Return its side and the wire's side of a new pseudo-terminal. The wire
+        finds its side under the name that it knows.
         """
         board, slave = os.openpty()
         tty.setraw(slave)
@@ -81,7 +81,7 @@ class Rig:
         self.expect("open")
 
     def reopen(self) -> None:
-        """Open the port again, as a gateway does after its port has come back."""
+        """Open the port again, as a gateway does when its port has come back."""
         os.close(self.gateway)
         self.gateway = -1
         while not self.port.exists():
@@ -194,7 +194,7 @@ def test_a_real_board_is_listened_to(rig: Callable[..., Rig]) -> None:
     wire = rig("--real", "--noise", "0.4")
     wire.open()
     os.write(wire.board, Hello(3, 0, 7, 9, 56, 2, "real-1", True).to_bytes())
-    told = wire.expect("hello")  # as it left the board, whatever becomes of it
+    told = wire.expect("hello")  # reported as it left the board, although the wire may harm it
     del told["t"]
     assert told == {
         "event": "hello",
@@ -257,8 +257,8 @@ def test_an_ordered_strike_is_carried_out_and_reported(rig: Callable[..., Rig]) 
 def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DUP does not decide: a publication that a board stored without power is new and has DUP; a
-    retransmission is not new.
+    """The flag DUP does not decide: a publication that a board stored without power is new and has
+    DUP. A retransmission is not new.
     """
     said: list[Event] = []
     monkeypatch.setattr("hil.wire.wire.emit", said.append)
@@ -286,14 +286,14 @@ def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
 
 
 def test_a_forger_may_end_a_frame_of_the_board(rig: Callable[..., Rig]) -> None:
-    """The forger's first bytes end a frame of the board, and the gateway gets the whole frame."""
+    """The forger's first bytes end a frame of the board. The gateway gets the whole frame."""
     wire = rig("--baud", "1000000")
     wire.open()
     device = DeviceLink("sensor-1", boot=5, key=NO_KEY)
     gateway = GatewayLink(Greeter(1))
 
     def carry(last: int | None = None) -> None:
-        """Carry the device's bytes, up to the last, and the gateway's answer."""
+        """Carry the device's bytes, up to number `last` if given, and then the gateway's answer."""
         device.tick(0.0)
         said = device.take()[:last]
         os.write(wire.board, said)
@@ -366,7 +366,7 @@ def test_a_reset_is_an_edge_of_dtr(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     wire.turn()
     assert len(opened) == 2
     os.close(ordering)
-    wire.turn()  # nobody orders any more
+    wire.turn()  # no more orders come
     for fd in (board, slave, orders):
         os.close(fd)
 
@@ -379,7 +379,7 @@ def test_another_board_takes_the_place_of_a_dead_one(rig: Callable[..., Rig]) ->
     order(wire, do="swap", board=os.ttyname(slave))
     assert wire.expect("struck")["action"] == "swap"
     os.close(slave)
-    assert os.read(wire.gateway, 1) == b""  # the gateway sees its port go away
+    assert os.read(wire.gateway, 1) == b""  # the gateway's port disappears
     wire.reopen()
     os.write(wire.board, b"old")
     os.write(new, b"new")
