@@ -1,8 +1,9 @@
-"""100,000 clients change gateway at once, with the real members on virtual time: `python -m
-tests.site.crowd --clients 100000`.
+"""100,000 clients move to another gateway at once, with the real members on virtual time: `python
+-m tests.site.crowd --clients 100000`.
 
-In: this many sessions at one gateway of three. Out: the number of calls between members that moved
-them to another gateway, beside one call for each client. Frames take a millisecond, a commit five.
+In: the number of clients, whose sessions are all at one of three gateways. Out: the number of calls
+between members that moved the sessions to another gateway; for comparison, one call for each
+client. A frame takes 1 ms, a commit 5 ms.
 """
 
 import argparse
@@ -24,8 +25,8 @@ PARTS = (b"x" * 300,)
 
 
 class CrowdHolder:
-    """Sessions that are all alike. Each commit contains the changes that came during the previous
-    commit.
+    """A gateway's sessions, which are all alike. A commit contains the changes that arrived during
+    the previous commit.
     """
 
     def __init__(self, after: Callable[[float, Callable[[], None]], None]) -> None:
@@ -111,7 +112,7 @@ class CrowdHolder:
 
 
 class Crowd:
-    """Sessions at `a`, whose clients all come to `b`."""
+    """A site whose member `a` has all sessions. All clients connect to `b`."""
 
     def __init__(self, clients: int, members: int = 3) -> None:
         self.now = 10.0
@@ -186,7 +187,7 @@ class Crowd:
 
     @property
     def calls(self) -> int:
-        """Count the calls and messages that a member received, each frame once."""
+        """Number of calls and messages that all members received. A frame counts once."""
         return sum(member.statistics.calls for member in self.members.values())
 
     @property

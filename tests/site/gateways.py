@@ -28,9 +28,9 @@ PROGRAM = ("-m", "gateway")
 
 
 class Gateways:
-    """Gateways that run from `start` until the block ends. names: the first one has the site's
-    authority. text, site: more of each one's configuration, and of its [site]. program: the command
-    to run.
+    """Gateways of one site; the first one in `names` has the site's certificate authority. web:
+    each gateway has a [web] section. text: further text of each configuration, if `web` is false.
+    site: further text of each [site] section. program: arguments of Python that run a gateway.
     """
 
     def __init__(
@@ -82,7 +82,9 @@ class Gateways:
         removed.save()
 
     async def joined(self, *names: str, lost: str = "") -> None:
-        """Wait until these reach all others but `lost`, and hold no suspect session."""
+        """Wait until these gateways have a lease of each other member, except `lost`. Without
+        names: all gateways.
+        """
         for name in names or self.names:
             async with asyncio.timeout(SOON_S):
                 while True:
@@ -92,7 +94,7 @@ class Gateways:
                     await asyncio.sleep(0.05)
 
     async def rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of `onceway site status`."""
+        """Return the rows of `onceway site status` at this gateway."""
         try:
             return await asyncio.to_thread(control.ask, self.data(name), do="site")
         except control.NotRunning as error:
@@ -103,7 +105,7 @@ class Gateways:
             ) from error
 
     async def shown(self, name: str, true: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """Wait until the rows of the other members are as a test wants them."""
+        """Wait until `true` holds for this gateway's rows about the other members."""
         async with asyncio.timeout(SOON_S):
             while True:
                 if true((await self.rows(name))[1:]):
@@ -111,7 +113,7 @@ class Gateways:
                 await asyncio.sleep(0.05)
 
     async def told(self, name: str, words: str) -> None:
-        """Wait until a row of this gateway's status names a problem with these words."""
+        """Wait until a row of this gateway's status has a problem with these words."""
         async with asyncio.timeout(SOON_S):
             while True:
                 if any(words in (row["problem"] or "") for row in await self.rows(name)):
@@ -127,12 +129,12 @@ class Gateways:
         return [row["client"] for row in rows if not row["client"].startswith("onceway")]
 
     def examined(self, name: str) -> list[Finding]:
-        """Return the doctor's findings about the gateway and its site."""
+        """Return doctor's findings about the gateway and its site."""
         config = load(self.config(name))
         return [*services.gateway(config), *doctor_of_site(config)]
 
     async def get(self, name: str, path: str) -> str:
-        """Return the gateway's answer over HTTP."""
+        """Return the answer of the gateway's web server to GET."""
         url = f"http://127.0.0.1:{self.web[name]}{path}"
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             return await answer.text()
@@ -140,10 +142,11 @@ class Gateways:
     async def connect(
         self, name: str, client: str = "c", *, clean: bool = False
     ) -> tuple[Wire, bool]:
-        """Connect a client. Return it, and whether its session was present."""
+        """Connect a client. Return its connection and Session Present."""
         port = self.running[name].port
         found = Wire(*await asyncio.open_connection("127.0.0.1", port), Version.V5)
-        self._clients.append(found)  # a connection that nobody holds is closed, from Python 3.13 on
+        # from Python 3.13 on, a connection without a reference is closed
+        self._clients.append(found)
         found.send(
             Connect(
                 client,
@@ -166,7 +169,9 @@ async def gateways(
     site: str = "",
     program: tuple[str, ...] = PROGRAM,
 ) -> AsyncIterator[Gateways]:
-    """Yield all gateways, in contact. web: with /metrics and /healthz."""
+    """Start gateways, and yield them when all have contact. web: with a web server. The gateways
+    end with the block.
+    """
     found = Gateways(folder, *names, web=web, text=text, site=site, program=program)
     async with AsyncExitStack() as stack:
         for name in names:

@@ -1,4 +1,4 @@
-"""Members of a site on loopback, for tests: certificates in folders, and nets that run."""
+"""Members of a site on loopback: their certificates in folders, and their running nets."""
 
 import asyncio
 import json
@@ -25,14 +25,14 @@ SOON_S = 60
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Wait for something, within a bound."""
+    """Wait until `true()` holds, at most SOON_S."""
     async with asyncio.timeout(SOON_S):
         while not true():  # noqa: ASYNC110 - of many things
             await asyncio.sleep(0.01)
 
 
 class Site:
-    """Members under one folder, each with its data directory; the first one has the authority."""
+    """The folders of a site's members. The first member has the certificate authority."""
 
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder = folder
@@ -45,11 +45,11 @@ class Site:
             self.issue(name)
 
     def of(self, name: str) -> Path:
-        """Return the member's folder of the site."""
+        """Return the folder `site` in the member's data directory."""
         return self.folder / name / "site"
 
     def issue(self, name: str, place: Path | None = None, **how: Any) -> Membership:
-        """Create the files that `onceway site join` leaves behind."""
+        """Create the files that `onceway site join` creates."""
         authority = authority_of(self.of(self.first))
         assert authority is not None
         key = Ed25519PrivateKey.generate()
@@ -72,7 +72,7 @@ class Site:
 
 
 class Member:
-    """A net and its calls."""
+    """A member's net, with a record of its calls: joined and lost members, and received frames."""
 
     def __init__(self, config: Config) -> None:
         self.name = config.gateway.name
@@ -113,7 +113,7 @@ async def running(*configs: Config) -> AsyncIterator[list[Member]]:
 
 @asynccontextmanager
 async def joined(*configs: Config) -> AsyncIterator[list[Member]]:
-    """Let all members know each other."""
+    """Run members, and yield them when all are linked."""
     async with running(*configs) as members:
         await until(
             lambda: all(
@@ -124,7 +124,7 @@ async def joined(*configs: Config) -> AsyncIterator[list[Member]]:
 
 
 class Peer:
-    """The test's side of a connection to a member, frame by frame."""
+    """A connection to a member, in which the test sends and reads each frame."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -145,7 +145,7 @@ class Peer:
         self.say(Kind.GREETING, json.dumps(greeting | changes).encode())
 
     async def next(self) -> tuple[Kind, bytes] | None:
-        """Return the next bytes, or None if the connection has ended."""
+        """Return the next frame, or None if the connection has ended."""
         async with asyncio.timeout(SOON_S):
             while not self._ready:
                 try:
@@ -187,6 +187,6 @@ async def dialled(address: str, context: ssl.SSLContext | None) -> AsyncIterator
 
 
 def as_member(site: Site, name: str, folder: Path | None = None) -> ssl.SSLContext:
-    """Return a TLS context for a `Peer` that shows this member's certificate."""
+    """Return a TLS context for a `Peer`, with this member's certificate."""
     place = folder or site.of(name)
     return dialling(place, membership(place))

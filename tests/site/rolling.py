@@ -1,11 +1,11 @@
 """A rolling restart with clients that hop at once: `python -m tests.site.rolling --clients 1000`.
 
-In: gateways as processes, in turn stopped and started again, and clients of one event loop. Each
-client that loses its gateway goes to the next one without waiting. With `--one`, all clients are at
-one gateway, and only that one restarts. Out: the number of times that clients came, and of sessions
-that they did not find. Then the longest times for a CONNACK, a stop and a start, and the largest
-delay of this program's own event loop, by which the load of the machine shows. Exit code 1 if a
-session is lost.
+In: gateways as processes, which are stopped and started again one after the other, and clients in
+one event loop. A client that loses its gateway connects to the next one without a pause. With
+`--one`, all clients are at one gateway, and only this gateway restarts. Out: the number of
+connections, and of sessions that clients did not find again. Then the longest times of a CONNACK, a
+stop and a start, and the largest delay of this program's own event loop, which shows the load of
+the machine. Exit code 1 if a session is lost.
 """
 
 import argparse
@@ -23,14 +23,16 @@ from tests.site.gateways import Gateways, gateways
 
 NAMES = ("attic", "barn", "cellar")
 PATIENCE_S = 10.0
-"""Seconds that a client waits for CONNACK."""
+"""Longest time that a client waits for CONNACK, in seconds."""
 AGAIN_S = 0.02
 SETTLED_S = 300.0
 
 
 @dataclass(slots=True)
 class Crowd:
-    """Events and answers that the clients have seen."""
+    """Counts and times of all clients and restarts. come: accepted connections. lost: sessions that
+    were not found again. waits, stops, starts: seconds. late: largest delay of the event loop.
+    """
 
     connected: set[str] = field(default_factory=set)
     come: int = 0
@@ -42,7 +44,9 @@ class Crowd:
 
 
 async def stay(site: Gateways, crowd: Crowd, client: str, at: int) -> None:
-    """Run one client, until it is cancelled."""
+    """Run one client until it is cancelled. It begins at gateway number `at`, and connects to the
+    next one whenever its connection ends.
+    """
     known = False
     while True:
         running = site.running[NAMES[at % len(NAMES)]]
@@ -74,7 +78,9 @@ async def stay(site: Gateways, crowd: Crowd, client: str, at: int) -> None:
 
 
 async def roll(folder: Path, clients: int, *, one: bool = False) -> Crowd:
-    """Restart all gateways, one after the other. one: only the first, where all clients are."""
+    """Restart all gateways, one after the other. one: restart only the first gateway, where all
+    clients are.
+    """
     crowd = Crowd()
     async with gateways(folder, *NAMES) as site:
         tasks = [

@@ -1,7 +1,7 @@
-"""Promises that are broken on purpose: each must be noticed, by the random schedules or, if it
-takes thousands of them, by the test of a rule.
+"""Promises that are broken on purpose, each of which must be noticed: by the random schedules, or
+by the test of a rule if that would take thousands of schedules.
 
-In: a name. Out: the package with that part replaced, for the time of a `with` block.
+In: the name of a sabotage. Out: the package with this part replaced, during a `with` block.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -144,8 +144,8 @@ def sabotage(name: str) -> Iterator[None]:
 
 @contextmanager
 def sabotaged(where: Any, attribute: str, replacement: Any) -> Iterator[None]:
-    """Replace a function by one that takes the same number of arguments. A call with others would
-    fail, and be noticed for another reason than the broken promise.
+    """Replace a function by one with the same number of arguments. With another number, calls would
+    fail, and this failure would be noticed instead of the broken promise.
     """
     kinds = [
         [parameter.kind for parameter in signature(function).parameters.values()]
@@ -157,7 +157,9 @@ def sabotaged(where: Any, attribute: str, replacement: Any) -> Iterator[None]:
 
 
 def first_noticed(name: str, schedules: range, run: Callable[[int], object]) -> tuple[int, str]:
-    """Return the first schedule that notices the sabotage, and how; -1 if none does."""
+    """Return the number of the first schedule that notices the sabotage, and the error; -1 and ""
+    if no schedule does.
+    """
     with sabotage(name):
         for number in schedules:
             try:

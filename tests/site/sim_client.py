@@ -19,11 +19,11 @@ class Connection:
         self.gateway = gateway
         self.clean = clean
         self.open = False
-        """The gateway has accepted it."""
+        """Whether the gateway has accepted the connection."""
         self.waits = False
-        """Whether it waits to learn where its session is."""
+        """Whether the CONNECT waits for the session lookup."""
         self._arrival = dict.fromkeys(("client", "gateway"), 0.0)
-        """Time at which the newest packet arrives at each end: TCP keeps their order."""
+        """Time at which the newest packet arrives at each end. TCP keeps the order of packets."""
 
     def lost(self) -> None:
         self.open = False
@@ -46,7 +46,7 @@ class Connection:
 
 
 class Client:
-    """One client of the site: at one gateway at a time."""
+    """A client of the site, connected to at most one gateway."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -54,43 +54,45 @@ class Client:
         self.connection: Connection | None = None
         self.accepted = False
         self.session: int | None = None
-        """The session that it believes to have."""
+        """Number of the session that the client believes to have; None: none."""
         self.flight: dict[int, tuple[int, str]] = {}
-        """Message and its last report, by packet identifier."""
+        """Message and the packet that was last sent for it, by packet identifier."""
         self.marked = False
-        """Whether the client was told at some time that its session is suspect."""
+        """Whether the client was ever informed that its session is suspect."""
         self.doubted = 0
-        """The last message before its session went on in doubt, ended by a late Clean Start, or was
-        replaced by one of whose beginning it has not heard."""
+        """Newest message that may be delivered twice. After it, the session continued as suspect,
+        ended by a late Clean Start, or was replaced by one whose CONNACK the client missed.
+        """
         self.went_on = 0
-        """Number of the last session that went on in doubt, 0 for none."""
+        """Number of the last session that continued as suspect, 0 for none."""
         self.cleans = False
-        """Whether it has discarded its state, and no gateway has accepted it after that."""
+        """Whether the client has discarded its state, and no gateway has accepted it yet."""
 
     def connect(self, gateway: str, clean: bool = False) -> None:
         self.leave()
-        # until it is accepted: a client that has discarded its state cannot go on with a session
+        # until a gateway accepts it, a client that has discarded its state cannot continue a
+        # session
         self.cleans = clean = clean or self.cleans
         to = self.world.gateways[gateway]
         connection = self.connection = Connection(self.world, self, to, clean)
         if clean:
             self.session = None
-            self.flight.clear()  # its side of the session ends, too [MQTT-3.1.2-4]
+            self.flight.clear()  # the client's side of the session ends, too [MQTT-3.1.2-4]
 
         def arrive() -> None:
             if to.member is None:
-                connection.lost()  # nobody listens there
+                connection.lost()  # no listener
             else:
                 to.run(lambda: to.connect(connection))
 
         self.world.after(self.world.delay(), arrive)
 
     def leave(self, notice: bool = True) -> None:
-        """Leave. notice: the gateway hears of it."""
+        """Disconnect. notice: whether the gateway learns of it."""
         connection, accepted = self.connection, self.accepted
         self.connection, self.accepted = None, False
         if connection is not None and connection.clean and not accepted:
-            self.marked = True  # the end that it has asked for may come at any time
+            self.marked = True  # the end that the client has asked for may still happen
         if connection is not None and notice:
             gateway = connection.gateway
 
@@ -110,7 +112,8 @@ class Client:
             known = self.session in (number, None) or self.marked
             assert known, f"{self.name} is told that session {number} is its session {self.session}"
             if self.session != number and number in self.world.undoubted:
-                # it missed the Session Present 0 of its beginning, as it may at one broker
+                # the client missed the Session Present 0 of this session, as can happen at one
+                # broker
                 flight = [message for message, _ in self.flight.values()]
                 self.doubted = max((self.doubted, *flight))
         else:
@@ -122,7 +125,9 @@ class Client:
             self._say(identifier)
 
     def publish(self) -> None:
-        """Go on with an exchange, or begin one, with the lowest identifier that is free."""
+        """Publish a message, with the lowest free identifier. At most three messages are in
+        flight.
+        """
         if self.connection is None or not self.accepted or len(self.flight) > 2:
             return
         identifier = next(one for one in range(1, 5) if one not in self.flight)

@@ -1,4 +1,6 @@
-"""A simulated gateway (world.py): the real `Member`, and the broker as far as it matters."""
+"""A simulated gateway (world.py): the real `Member`, and the parts of a broker that matter
+for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Gateway:
-    """A gateway with its own disk, which outlives the process."""
+    """A gateway. Its disk outlives its process."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -26,21 +28,22 @@ class Gateway:
         self.holder = MemoryHolder(world, name, self.disk, self.written)
         self.connections: dict[str, Connection] = {}
         self.links: dict[str, int] = {}
-        """The connection to each other one, as far as the process knows."""
+        """Number of the connection that this process knows, by other gateway."""
         self.starts = 0
         self.met: dict[str, int] = {}
-        """Number of the last start that the process has met, by member."""
+        """Number of the other gateway's start when it last joined, by other gateway."""
         self.paused = False
         self._resumes = False
         self._waiting: list[Event] = []
         self._armed: float | None = None
         self._ahead = 0.0
-        """Offset of the gateway's clock from the world's. The number is a binary fraction, so sums
-        lose nothing."""
+        """Offset of the gateway's clock from the world's clock. The offset is a binary fraction, so
+        sums are exact.
+        """
 
     @property
     def now(self) -> float:
-        """Return the time by its own clock, which counts from the machine's start."""
+        """Return the time of the gateway's own clock, which counts from the machine's start."""
         return self.world.now + self._ahead
 
     def start(self) -> None:
@@ -68,8 +71,8 @@ class Gateway:
         self.connections.clear()
 
     def restore(self, copy: dict[str, Record], written: set[int]) -> None:
-        """Put in an older disk: the store forgets received identifiers, trusts nothing, and has to
-        tell the others.
+        """Replace the disk by an older one. All sessions become suspect, received identifiers are
+        forgotten, and the other members must be told.
         """
         self.disk.clear()
         for client, record in copy.items():
@@ -81,7 +84,9 @@ class Gateway:
         self.written &= written
 
     def run(self, event: Event) -> None:
-        """Do something in the thread of this gateway, unless it is paused or dead."""
+        """Run an event in the gateway's thread: at once, after a pause, or never if the gateway is
+        dead.
+        """
         if self.paused:
             self._waiting.append(event)
         elif self.member is not None:
@@ -91,7 +96,7 @@ class Gateway:
                 self._check_wake()
 
     def _check_wake(self) -> None:
-        """Check that each planned call will be made at its time."""
+        """Check that the gateway will be woken in time for the member's next planned call."""
         if self.member is None:
             return
         contacts = self.member.contacts
@@ -204,7 +209,7 @@ class Gateway:
             connection.lost()
 
     def expire(self, client: str) -> None:
-        """End a client's session: Session Expiry Interval."""
+        """End a client's session, as after its Session Expiry Interval."""
         record = self.holder.records.get(client)
         if record and record.session and record.given_to is None and client not in self.connections:
             self.world.expired.add(record.session.number)
@@ -212,7 +217,7 @@ class Gateway:
             self.holder.change(client, record._replace(session=None))
 
     def hear(self, client: str, connection: Connection) -> None:
-        """Note a packet of a client: it knows that its session is new."""
+        """Record a packet of a client, which shows that the client knows of its new session."""
         record = self.holder.records.get(client)
         if self._serves(connection) and record is not None and record.unheard:
             self.holder.change(client, record._replace(suspect=False, unheard=False))

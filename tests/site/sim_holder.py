@@ -1,4 +1,4 @@
-"""The sessions of a simulated gateway (world.py): in memory, and on a disk with the contents of the
+"""The sessions of a simulated gateway (world.py): in memory, and on a disk with the content of the
 last commit.
 """
 
@@ -19,8 +19,9 @@ Event = Callable[[], None]
 
 
 class Session(NamedTuple):
-    """A session of the model. number: tells sessions apart, for the judge. received: packet
-    identifiers with their messages, which no real gateway knows."""
+    """A session of the model. number: by which the judge distinguishes sessions. received: packet
+    identifiers with their messages; a real gateway has only the identifiers.
+    """
 
     number: int
     received: tuple[tuple[int, int], ...] = ()
@@ -50,26 +51,26 @@ class Record(NamedTuple):
 
 
 class MemoryHolder:
-    """A `Holder`: state in memory and on disk, and commits that take their time."""
+    """A `Holder` with state in memory and on disk, whose commits take time."""
 
     def __init__(self, world: World, name: str, disk: dict[str, Record], written: set[int]) -> None:
         self.world = world
         self.name = name
         self.disk = disk
         self.written = written
-        """Messages on this disk."""
+        """Numbers of the messages on this disk."""
         self.records = dict(disk)
         self.dead = False
         self.part_bytes = world.random.choice((8, 1000, 1000))
         self._changes: deque[tuple[Event, Event]] = deque()
         self._committing = False
         self._untold: set[str] = set()
-        """Clients without a session whose next record is suspect."""
+        """Clients without a session, whose next record is suspect."""
         self._coming: dict[str, Record] = {}
-        """Sessions that come, or come back, and are not on the disk yet."""
+        """Sessions that are arriving or called back, and are not on disk yet."""
 
     def change(self, client: str, record: Record | None, done: Event = lambda: None) -> None:
-        """Change memory now, and the disk with the next commit."""
+        """Change memory now, and the disk with the next commit. done: called after that commit."""
         if record is not None and record.session is None and not record.older:
             record = record if record.unheard else None
         _put(self.records, client, record)
@@ -135,7 +136,7 @@ class MemoryHolder:
         self._bring(client, record, partial(done, None))
 
     def _bring(self, client: str, record: Record, done: Event) -> None:
-        """Bring a record to memory once it is on disk, as in a real gateway."""
+        """Add a record to memory when it is on disk, as a real gateway does."""
         self._coming[client] = record
 
         def arrive() -> None:
@@ -149,7 +150,8 @@ class MemoryHolder:
         record = self.records.get(client, Record())
         self.world.reached["called back"] += record.given_to is not None
         if record.session is None:
-            self.world.mark(client)  # the log line; a crash may follow before the client hears
+            # a real gateway logs this; a crash may follow before the client gets an answer
+            self.world.mark(client)
         stands = record._replace(epoch=epoch, older=older, given_to=None, copied=False)
         if client in self._untold and record.session is None:
             stands = stands._replace(suspect=True, unheard=True)

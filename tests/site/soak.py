@@ -1,8 +1,8 @@
 """Random schedules of a site: `python -m tests.site.soak --seeds 100000`.
 
-Each schedule has a number; `--replay N` runs one alone. A table of events is printed at the end, so
-that schedules in which, for example, no session moved are not mistaken for a proof. Exit 1 and the
-schedule's number when a promise is broken.
+Each schedule has a number; `--replay N` runs only schedule N. At the end, a table shows how often
+each event happened: if, for example, no session moved, the schedules prove nothing. If a promise is
+broken, the exit code is 1, and the schedule's number is printed.
 """
 
 import argparse
@@ -41,7 +41,7 @@ REACHED = (
 
 
 class Schedule:
-    """One random run."""
+    """A random run. number: its seed."""
 
     def __init__(self, number: int) -> None:
         self.random = random = Random(number)
@@ -69,7 +69,9 @@ class Schedule:
             self.world.breaks = random.choice((0, 0, 0.02, 0.1))
 
     def run(self) -> Counter[str]:
-        """Raises AssertionError when a promise is broken."""
+        """Run the schedule; return how often each event happened. Raises AssertionError if a
+        promise is broken.
+        """
         for _ in range(STEPS):
             self.random.choice(self.acts)()
             self.world.run(self.random.choice(_PAUSES))
@@ -78,7 +80,9 @@ class Schedule:
         return self.world.reached
 
     def quiet(self) -> None:
-        """Wait for a sound site: each client finds its session at every gateway, complete."""
+        """Check that each client finds its complete session at every gateway after all faults are
+        over.
+        """
         world = self.world
         for client in world.clients:
             for visit, name in enumerate(self.random.sample(world.names, len(world.names))):
@@ -111,7 +115,7 @@ class Schedule:
         client.connect(self.random.choice(self.world.names), self.random.random() < 0.15)
 
     def bounce(self) -> None:
-        """Move a client to another member and back, within a search of the first one."""
+        """Move a client to another member and back, during its session lookup at the first one."""
         client = self.random.choice(self.world.clients)
         there, back = self.random.sample(self.world.names, 2)
         client.connect(back)
@@ -144,7 +148,9 @@ class Schedule:
             self.world.after(self.random.choice((0.0, 0.3, 2.0)), partial(self.world.start, name))
 
     def restart(self) -> None:
-        """Stop a member as for a new version: the others hear that it stops."""
+        """Stop a member and start it again, as for a new version. The other members hear that it
+        stops.
+        """
         name = self.random.choice(self.world.names)
         self.world.reached["restarted"] += 1
         self.world.crash(name, stopped=True)
@@ -188,7 +194,7 @@ class Schedule:
 
 
 def run_schedule(number: int) -> Counter[str]:
-    """Run one schedule; return its events."""
+    """Run one schedule; return how often each event happened."""
     return Schedule(number).run()
 
 
@@ -207,7 +213,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--all", action="store_true", help="do not stop at the first failure")
     arguments = parser.parse_args()
-    if "PYTHONHASHSEED" not in os.environ:  # the order of sets counts, too
+    if "PYTHONHASHSEED" not in os.environ:  # the order of sets matters, too
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})
     if arguments.replay is not None:
         print(dict(run_schedule(arguments.replay)))

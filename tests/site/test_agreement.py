@@ -1,4 +1,6 @@
-"""Gateways as processes that differ where they must agree, or should."""
+"""Gateways as processes whose configurations or clocks differ where they must agree or should
+agree.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +29,8 @@ RUN = "import runpy\nrunpy.run_module('gateway', run_name='__main__')\n"
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of attic. words: how both members name it. remedy: doctor's. silent: whether
-    the two are silent to one another.
+    """A difference between attic and another member. words: the problem at each of both. remedy:
+    words of doctor's remedy. silent: whether both members get no link.
     """
 
     words: tuple[str, str]
@@ -85,8 +87,8 @@ DIFFERENCES = {
 
 @pytest.mark.parametrize("what", DIFFERENCES)
 async def test_difference_is_named_everywhere_at_both_ends(tmp_path: Path, what: str) -> None:
-    """The status, health, log and doctor of both members name it. Where the members are silent to
-    one another, all clients get suspect sessions.
+    """Status, health, log and doctor of both members name the difference. If the members get no
+    link, clients get suspect sessions.
     """
     differs = DIFFERENCES[what]
     found = Gateways(tmp_path, "attic", "barn", "cellar", web=True)

@@ -1,5 +1,5 @@
-"""Certificates, invitations and removals, without a network: those that are accepted, and those
-that are not.
+"""Certificates, invitations and removals, without a network: valid ones are accepted, others are
+refused.
 """
 
 import json
@@ -52,7 +52,7 @@ def invited(site: Site, name: str = "barn", hours: int = 1) -> Invitation:
 
 
 def asked(site: Site, data: bytes) -> dict[str, Any]:
-    """Return the answer, as the other Pi sees it."""
+    """Return the authority's answer, as the joining machine gets it."""
     told, line = answer(site.of("attic"), site.addresses, data)
     assert "BEGIN" not in line
     return dict(json.loads(told))
@@ -71,7 +71,7 @@ def test_a_site_is_made_once_and_a_call_that_was_killed_is_done_again(tmp_path: 
     made = found(folder, "attic")
     with pytest.raises(OncewayError, match="is a member of site"):
         found(folder, "attic")
-    (folder / files.MEMBER).unlink()  # killed before that
+    (folder / files.MEMBER).unlink()  # as if the process had been killed before it wrote this file
     assert found(folder, "attic").site == made.site
     with pytest.raises(OncewayError, match="no such folder"):
         found(tmp_path / "nowhere" / "site", "attic")
@@ -140,8 +140,8 @@ def test_an_invitation_is_used_once(site: Site) -> None:
 def test_interrupted_invitation_gives_no_second_key_a_certificate(
     site: Site, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """If the process is killed before the invitation is spent, no certificate exists. If it is
-    killed later, one key has a certificate.
+    """If the process is killed before it marks the invitation as used, no certificate exists. If it
+    is killed later, one key has a certificate.
     """
     invitation, first = invited(site), Ed25519PrivateKey.generate()
 
@@ -151,7 +151,7 @@ def test_interrupted_invitation_gives_no_second_key_a_certificate(
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "replace" if step == "spent" else "remove", cut)
-        if step == "spent":  # the statement about older certificates is written before
+        if step == "spent":  # the file about older certificates is written earlier
             patch.setattr(Removed, "write", lambda removed: None)
         with pytest.raises(KeyboardInterrupt):
             asked(site, wanted(invitation, first))
@@ -219,7 +219,7 @@ def test_a_request_has_to_prove_its_key(site: Site) -> None:
 def test_a_new_certificate_ends_the_older_ones_of_that_name(site: Site) -> None:
     old, new = (
         x509.load_pem_x509_certificate(asked(site, wanted(invited(site)))["certificate"].encode())
-        for _ in range(2)  # in the same second
+        for _ in range(2)  # both in the same second
     )
     removed = Removed(site.of("attic"), membership(site.of("attic")))
     assert removed.covers(old)

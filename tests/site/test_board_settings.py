@@ -1,4 +1,4 @@
-"""A pause and an expected interval of a board hold at all gateways of its site."""
+"""A pause and an expected interval of a board apply at all gateways of its site."""
 
 import asyncio
 from contextlib import closing
@@ -18,8 +18,9 @@ async def ask(site: Gateways, gateway: str, **request: str) -> dict[str, Any]:
 
 
 async def with_board(site: Gateways) -> None:
-    """Add a board that is silent at the gateway b."""
-    board, _ = await site.connect("b", "roof-1")  # before it is registered: it needs no line
+    """Register a board that is connected to b and silent."""
+    # the board connects before it is registered, so it needs no serial line
+    board, _ = await site.connect("b", "roof-1")
     board.send(Subscribe(7, [Subscription("commands/roof-1", 1)]))
     await board.take(Suback)
     with closing(Registry(site.data("a") / "registry.db")) as registry:
@@ -29,7 +30,7 @@ async def with_board(site: Gateways) -> None:
 
 
 async def row_at(site: Gateways, gateway: str, **wanted: object) -> None:
-    """Wait until a gateway shows the board so."""
+    """Wait until a gateway shows the board with these values."""
     async with asyncio.timeout(SOON_S):
         row: dict[str, Any] = {}
         while {key: row.get(key) for key in wanted} != wanted:
@@ -58,11 +59,13 @@ async def _pauses(site: Gateways) -> None:
 
 
 async def _is_commanded_elsewhere(site: Gateways) -> None:
-    """Send a command to another gateway: it must set the value that the board's gateway expects."""
+    """Send the board a command at another gateway. It must set the interval that the board's
+    gateway expects.
+    """
     phone, _ = await site.connect("a", "phone")
     number, row = 0, await ask(site, "b", do="boards")
     async with asyncio.timeout(SOON_S):
-        while row["interval_s"] != 5400.0:  # the filter of the board reaches a in a moment
+        while row["interval_s"] != 5400.0:  # a moment later, a knows the board's filter
             number += 1
             phone.send(Publish("commands/roof-1", b"interval 90 min", 1, number))
             await phone.take(Puback)
@@ -78,7 +81,7 @@ async def _sets_as_a_client(site: Gateways) -> None:
 
 
 async def _learns_later(site: Gateways) -> None:
-    """Check that a gateway learns the settings that were made while it was away."""
+    """Check that a gateway learns settings that were made while it was away."""
     await ask(site, "a", do="expect", client="roof-1", interval="20m")
     await row_at(site, "b", interval_s=1200.0, set=True)
     assert await site.running["b"].end() == 0
@@ -91,7 +94,7 @@ async def _learns_later(site: Gateways) -> None:
 
 
 async def _forgets(site: Gateways) -> None:
-    """Check that a board that was removed and added again has no pause."""
+    """Check that a board has no pause after it was removed and added again."""
     with closing(Registry(site.data("a") / "registry.db")) as registry:
         registry.revoke("roof-1")
         async with asyncio.timeout(SOON_S):

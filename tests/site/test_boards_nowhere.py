@@ -1,6 +1,6 @@
-"""A board of a site that connects to no gateway is reported as a problem by one gateway. If the
-first gateway is dead, the next one by name reports it. A gateway that is silent for a short time
-may hold the board.
+"""If a board of a site connects to no gateway, one gateway reports this as a problem: the first
+one, or if it is dead, the next one by name. While a gateway is silent for a short time, nothing is
+reported, because the board may be there.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ async def missing(site: Gateways, name: str) -> list[str]:
 
 
 async def looked(site: Gateways, name: str, times: int) -> None:
-    """Wait until a gateway has checked its boards `times` times, once a second of its own time.
-    A silent gateway counts as dead before that.
+    """Wait until the other gateway counts as lost, and this gateway has then checked its boards
+    `times` times, once a second.
     """
     async with asyncio.timeout(SOON_S):
         while (await site.rows(name))[1]["connected"]:  # noqa: ASYNC110 - it has no event
@@ -67,7 +67,7 @@ async def test_a_board_that_came_nowhere_is_reported_once(tmp_path: Path) -> Non
         with closing(Registry(site.data("b") / "registry.db")) as registry:
             registry.admit("roof-2")
             registry.admit("roof-1")
-        await knows(site, "a", "roof-1", "roof-2")  # a dead gateway tells nothing more
+        await knows(site, "a", "roof-1", "roof-2")  # a dead gateway could not forward them any more
         await becomes(site, "a", ["roof-1"])
         await becomes(site, "b", ["roof-2"])
         assert await missing(site, "a") == ["roof-1"]
@@ -117,7 +117,7 @@ async def test_restarts_of_gateways_begin_and_end_no_problem(tmp_path: Path) -> 
 
 
 async def test_the_next_gateway_tells_of_a_board_when_the_first_is_dead(tmp_path: Path) -> None:
-    """The problem is reported once, also after a restart, and a person's settings are kept."""
+    """The problem is reported once, even after a restart. Settings by a person stay."""
     async with gateways(tmp_path, "a", "b", program=IMPATIENT) as site:
         await site.connect("b", "roof-2")
         await site.kill("a")

@@ -1,5 +1,5 @@
-"""`onceway site …`: three commands bring a second gateway into a site. A wrong command gets an
-error with its reason.
+"""`onceway site …`: three commands add a second gateway to a site. A wrong command gets an error
+with its reason.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Done:
 
 
 async def onceway(*words: object) -> Done:
-    """Run the command line in another thread: a member that it asks runs in the event loop."""
+    """Run a command in another thread, because the member that it asks runs in the event loop."""
     return await asyncio.to_thread(_onceway, *map(str, words))
 
 
@@ -54,7 +54,7 @@ def _onceway(command: str, *words: str) -> Done:
 
 
 class Pi:
-    """A machine with a configuration."""
+    """A machine with a gateway's configuration."""
 
     def __init__(self, folder: Path, name: str, members: dict[str, str] | None) -> None:
         self.name = name
@@ -121,7 +121,7 @@ async def test_a_second_gateway_joins_and_is_removed(
 
 
 def _key(path: Path) -> str | None:
-    """Return the private key in a file, as it stands there."""
+    """Return the private key in a PEM file, in base64, or None."""
     text = path.read_text() if path.is_file() else ""
     found = re.search(r"BEGIN PRIVATE KEY-----\n(.*?)\n", text)
     return found and found[1]
@@ -139,7 +139,7 @@ async def invited(attic: Pi, tmp_path: Path) -> Path:
 async def test_an_invitation_belongs_to_the_person_behind_sudo(
     attic: Pi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caller: str, owner: int
 ) -> None:
-    """In the guide, that person copies the file with scp."""
+    """The guide tells this person to copy the file with scp."""
     monkeypatch.setenv("SUDO_UID", caller)
     found = (await invited(attic, tmp_path)).stat()
     assert (found.st_uid, found.st_mode & 0o777) == (owner, 0o600)
@@ -207,7 +207,7 @@ async def test_a_join_that_was_killed_is_done_again(
         assert (await barn.site("join", file)).code == 0
         made = membership(barn.folder)
         assert made.name == "barn"
-        done = await barn.site("join", file)  # all was done but for what it says
+        done = await barn.site("join", file)  # the first call did everything except its output
         assert done.code == 1
         assert membership(barn.folder).certificate == made.certificate, "it stays a member"
 
@@ -239,7 +239,7 @@ async def test_faults_of_a_join(
     assert f"the invitation is valid until {read(file).expires:%Y-%m-%d %H:%M} UTC" in done.error
     other = Pi(_made(tmp_path / "other"), "attic", members)
     assert (await other.site("init")).code == 0
-    async with running(other.config):  # somebody has taken the address
+    async with running(other.config):  # another site's gateway has the address
         done = await barn.site("join", file)
         assert (
             "the gateway at that address is not the one that invited: it shows another site's"

@@ -1,4 +1,4 @@
-"""`[site] copies = 2` with processes: a gateway and its disk fail permanently."""
+"""`[site] copies = 2` with processes: a gateway and its disk are lost for good."""
 
 import asyncio
 import shutil
@@ -42,7 +42,9 @@ def drain(data: Path, landing: Path) -> None:
 
 
 def table(landing: Path) -> dict[tuple[str, int, int], bytes]:
-    """Ingest all landed batches: one row of each key."""
+    """Return payloads by key, as the ingest makes them of all landed batches. Assert that no key
+    has two payloads.
+    """
     found: dict[tuple[str, int, int], bytes] = {}
     for path in landing.glob("*/[!.]*/*.parquet"):
         for row in decode(path.read_bytes())[0]:
@@ -51,7 +53,9 @@ def table(landing: Path) -> dict[tuple[str, int, int], bytes]:
 
 
 class Source:
-    """A publisher at QoS 1 and 2; half of its messages have an identity. acknowledged: payloads."""
+    """A publisher at QoS 1 and 2. Half of its messages have an identity. acknowledged: their
+    payloads.
+    """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -82,7 +86,7 @@ class Source:
 
 
 async def until(site: Gateways, name: str, true: Callable[[dict[str, Any]], object]) -> None:
-    """Wait until this holds for what a gateway says of copies."""
+    """Wait until `true` holds for a gateway's figures about copies."""
     async with asyncio.timeout(SOON_S):
         while True:
             if true((await site.rows(name))[0]["copies"]):
@@ -112,7 +116,7 @@ async def test_a_gateway_and_its_disk_die_and_each_acknowledged_reading_lands_on
         assert len(payloads) == len(set(payloads)), "under two keys"
         missing = set(source.acknowledged) - set(payloads)
         assert (len(source.acknowledged), missing) == (400, set())
-        # alone, it takes nothing that needs a second disk, and says so
+        # a lone gateway refuses messages that need a second disk, and says why
         wire, _ = await site.connect("b", "other", clean=True)
         await until(site, "b", lambda row: row["copies_refusing"])
         wire.send(Publish("t", b"more", 1, 1))

@@ -1,4 +1,4 @@
-"""The spool on a second disk, without I/O: the rows that members confirm, and a faulty member."""
+"""The sender of replicas, without I/O: rows that members confirm, and a faulty member."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,14 +21,14 @@ def row(number: int, payload: bytes = b"m") -> Row:
 
 
 class Owner:
-    """A spool with some rows, as `Copying` knows it."""
+    """A spool with `rows` rows, and the `Copying` that replicates it."""
 
     def __init__(self, rows: int = 0) -> None:
         self.rows = [row(number) for number in range(1, rows + 1)]
         self.safe_to = 0
         self.lines = 0
         self.slow = False
-        """Whether frames are left unread."""
+        """Whether the disk does not answer."""
         self.said: list[tuple[str, Message]] = []
         self.copying = Copying(self, self.send, told(), rows, 0.0)
 
@@ -91,7 +91,9 @@ def test_spool_starts_over_once_for_reports_of_members() -> None:
 
 
 def test_rows_that_come_before_a_member_is_heard_are_not_those_that_it_has() -> None:
-    """The member's disk has lost the rows 4 to 6, and has given their ids to other rows."""
+    """The spool's disk has lost the rows 4 to 6, which the member has, and has given their ids to
+    other rows.
+    """
     owner = Owner(rows=3)
     owner.commit(4, 5, 6, 7)
     owner.copying.joined("b", 0.0)
@@ -119,7 +121,7 @@ def test_late_confirmation_counts_when_the_member_is_chosen_again() -> None:
 
 
 def test_oversized_old_row_stops_no_member() -> None:
-    """Older versions allowed larger publications."""
+    """Older versions allowed larger publications. Such a row is left out."""
     owner = Owner(rows=3)
     owner.rows[1] = row(2, bytes(FRAME_BYTES))
     owner.copying.joined("b", 0.0)

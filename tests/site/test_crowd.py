@@ -1,4 +1,4 @@
-"""100,000 clients change gateway at once (crowd.py)."""
+"""100,000 clients move to another gateway at once (crowd.py)."""
 
 import gc
 import time
@@ -12,7 +12,7 @@ from tests.site.crowd import Crowd, report
 from tests.slowness import slowness
 
 CPU_S = 20.0
-"""Seconds of processor time for 100,000 clients, at the most."""
+"""Largest processor time for 100,000 clients, in seconds."""
 
 
 @pytest.mark.parametrize("clients", [20_000, pytest.param(100_000, marks=pytest.mark.soak)])
@@ -29,14 +29,15 @@ def test_calls_are_bounded_by_windows_and_members_not_by_clients(clients: int) -
         gc.set_threshold(*before)
     print(report(crowd))
     assert crowd.here == clients
-    # an Ask, a Take and an End for each window and member
+    # for each window and member: an Ask, a Take and an End
     assert crowd.calls <= 3 * crowd.windows * (len(crowd.names) - 1)
     assert crowd.holders["a"].most_giving <= AT_ONCE
     assert seconds < CPU_S * clients / 100_000 * slowness(), f"{seconds:.1f} s of CPU"
 
 
 def test_memory_of_many_clients_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "REMEMBERED", 100)  # of any crowd so many are remembered
+    # number of clients that are remembered, however many there are
+    monkeypatch.setattr(ending, "REMEMBERED", 100)
     crowd = Crowd(3000)
     tracemalloc.start()
     try:
@@ -52,6 +53,6 @@ def test_memory_of_many_clients_is_freed(monkeypatch: pytest.MonkeyPatch) -> Non
         end, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # tables that were large keep their room
+    # tables that have grown keep their size
     assert end - begin < 200 * 3000, f"{end - begin:,} bytes are left"
     assert peak - begin < 4000 * 3000, f"{peak - begin:,} bytes at once"

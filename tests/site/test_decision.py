@@ -36,7 +36,9 @@ def test_two_sessions_that_were_made_without_one_another_are_in_doubt() -> None:
 
 
 def test_session_made_without_an_ended_one_is_suspect_nevertheless() -> None:
-    """Session a is newer than c. The order of b and c is unknown, and so the order of a and b."""
+    """Session a is newer than c. The order of b and c is unknown, so the order of a and b is
+    unknown, too.
+    """
     found = decision(
         a=Claim(1, True, older=names("c")),
         b=Claim(5, True, older=names("c")),

@@ -1,4 +1,4 @@
-"""A record that becomes suspect, and the members that it then names."""
+"""A record that becomes suspect, and the members that it names as older."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from gateway.site.rules.suspect import doubt
 
 
 class Disk:
-    """Notes all calls, and is done at once."""
+    """A stand-in for the session holder that records all calls and ends each at once."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

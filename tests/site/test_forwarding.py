@@ -1,5 +1,5 @@
-"""Two gateways of a site as processes: publications at one reach a subscriber at the other, now or
-later, while one gateway is killed.
+"""Two gateways of a site as processes: a publication at one reaches a subscriber at the other, even
+if one gateway is killed meanwhile.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ MESSAGES = 600
 
 
 class Reader:
-    """A client with a session that is kept, at QoS 2. got: payloads, each message once, as Method B
-    knows it.
+    """A client with a persistent session that reads at QoS 2. got: payloads. A repeated packet
+    identifier counts once, until its PUBREL.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Reader:
 
 
 async def figure(site: Gateways, name: str, figure: str, count: int) -> None:
-    """Wait until a figure has this value."""
+    """Wait until a figure of the gateway's status has this value."""
     async with asyncio.timeout(SOON_S):
         while True:
             if (await site.figures(name))[figure] == count:
@@ -92,7 +92,7 @@ async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
             reading = asyncio.create_task(reader.read(wire))
         await reader.has(MESSAGES)
         await figure(site, "a", "forward_waiting", 0)
-        await asyncio.sleep(0.3)  # for what should not come
+        await asyncio.sleep(0.3)  # time for a message that should not arrive
         assert reader.got == [b"%d" % number for number in range(MESSAGES)]
         reading.cancel()
         for name in site.names:
@@ -103,7 +103,7 @@ async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
 async def test_a_reader_that_moves_while_all_publish_gets_each_message_once(
     tmp_path: Path,
 ) -> None:
-    """The forwarders of the reader's session end soon after."""
+    """Afterwards, the forwarders of the reader's session end."""
     async with gateways(tmp_path, "a", "b", "c") as site:
         reader = Reader()
         wire, _ = await site.connect("a", "reader")
@@ -125,7 +125,7 @@ async def test_a_reader_that_moves_while_all_publish_gets_each_message_once(
             await reader.has(len(reader.got) + 60)
             wire, present = await site.connect(place, "reader")
             assert present
-            await reading  # the gateway where it was has ended that connection
+            await reading  # the previous gateway has closed its connection
         reading = asyncio.create_task(reader.read(wire))
         await publishing
         await reader.has(MESSAGES)
@@ -163,7 +163,7 @@ async def test_absent_member_gets_missed_messages_later(tmp_path: Path) -> None:
 
 
 async def holds(site: Gateways, name: str, *topics: str) -> None:
-    """Wait until these are the retained messages on the disk of a gateway."""
+    """Wait until the disk of a gateway has exactly these retained messages."""
     await until(
         lambda: [item.topic for item in retained(site.data(name), None)] == [*topics], patience=20
     )

@@ -1,5 +1,4 @@
-"""Frames from arbitrary bytes: frames or one SiteError, and never more memory than one frame
-needs."""
+"""Arbitrary bytes become frames or one SiteError. They never take more memory than one frame."""
 
 import asyncio
 from typing import Any
@@ -51,11 +50,11 @@ def test_other_bytes_are_refused_or_waited_for(chunks: list[bytes]) -> None:
                 assert len(body) <= 1000
             assert len(reader._bytes) < 1005
     except SiteError:
-        pass  # nothing more is read
+        pass  # the rest is not read
 
 
 class _Wire(asyncio.Transport):
-    """A TLS connection to a peer with this certificate, or none."""
+    """A stand-in for a TLS connection. certificate: of the peer, or None."""
 
     def __init__(self, certificate: bytes | None) -> None:
         super().__init__({"ssl_object": self, "peername": ("10.0.0.9", 1)})

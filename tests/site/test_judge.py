@@ -1,4 +1,4 @@
-"""The judge of random schedules (world.py) allows a site what one broker does, and no more."""
+"""The judge of random schedules (world.py) allows a site only what one broker does, too."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from tests.site.rules.three import Site
 
 @pytest.fixture
 def site() -> Site:
-    """Return a site with a client at c, whose message is on disk there. The client has not received
-    the PUBREC.
+    """Return a site with a client at c. The disk of c has the client's message, but the client has
+    not received PUBREC.
     """
     site = Site()
     site.eager = 1.0
@@ -21,7 +21,7 @@ def site() -> Site:
 
 
 def begin_unheard(site: Site, gateway: str, seconds: float) -> None:
-    """Begin a session at a gateway, and let its client go before it hears the CONNACK."""
+    """Begin a session at a gateway. The client disconnects before it gets the CONNACK."""
     site.client.connect(gateway)
     begun = site.reached["none"]
     while site.reached["none"] == begun:
@@ -36,7 +36,7 @@ def test_client_that_missed_a_truthful_session_present_0_may_double_its_messages
     message = site.client.flight[1]
     site.crash("c")
     site.gateways["c"].restore({}, set())
-    site.client.marked = True  # the restore is logged
+    site.client.marked = True  # as if it had read the log about the restore
     site.start("c")
     site.run(3.0)
     begin_unheard(site, "b", 0.5)
@@ -44,7 +44,7 @@ def test_client_that_missed_a_truthful_session_present_0_may_double_its_messages
     site.come("a")
     assert site.client.session == site.place_at("a").session.number  # type: ignore[union-attr]
     assert site.reached["PUBCOMP"] == 1
-    site.client.publish()  # newer ones go to one disk, once
+    site.client.publish()  # newer messages go to one disk, once
     site.run(0.5)
     site.client.doubted -= 1
     with pytest.raises(AssertionError, match="is there twice"):

@@ -1,4 +1,6 @@
-"""Copies for other members, without I/O: bounds, and a member that breaks all rules."""
+"""The keeper of other members' copies, without I/O: its bounds, and a member that breaks all
+rules.
+"""
 
 import random
 from collections import deque
@@ -47,7 +49,7 @@ def row(number: int, payload: bytes = b"m", device: str | None = "d") -> Row:
 
 
 class Shelf:
-    """A shelf that writes only when the test lets it."""
+    """A shelf whose writes end only when the test calls `work`."""
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
@@ -67,7 +69,7 @@ class Shelf:
 
 
 class Kept:
-    """A keeper with all messages that it has sent."""
+    """A keeper of copies, with a record of all messages that it has sent."""
 
     def __init__(self, most: int = 1 << 30) -> None:
         self.shelf = Shelf()
@@ -162,7 +164,7 @@ def test_a_member_that_sends_more_than_it_may_loses_its_link() -> None:
 
 @pytest.mark.parametrize("why", ["its link has ended", "it has chosen another one"])
 def test_rows_without_room_are_dropped_when_they_will_be_sent_again(why: str) -> None:
-    """A correct member sends all unconfirmed rows again, so it keeps its link."""
+    """A correct member sends all unconfirmed rows again, so its link stays."""
     kept = Kept()
     kept.room = False
     size = FRAME_BYTES - 1000
@@ -226,7 +228,7 @@ def test_a_member_that_says_nothing_of_copies_is_silent_though_it_has_a_link() -
     kept.shelf.work()
     assert kept.keeping.due(SILENT_S * 2) is None, "it has told of its spool"
     kept.keeping.link_ended("a", 10.0)
-    kept.keeping.joined("a", 20.0)  # with copies = 1
+    kept.keeping.joined("a", 20.0)  # the member now has copies = 1
     assert kept.keeping.due(SILENT_S) is None
     line = kept.keeping.due(SILENT_S + 21)
     assert line is not None
@@ -249,7 +251,7 @@ def test_ended_line_is_reported_to_no_member() -> None:
 
 
 def test_landed_replicas_do_not_come_back() -> None:
-    """A member comes back with a lower count of landed rows."""
+    """The copies have landed. The member then reports that fewer of its rows have landed."""
     kept = Kept()
     kept.say(told())
     kept.say(Rows(LINE, [row(1), row(2)]))

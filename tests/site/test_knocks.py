@@ -1,4 +1,4 @@
-"""Links of members that start, over real TLS on loopback: knocks, and when a member dials again."""
+"""Links of members that start, over real TLS on loopback: knocks, and the time of the next dial."""
 
 import asyncio
 import json
@@ -24,13 +24,13 @@ from tests.service.process import free_port
 from tests.site.members import Peer, Site, as_member, dialled, joined, running, until
 
 LONG_S = 600.0
-"""Longer than any test."""
+"""A time that no test reaches, in seconds."""
 
 
 @pytest.fixture(scope="module", params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy])
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """Return the policy of one event loop: the gateway runs on uvloop, whose TLS is other code than
-    asyncio's.
+    """Return the event loop policy: asyncio's, then uvloop's. The gateway uses uvloop, whose TLS is
+    other code than asyncio's.
     """
     return request.param()
 
@@ -43,7 +43,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep a member whose dialling failed from dialling again by itself."""
+    """Set the pause after a failed dial so long that a member does not dial again by itself."""
     monkeypatch.setattr(dialling, "_FIRST_WAIT_S", LONG_S)
     monkeypatch.setattr(dialling, "MOST_WAIT_S", LONG_S)
 
@@ -66,8 +66,8 @@ async def still(peer: Peer) -> None:
 async def test_when_a_member_joins_the_other_absent_ones_are_tried_at_once(
     tmp_path: Path, member: str, comes: str
 ) -> None:
-    """The network may be back: two links begin together, and not one some seconds after the other.
-    The place of barn is silent, and does not knock.
+    """After one link is back, the member dials the other absent members at once, because the
+    network may be back. barn listens, but sends nothing and does not knock.
     """
     site = Site(tmp_path, "attic", "barn", "cellar")
     nowhere = site.addresses | {"barn": f"127.0.0.1:{free_port()}"}
@@ -84,7 +84,9 @@ async def test_when_a_member_joins_the_other_absent_ones_are_tried_at_once(
 async def answering(
     site: Site, name: str, talk: Callable[[Peer], object]
 ) -> AsyncIterator[list[Peer]]:
-    """Run a server at a member's address. `talk`, a coroutine, handles each of its connections."""
+    """Run a server at a member's address. `talk`, a coroutine, handles each connection. Yield the
+    list of connections.
+    """
     came: list[Peer] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -119,7 +121,7 @@ def greeted(peer: Peer, generation: str = "0" * 16) -> None:
 
 
 async def knock(site: Site, by: str, at: str) -> bytes:
-    """Return the member's answer to the knock."""
+    """Knock at a member; return the reason in its BYE."""
     async with dialled(site.addresses[at], as_member(site, by)) as peer:
         said = await peer.hear(Kind.BYE)
         await peer.ended()
@@ -158,7 +160,7 @@ async def test_a_knock_changes_nothing_about_a_link_that_is_alive(site: Site) ->
 async def test_a_knock_ends_a_link_on_which_nothing_comes(
     site: Site, log: pytest.LogCaptureFixture
 ) -> None:
-    """The other machine lost its power, and is back before the link's timeout."""
+    """The other machine has lost its power. It is back before the link's timeout."""
     async with joined(*map(site.config, site.addresses)) as (attic, _):
         link = attic.net._far["barn"].link
         assert link is not None
@@ -173,7 +175,7 @@ async def test_a_knock_ends_a_link_on_which_nothing_comes(
 
 @pytest.mark.usefixtures("patient")
 async def test_a_flood_of_knocks_has_a_bound(site: Site) -> None:
-    """attic dials once for each knock that counts."""
+    """attic dials barn once for each knock that counts."""
 
     async def refuse(peer: Peer) -> None:
         peer.say(Kind.BYE, b"not now")
@@ -220,7 +222,7 @@ async def test_a_knock_ends_an_attempt_that_waits_for_a_machine_that_was_off(
 async def test_a_knock_ends_no_attempt_that_is_answered(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The machine is busy: more than _SLOW_S pass between handshake and greeting."""
+    """The machine is so busy that more than _SLOW_S pass between handshake and greeting."""
     monkeypatch.setattr(dialling, "_SLOW_S", 0.0)
     monkeypatch.setattr(dialling, "_KNOCK_S", 0.0)
     rested = asyncio.Event()
@@ -244,7 +246,7 @@ async def test_a_knock_ends_no_attempt_that_is_answered(
 async def test_attempt_that_joins_as_it_ends_is_a_link(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine, a knock ends an attempt that has just joined."""
+    """On a busy machine, a knock may end an attempt that has just joined."""
     connect = dialling.Dialling._connect
 
     async def late(self: dialling.Dialling, *arguments: Any) -> None:
@@ -261,7 +263,7 @@ async def test_attempt_that_joins_as_it_ends_is_a_link(
 async def test_a_member_of_0_2_0_refuses_a_knock_and_is_left_alone(
     site: Site, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """attic dials that member when its pause ends."""
+    """After a pause, the old member at attic dials barn itself."""
     monkeypatch.setattr(dialling, "_FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(dialling, "MOST_WAIT_S", 0.01)
 
@@ -295,7 +297,7 @@ async def test_a_knock_at_a_member_that_does_not_know_us_tells_both(
 
 
 async def test_a_stranger_cannot_knock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stranger has no certificate, or a certificate of another site."""
+    """The stranger has no certificate, or one of another site."""
     site = Site(tmp_path / "ours", "attic", "barn")
     other = Site(tmp_path / "theirs", "attic", "barn")
     heard: list[str] = []
@@ -328,17 +330,17 @@ async def test_knock_of_a_removed_member_is_ignored(
 
 
 async def _answers(peer: Peer) -> None:
-    """Join, answer a question, and break."""
+    """Join, answer one echo request, and end the connection."""
     await peer.hear(Kind.GREETING)
     greeted(peer, secrets.token_hex(8))
-    await peer.hear(Kind.ALIVE)  # of joining
+    await peer.hear(Kind.ALIVE)  # sent by joining
     question = await peer.hear(Kind.ALIVE)
     peer.writer.write(pack_number(Kind.ECHO, unpack_number(question)))
     await asyncio.sleep(0.05)
 
 
 async def _says_nothing(peer: Peer) -> None:
-    """Join, and break."""
+    """Join, and end the connection."""
     await peer.hear(Kind.GREETING)
     greeted(peer, secrets.token_hex(8))
     await peer.hear(Kind.ALIVE)
@@ -348,7 +350,9 @@ async def _says_nothing(peer: Peer) -> None:
 async def test_backoff_is_forgiven_by_an_answered_question(
     site: Site, monkeypatch: pytest.MonkeyPatch, talk: Callable[[Peer], object], forgiven: bool
 ) -> None:
-    """The link breaks soon after each dial."""
+    """The link breaks soon after each dial. forgiven: whether the pause before the next dial stays
+    short.
+    """
     waits: list[float] = []
     monkeypatch.setattr(net_module, "TICK_S", 0.02)
     timeout = asyncio.timeout

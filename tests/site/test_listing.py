@@ -1,4 +1,4 @@
-"""The sessions of a whole site in one list: pages between members, bounds, and members that are
+"""One list of the sessions of a whole site: pages between members, bounds, and members that are
 silent or faulty.
 """
 
@@ -27,7 +27,9 @@ def row(client: str, **more: object) -> Row:
 
 
 class Pair:
-    """Members a and b with a link that takes a turn of the loop. held: rows of b."""
+    """Members a and b. A frame between them arrives in the next turn of the event loop. held: b's
+    rows.
+    """
 
     def __init__(self, *held: Row) -> None:
         self.held = list(held)

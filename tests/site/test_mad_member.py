@@ -1,4 +1,6 @@
-"""A member that is authenticated and faulty loses its link, and the memory for it is bounded."""
+"""A member that is authenticated, but faulty, loses its link. The memory that it can use is
+bounded.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -108,7 +110,7 @@ class Disk:
 
 
 class Site:
-    """A member whose only other one, `mad`, is the test."""
+    """A member whose only other member is `mad`, which the test plays."""
 
     def __init__(self, name: str = "good") -> None:
         self.name = name
@@ -142,7 +144,7 @@ class Site:
         return [message for message in self.said if isinstance(message, kind)]
 
     def claimed(self, *clients: str) -> None:
-        """Ask for the sessions of clients that connect here; `mad` claims them."""
+        """Let these clients connect here. `mad` replies that it has their sessions."""
         for client in clients:
             done = self._found(client)
             self.member.want_session(client, self.now, done)
@@ -185,7 +187,7 @@ def test_member_within_its_credit_continues_with_the_disk(
         while credit and waiting:
             site.hear(Give((Part(waiting.pop(0), 1, 0, 1, bytes(PART_BYTES)),)))
             credit -= 1
-        site.wait(arriving.PROGRESS_S + 1)  # the disk is slow, and that is not the giver's fault
+        site.wait(arriving.PROGRESS_S + 1)  # the own disk is slow; the giver is not at fault
         site.disk.write()
         credit += len(site.of(Got))
         site.said.clear()
@@ -203,7 +205,7 @@ def test_sessions_of_several_parts_arrive_within_the_room_and_all_at_last(
     while waiting or site.disk.waiting:
         site.said.clear()
         for client, epoch, part in waiting:
-            for _ in range(3):  # it says each part several times
+            for _ in range(3):  # each part arrives several times
                 site.hear(Give((Part(client, epoch, part, 3, bytes(PART_BYTES)),)))
             claims = site.member._inbound._claims.values()
             most = max(most, sum(len(claim.parts) for claim in claims))
@@ -246,7 +248,7 @@ def test_a_reply_counts_once(site: Site) -> None:
         site.hear(Answer(ask.number, 0, (Reply(Kind.BUSY),)))
     with pytest.raises(SiteError, match="an answer without a query"):
         site.hear(Answer(ask.number, 1, (Reply(Kind.BUSY), Reply(Kind.BUSY))))
-    site.hear(Answer(ask.number + 1, 0, (Reply(Kind.BUSY),)))  # it may be of an earlier link
+    site.hear(Answer(ask.number + 1, 0, (Reply(Kind.BUSY),)))  # perhaps from an earlier link
 
 
 def test_confirmation_counts_once_and_only_for_sent_messages(site: Site) -> None:
@@ -306,7 +308,7 @@ def test_calls_for_sessions_that_are_not_worked_off_end_the_link(
 
 def test_a_session_that_ends_while_its_parts_wait_for_their_turn_is_gone(site: Site) -> None:
     class Gone(list[bytes]):
-        """Stored parts whose rows are gone."""
+        """Stored parts of a session whose rows are gone."""
 
         def __getitem__(self, index: object) -> bytes:
             raise IndexError(index)
@@ -333,7 +335,7 @@ def test_an_epoch_near_the_end_makes_no_record_that_others_must_refuse(
         site.said.clear()
         site.hear(Answer(ask.number, 0, (CLAIM._replace(epoch=epoch),)))
         if not site.of(Take):
-            break  # nothing can be decided, or the session has failed to come
+            break  # no decision is possible, or the session's move has failed
         site.hear(Give((Part("c", epoch, 0, 0, b""),)))
     for _ in range(5):
         site.disk.write()

@@ -1,4 +1,4 @@
-"""Filters and packets between two members, without a broker; and a faulty member."""
+"""Filters and packets between two members, without a broker. A member may be faulty."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ from gateway.site.forwarding.messages import (
 
 
 class Side:
-    """One member (a `Port`): received messages, and sent frames."""
+    """One member (a `Port`), with a record of received messages and sent frames."""
 
     def __init__(self, queue: int) -> None:
         self.queue = queue
@@ -69,7 +69,7 @@ class Side:
                 self.filters[topic_filter] = qos
 
     def end(self) -> None:
-        """Note that the member's broker has ended the exchange."""
+        """End the exchange, as the member's broker does."""
         self.is_open = False
         self.forwarding.ended()
 

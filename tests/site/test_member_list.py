@@ -1,5 +1,5 @@
-"""Members that are added, moved and removed by one command at the first gateway, without a restart
-of any other one.
+"""Members that one command at the first gateway adds, moves or removes, without a restart of any
+other member.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ def test_later_list_is_newer_at_any_clock(site: Site) -> None:
 
 
 def test_two_lists_of_one_second_end_as_one_at_all_members(site: Site) -> None:
-    """Two machines have one authority, such as a restored machine and the machine that it
+    """Two machines may have one authority, such as a restored machine and the machine that it
     replaces.
     """
     one = sign(site.of("a"), TWO)
@@ -123,7 +123,7 @@ def test_damaged_file_is_named_and_not_used(site: Site, text: bytes, tmp_path: P
         f'[gateway]\nname = "b"\ndata = "{tmp_path / "b"}"\n[site.members]\na = "h:1"\nb = "h:2"\n'
     )
     assert load(config).site.members == TWO  # type: ignore[union-attr]
-    sign(site.of("a"), TWO)  # and a damaged file of the first gateway is replaced
+    sign(site.of("a"), TWO)  # a damaged file of the first gateway is replaced
 
 
 def test_file_that_differs_from_the_list_is_named(site: Site, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_impossible_number_in_a_greeting_is_refused(field: str, number: str) -> 
 
 
 async def begin(found: Gateways, name: str, address: str) -> None:
-    """Invite a gateway with its address, let it join, and start it."""
+    """Invite a gateway at this address, let it join, and start it."""
     config = load(found.config("a"))
     assert config.site is not None
     made = invite(found.site.of("a"), config.site, "a", name, 24, address)
@@ -206,7 +206,7 @@ async def begin(found: Gateways, name: str, address: str) -> None:
 
 
 async def names(found: Gateways, name: str, *wanted: str) -> None:
-    """Wait until a gateway has a lease of exactly these members."""
+    """Wait until the gateway has exactly these other members, and a lease of each."""
     async with asyncio.timeout(SOON_S):
         while True:
             rows = (await found.rows(name))[1:]

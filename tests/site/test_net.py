@@ -27,17 +27,17 @@ from tests.site.members import SOON_S, Member, Site, as_member, dialled, joined,
 from tests.system.test_dial import silent
 
 SILENT_S = 2.0
-"""The bound that `[site]` promises."""
+"""Time after which a member counts as silent, in seconds, as `[site]` promises."""
 LOOK_S = 0.01
-"""Seconds between checks. Time is counted in checks, because a check without a turn of this event
-loop proves nothing about the member.
+"""Pause between checks, in seconds. Time is counted in checks: if this event loop does not run, the
+time without a check proves nothing about the member.
 """
 
 
 @pytest.fixture(scope="module", params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy])
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """Return the policy of one event loop: the gateway runs on uvloop, whose TLS is other code than
-    asyncio's.
+    """Return the event loop policy: asyncio's, then uvloop's. The gateway uses uvloop, whose TLS is
+    other code than asyncio's.
     """
     return request.param()
 
@@ -157,7 +157,7 @@ async def test_a_member_that_never_reads_loses_its_link(
             wire = attic.writer.get_extra_info("socket")
             wire.setsockopt(
                 socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16
-            )  # by itself it grows to 32 MB
+            )  # otherwise it grows to 32 MB
             await attic.join()
             await until(lambda: barn.linked("attic"))
             sent = 0
@@ -191,7 +191,7 @@ async def test_two_gateways_that_run_with_one_name_are_named(
     async with running(site.config("barn")) as (barn,):
         address, context = site.addresses["barn"], as_member(site, "attic")
         async with AsyncExitStack() as stack:
-            for generation in ("0a", "0b", "0b", "0c", "0b"):  # a restart, and another machine
+            for generation in ("0a", "0b", "0b", "0c", "0b"):  # a restart, then a second machine
                 assert "two running gateways have its name" not in log.text
                 last = await stack.enter_async_context(dialled(address, context))
                 await last.join(generation=generation)
@@ -215,7 +215,7 @@ async def test_another_sites_certificate_is_refused_on_both_sides(
 
 
 def _blind(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Return a server that takes any certificate."""
+    """Let the context accept any certificate."""
     context.verify_mode = ssl.CERT_NONE
     return context
 
@@ -231,7 +231,8 @@ async def test_a_clock_that_is_off_is_named(
     days: int,
     words: str,
 ) -> None:
-    site = Site(tmp_path, "cellar", "attic", "barn")  # the first one could renew
+    # the first one could renew its own certificate
+    site = Site(tmp_path, "cellar", "attic", "barn")
     with monkeypatch.context() as patch:
         wrong = datetime.now(UTC) + timedelta(days=days)
         patch.setattr("gateway.site.pki.authority._now", lambda: wrong)
@@ -277,9 +278,7 @@ async def test_a_clock_that_is_set_is_compared_again(tmp_path: Path) -> None:
 async def test_members_with_other_lists_are_silent_to_one_another(
     tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
-    """Three members know a fourth one that the last of them does not know, and no pair with that
-    fourth member can decide.
-    """
+    """attic, barn and den list den; cellar does not. cellar gets a link to none of them."""
     site = Site(tmp_path, "attic", "barn", "cellar", "den")
     fewer = {name: at for name, at in site.addresses.items() if name != "den"}
     full = [site.config(name) for name in ("attic", "barn", "den")]
@@ -397,18 +396,18 @@ async def test_a_removed_member_can_do_nothing_at_any_member_that_has_heard_of_i
         remove(site, "cellar")
         await until(lambda: not attic.linked("cellar") and not barn.linked("cellar"))
         await until(lambda: said(log, "cellar: lost: it was removed from the site") == 2)
-        # a busy machine may have linked two of them twice before that
+        # on a busy machine, a link may have begun twice before that
         before = [member.events.count(("joined", "cellar")) for member in (attic, barn)]
         assert ("left", "cellar") in barn.events
         await until(lambda: "removed" in (cellar.row("attic")["problem"] or ""))
         await until(lambda: said(log, "the other members refuse this gateway"))
-        await asyncio.sleep(0.5)  # they dial it, still
+        await asyncio.sleep(0.5)  # the others still dial it
         assert cellar.row("cellar")["problem"]
         after = [member.events.count(("joined", "cellar")) for member in (attic, barn)]
         assert after == before, "a removed member has joined again"
     async with running(site.config("barn")) as (barn,):
         async with dialled(site.addresses["barn"], as_member(site, "attic")) as peer:
-            await peer.join()  # the first gateway has not told this time: barn knows it by itself
+            await peer.join()  # the first gateway sends no list now: barn has its own
             assert not barn.net._removed.covers(membership(site.of("attic")).certificate)
         assert barn.net._removed.covers(membership(site.of("cellar")).certificate)
     site.issue("cellar", after=int(time.time()))
@@ -565,7 +564,7 @@ async def test_a_member_whose_own_address_is_absent_runs_and_logs_it(
         assert "does not have that address" in attic.row("attic")["problem"]
         assert barn.row("barn")["problem"] is None
         assert said(log, absent, "the rest of the gateway runs") == 1
-        if "%" in absent:  # its network interface comes
+        if "%" in absent:  # the network interface appears
             attic.net._listener._config = site.config("attic")
             await until(lambda: attic.net.port > 0)
             assert attic.row("attic")["problem"] is None

@@ -1,4 +1,4 @@
-"""The device registry of a site with real gateways: changes at one gateway apply at all."""
+"""The device registry of a site with real gateways: a change at one gateway applies at all."""
 
 import asyncio
 import signal
@@ -26,7 +26,7 @@ def registry(site: Gateways, name: str) -> Registry:
 
 
 def write(site: Gateways, at: str, name: str, key: bytes) -> None:
-    """Change a key as `device add` and `device rekey` do."""
+    """Write a board's key to the registry, as `device add` and `device rekey` do."""
     with closing(registry(site, at)) as opened:
         opened.finish(opened.begin(Identity(name, key), "uno", "/dev/ttyACM0"), "f" * 64)
 
@@ -43,7 +43,7 @@ async def until(site: Gateways, at: str, name: str, holds: Callable[[Device], bo
 
 
 async def reason(site: Gateways, at: str, client: str) -> int:
-    """Return the reason code of the CONNACK for a client on the network with this identifier."""
+    """Return the reason code of the CONNACK for a network client with this client identifier."""
     wire = Wire(*await asyncio.open_connection("127.0.0.1", site.running[at].port), Version.V5)
     wire.send(Connect(client, Version.V5, True))
     code = (await wire.take(Connack)).reason
@@ -64,13 +64,13 @@ async def test_boards_are_let_in_rekeyed_and_revoked_at_all(tmp_path: Path) -> N
         assert await reason(site, "b", "roof-1") == 0
         write(site, "a", "roof-1", KEY)
         await until(site, "b", "roof-1", lambda found: found.key == KEY)
-        # its name is taken at b, too: the running gateway goes by it
+        # b refuses a client with the board's name, too: the running gateway knows the change
         await refused(site, "b", "roof-1")
         with closing(registry(site, "b")) as opened:
             opened.admit("guest")
         await until(site, "a", "guest", lambda found: found.status == "admitted")
 
-        # b is away, and writes the board; a revokes it meanwhile
+        # while b is stopped, the board's key changes there; meanwhile a revokes the board
         first = site.running["b"]
         await first.end(signal.SIGTERM)
         write(site, "b", "roof-1", OTHER)
@@ -90,7 +90,7 @@ async def test_boards_are_let_in_rekeyed_and_revoked_at_all(tmp_path: Path) -> N
                     break
                 await asyncio.sleep(0.1)
         for name in "ab":
-            # the registry has the change before the gateway knows the lost one
+            # the registry has the change before the gateway reports the lost one
             await site.running[name].logged("is lost, because a revocation elsewhere")
             (lost,) = (await site.rows(name))[0]["conflicts"]
             assert lost.startswith("device roof-1: the change at b (")
@@ -118,7 +118,7 @@ async def test_unreadable_registry_is_reported_once_and_tried_again(
         async with asyncio.timeout(SOON_S):
             while not caplog.text:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.1)
-            await asyncio.sleep(1)  # it tries again and again
+            await asyncio.sleep(1)  # it tries several times
             assert sent.empty()
             other = tmp_path / "other.db"
             with closing(Registry(other)) as opened:

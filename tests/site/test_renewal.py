@@ -1,4 +1,4 @@
-"""Certificates that are renewed before they end, with issue dates in the past."""
+"""Certificates are renewed before they expire. The tests use issue dates in the past."""
 
 import logging
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ YEAR = timedelta(days=365)
 
 
 def age(monkeypatch: pytest.MonkeyPatch, site: Site, years: float, *names: str) -> None:
-    """Let the certificates of these members be that old."""
+    """Issue the certificates of these members again, dated `years` years ago."""
     with monkeypatch.context() as patch:
         then = datetime.now(UTC) - years * YEAR
         patch.setattr("gateway.site.pki.authority._now", lambda: then)
@@ -27,7 +27,7 @@ def age(monkeypatch: pytest.MonkeyPatch, site: Site, years: float, *names: str) 
 
 
 def years(site: Site, name: str) -> float:
-    """Return for how long the certificate of a member is valid."""
+    """Return the number of years for which a member's certificate is still valid."""
     return (membership(site.of(name)).certificate.not_valid_after_utc - datetime.now(UTC)) / YEAR
 
 
@@ -57,7 +57,7 @@ async def test_certificates_are_renewed_at_half_their_life(
 async def test_first_gateway_renews_a_certificate_that_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Afterwards it can also invite members with expired certificates."""
+    """Afterwards the first gateway can also invite members whose certificates have expired."""
     site = Site(tmp_path, "attic", "barn")
     age(monkeypatch, site, 11, "attic")
     assert _certificate(site.config("attic")).state is State.WRONG
@@ -77,7 +77,7 @@ async def test_a_certificate_that_ends_soon_is_a_problem(
     assert (found.state, remedy in (found.todo or "")) == (State.WARNING, True)
     async with running(site.config("barn")) as (barn,):
         assert "its certificate expires on" in barn.net.status()[0]["problem"]
-        async with running(site.config("attic")):  # doctor's remedy
+        async with running(site.config("attic")):  # as doctor advises
             await until(lambda: barn.net.status()[0]["problem"] is None)
     assert _certificate(site.config("barn")).state is State.OK
 
@@ -109,7 +109,7 @@ async def test_a_certificate_of_another_member_is_not_taken(
 
 
 async def test_one_certificate_a_link(tmp_path: Path) -> None:
-    """A faulty member asks all the time."""
+    """A faulty member asks for a certificate again and again."""
     site = Site(tmp_path, "barn", "attic")
     shown = as_member(site, "attic")
     async with (

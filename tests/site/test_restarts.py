@@ -1,5 +1,5 @@
-"""Gateways of a site as processes that are killed or restarted, and clients that try until the
-listener opens: each finds its session, and the message that waits in it.
+"""Gateways of a site as processes that are killed or restarted, and clients that connect as soon as
+the listener is open. Each client finds its session, and the message that waits in it.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ OPENS_S = 60.0
 
 
 async def fill(site: Gateways, name: str, clients: list[str]) -> None:
-    """Let a message wait for clients whose sessions are at a gateway."""
+    """Publish a message for each of these clients, whose sessions are at a gateway."""
     publisher, _ = await site.connect(name, f"publisher of {name}", clean=True)
     for number, client in enumerate(clients, 1):
         publisher.send(Publish(client, b"waits", 1, number))
@@ -46,7 +46,9 @@ async def subscribe(site: Gateways, name: str, client: str) -> None:
 
 
 async def come(port: int, client: str) -> tuple[bool, bytes]:
-    """Connect as soon as the port is open. Return Session Present, and the message that waited."""
+    """Connect a client as soon as the port is open. Return Session Present, and the payload that
+    waited.
+    """
     async with asyncio.timeout(OPENS_S):
         while True:
             try:
@@ -71,7 +73,9 @@ async def come(port: int, client: str) -> tuple[bool, bytes]:
 
 
 async def restart(site: Gateways, name: str, how: signal.Signals, away_s: float) -> None:
-    """End a gateway and start it again, while all clients try to come to it."""
+    """End a gateway, and start it again after `away_s` seconds, while all clients try to connect to
+    it. Assert that each finds its session and its message.
+    """
     config, port = site.config(name), free_port()
     text = config.read_text().replace('bind = "127.0.0.1:0"', f'bind = "127.0.0.1:{port}"')
     config.write_text(text)
@@ -85,7 +89,7 @@ async def restart(site: Gateways, name: str, how: signal.Signals, away_s: float)
 
 
 async def shared_out(site: Gateways) -> None:
-    """Share out the sessions: a third is at each gateway, with a message that waits."""
+    """Create a third of the sessions at each gateway, each with a message that waits."""
     coming = (subscribe(site, NAMES[n % 3], client) for n, client in enumerate(CLIENTS))
     await asyncio.gather(*coming)
     for number, name in enumerate(NAMES):
@@ -94,7 +98,7 @@ async def shared_out(site: Gateways) -> None:
 
 @pytest.mark.soak
 async def test_clients_find_their_sessions_at_a_gateway_that_was_killed(tmp_path: Path) -> None:
-    """The member was away for longer than the other members wait for it."""
+    """The gateway is away for longer than the other members wait for it."""
     async with gateways(tmp_path, *NAMES) as site:
         await shared_out(site)
         await restart(site, NAMES[1], signal.SIGKILL, 10.0)

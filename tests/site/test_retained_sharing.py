@@ -1,4 +1,4 @@
-"""Retained messages between members, without a broker; and a faulty member."""
+"""Retained messages between members, without a broker. A member may be faulty."""
 
 import random
 from collections import deque
@@ -13,7 +13,7 @@ from gateway.site.shared_state.sharing import FRAME, MOST_ITEMS, Link
 
 
 class One:
-    """A member that takes newer entries at once."""
+    """A member that stores newer entries at once."""
 
     def __init__(self) -> None:
         self.held: dict[str, Entry] = {}
@@ -40,7 +40,7 @@ class One:
 
 
 def meet(one: One, other: One) -> list[bytes]:
-    """Let two members meet. Return the frames that were sent."""
+    """Link two members, and deliver all frames. Return the frames."""
     went = []
     one.sharing.joined("other")
     other.sharing.joined("one")

@@ -1,4 +1,4 @@
-"""Gateways of a site as processes that restart, and clients that come at once."""
+"""Gateways of a site as processes that restart, while clients connect to them."""
 
 import asyncio
 import signal
@@ -29,7 +29,7 @@ async def test_a_rolling_restart_with_clients_that_hop_loses_no_session(tmp_path
 async def test_clients_that_come_as_soon_as_a_gateway_listens_find_their_sessions(
     tmp_path: Path, name: str, how: signal.Signals
 ) -> None:
-    """The clients' sessions are at the other gateways, which run."""
+    """The clients' sessions are at the other gateways, which keep running."""
     others = [other for other in NAMES if other != name]
     async with gateways(tmp_path, *NAMES) as site:
         for number in range(CLIENTS):
@@ -44,8 +44,8 @@ async def test_clients_that_come_as_soon_as_a_gateway_listens_find_their_session
 
 
 async def test_a_gateway_that_stops_gives_its_sessions_to_where_clients_go(tmp_path: Path) -> None:
-    """A stopping gateway accepts no new client, and sends BYE before its links to the
-    others end.
+    """A gateway that stops accepts no new client. It sends BYE before its links to other gateways
+    end.
     """
     async with gateways(tmp_path, "a", "b") as site:
         client, _ = await site.connect("a")
@@ -90,8 +90,7 @@ async def test_lone_gateway_stops_without_waiting(tmp_path: Path) -> None:
 def test_stop_waits_as_long_as_sessions_move(
     monkeypatch: pytest.MonkeyPatch, moving: int, takes_s: tuple[float, float]
 ) -> None:
-    """A session moves each fifth of a second on a busy machine, so 150 of them need half a
-    minute."""
+    """On a busy machine, a session may take 0.2 s to move, so 150 sessions need half a minute."""
     now, here, gone = [0.0], {f"c{number}": None for number in range(150)}, set[str]()
 
     async def sleep(seconds: float) -> None:

@@ -10,7 +10,7 @@ from tests.site.world import World
 
 CLIENTS = 1000
 HOPPING = 100
-"""Clients of the other members that hop at the same time."""
+"""Number of clients of the other members that hop at the same time."""
 
 
 def hop(world: World, clients: Sequence[Client], names: Sequence[str]) -> None:

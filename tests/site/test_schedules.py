@@ -1,4 +1,4 @@
-"""Random schedules of a site (world.py); their findings when a promise is broken on purpose."""
+"""Random schedules of a site (world.py). They also notice promises that are broken on purpose."""
 
 from collections import Counter
 from collections.abc import Callable

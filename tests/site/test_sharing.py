@@ -1,4 +1,4 @@
-"""Registries of members that lose contact and are connected again, without sockets and files."""
+"""Device registries of members that lose contact and meet again, without sockets and files."""
 
 import random
 from collections import deque
@@ -36,7 +36,9 @@ def entry(name: str, version: int = 1, revoked: int = -1, key: int = 0) -> Entry
 
 
 class One:
-    """A member with its registry, whose disk is as slow as `work` is late."""
+    """A member with its registry. Entries from other members wait for the disk until the test calls
+    `work`.
+    """
 
     def __init__(self, name: str, net: "Net") -> None:
         self.name = name
@@ -90,7 +92,7 @@ class Net:
         self.members[to].sharing.received(sender, frame)
 
     def settle(self) -> None:
-        """Run until no message remains."""
+        """Deliver all frames, and write all entries."""
         for _ in range(1000):
             while self.frames:
                 self.bring()

@@ -15,7 +15,9 @@ from tests.site.members import Site, running, until
 
 @asynccontextmanager
 async def slow(address: str, line_s: float) -> AsyncIterator[str]:
-    """Return the address of a line to that address that delays all bytes in each direction."""
+    """Run a proxy for a member's address that delays all bytes by `line_s` seconds in each
+    direction. Yield the proxy's address.
+    """
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
 
@@ -44,7 +46,9 @@ async def slow(address: str, line_s: float) -> AsyncIterator[str]:
 
 
 async def test_link_over_a_slow_line_stays(tmp_path: Path) -> None:
-    """The first bytes after the greetings come later than a silent member would be noticed."""
+    """The first bytes after the greetings take longer than the time after which a member counts as
+    silent.
+    """
     site = Site(tmp_path, "attic", "barn")
     async with slow(site.addresses["barn"], 1.0) as address:
         far = site.addresses | {"barn": address}
@@ -70,7 +74,7 @@ async def test_a_client_that_hops_over_a_slow_line_keeps_its_session(
             for name in found.names:
                 await found.start(name)
             await found.shown("attic", lambda rows: all(row["connected"] for row in rows))
-            await asyncio.sleep(4 * line_s)  # beats measure the line
+            await asyncio.sleep(4 * line_s)  # the keep-alives measure the line's delay
             client, _ = await found.connect("attic")
             client.send(Subscribe(1, [Subscription("t", 1)]))
             await client.take(Suback)

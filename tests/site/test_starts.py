@@ -1,4 +1,4 @@
-"""Members that start and stop while clients come, on virtual time: the members that a start waits
+"""Members that start and stop while clients connect, on virtual time: which members a start waits
 for, and how long.
 """
 
@@ -15,9 +15,9 @@ from tests.site.sim_holder import Record, Session
 from tests.site.world import World
 
 STAYS_S = 1.0
-"""Seconds until a client whose gateway runs goes elsewhere by itself."""
+"""Shortest time that a client stays at a running gateway, in seconds."""
 AWAY_S = (0.5, 1.5, 2.5, 8.0, 13.0)
-"""Seconds for which a member is away, within RESTART_S of the goodbye."""
+"""Seconds for which a member is away, all below RESTART_S."""
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def site() -> Site:
 
 
 def start_without_links(site: Site, name: str) -> None:
-    """Start a member again; no other one has reached it yet."""
+    """Crash a member and start it again, without links to other members."""
     for other in set(site.names) - {name}:
         site.cut(name, other, notice=0.001)
     site.run(0.1)
@@ -45,7 +45,7 @@ def reach(site: Site, name: str) -> None:
 def test_a_client_of_a_member_that_starts_keeps_its_session(
     site: Site, holder: str, reached_after: float
 ) -> None:
-    """holder: the member that has the session, another one or the starting one."""
+    """holder: the member with the session, either the starting one or another one."""
     site.come(holder)
     site.client.leave()
     start_without_links(site, "b")
@@ -61,7 +61,7 @@ def test_a_client_of_a_member_that_starts_keeps_its_session(
 
 @pytest.mark.parametrize("comes_after", [0.0, 1.0, START_S - 0.1])
 def test_unreachable_member_waits_for_its_bound(site: Site, comes_after: float) -> None:
-    """The bound counts from the start of the member."""
+    """The bound counts from the member's start. comes_after: seconds between start and CONNECT."""
     site.come("a")
     site.client.leave()
     start_without_links(site, "b")
@@ -115,7 +115,7 @@ def test_a_clean_start_does_not_wait_for_members_that_start(site: Site) -> None:
 def test_wait_for_a_start_ends_before_the_client_gives_up(site: Site, patience: float) -> None:
     start_without_links(site, "b")
     outcomes = wants(site, "b", patience)
-    waits = min(START_S, max(patience, 0.8))  # a lease of before the start may last for 0.8 s
+    waits = min(START_S, max(patience, 0.8))  # a lease from before the start may last for 0.8 s
     site.run(waits - 0.05)
     assert not outcomes
     site.run(0.2)
@@ -144,7 +144,7 @@ def wants(site: Site, name: str, patience: float) -> list[Outcome]:
 
 
 def test_a_member_that_answers_late_after_a_start_is_busy_and_not_silent(site: Site) -> None:
-    """A member with a slow disk and many clients sends keep-alives all the time."""
+    """The member has a slow disk and many clients, but sends keep-alives all the time."""
     site.come("a")
     site.client.leave()
     start_without_links(site, "b")
@@ -162,8 +162,8 @@ def test_a_member_that_answers_late_after_a_start_is_busy_and_not_silent(site: S
 
 
 def releases(site: Site, name: str) -> list[tuple[bool, tuple[str, ...]]]:
-    """Look up an identifier that a member does not know, as for a PUBREL, in the session that the
-    client has at the member. Return the answers.
+    """Let a member look up an identifier that it does not know, as for a PUBREL. Return a list that
+    gets the answer: known, and the silent members.
     """
     answers: list[tuple[bool, tuple[str, ...]]] = []
     gateway = site.gateways[name]
@@ -224,8 +224,8 @@ def test_a_pubrel_over_a_link_that_breaks_is_asked_again(site: Site) -> None:
 def test_client_during_a_member_restart_keeps_its_session(
     site: Site, to: str, away_s: float
 ) -> None:
-    """The client's session is at the restarting gateway, and the client comes to that gateway or to
-    another gateway.
+    """The client's session is at the restarting gateway b. The client connects to b or another
+    gateway.
     """
     site.patience = 45.0
     site.come("b")
@@ -276,7 +276,7 @@ def test_a_stop_keeps_no_client_waiting_longer_than_it_can(site: Site, patience:
 @pytest.mark.parametrize("line_s", [0.2, 0.5, 1.0])
 @pytest.mark.parametrize("to", ["a", "c"])
 def test_a_session_moves_over_a_slow_line(site: Site, to: str, line_s: float) -> None:
-    """line_s: delay of each frame, such as 500 ms over LTE."""
+    """line_s: delay of each frame in seconds; LTE has 0.5 s, for example."""
     site.line_s = line_s
     site.run(3.0)
     site.come("b", 6.0)
@@ -293,8 +293,8 @@ def test_a_session_moves_over_a_slow_line(site: Site, to: str, line_s: float) ->
 
 
 def test_a_wait_over_a_slow_line_has_a_bound(site: Site) -> None:
-    """No answer can arrive within the bound. When the line is fast again, the bound is
-    short again.
+    """No answer can arrive within the bound. When the line is fast again, the wait is short
+    again.
     """
     site.line_s = 4.0
     site.run(12.0)
@@ -313,7 +313,7 @@ def contacts(site: Site, name: str) -> Contacts:
 
 
 def test_crashed_member_is_silent_once_its_lease_is_over(site: Site) -> None:
-    """To the others, a member of Onceway 0.2.0 that stops has crashed: it says nothing."""
+    """Onceway 0.2.0 sends no BYE when it stops, so to other members it has crashed."""
     site.crash("b")
     site.run(0.05)
     site.come("a", ANSWER_S)
@@ -329,8 +329,8 @@ def hop(world: World, client: Client, random: Random) -> None:
 
 @pytest.mark.parametrize("away_s", AWAY_S)
 def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float) -> None:
-    """Each of 30 clients goes elsewhere when its gateway stops, and sometimes also without a
-    reason.
+    """Each of 30 clients connects to another gateway when its gateway stops, and sometimes at other
+    times.
     """
     random = Random(f"rolling {away_s}")
     world = World(random, members=3, clients=30)
@@ -367,8 +367,8 @@ def test_a_rolling_restart_with_clients_that_hop_loses_no_session(away_s: float)
 def test_a_member_that_is_back_is_busy_and_not_silent(
     site: Site, to: str, away_s: float, stopped: bool
 ) -> None:
-    """The session is at a member with a slow disk, many clients and steady keep-alives. The result
-    does not depend on its time away, or on a BYE.
+    """The session is at a member with a slow disk and many clients, which sends keep-alives all the
+    time. It makes no difference how long the member was away, or whether it sent a BYE.
     """
     site.come("b")
     site.client.leave()

@@ -115,7 +115,9 @@ async def test_all_sessions_of_the_site_are_listed_with_their_holders(tmp_path: 
 
 
 async def listed(site: Gateways, options: tuple[str, ...] = ("--json",)) -> tuple[int, Any, str]:
-    """Return `onceway session list --site` on a: its exit code, its JSON, and its text."""
+    """Run `onceway session list --site` on a. Return the exit code, the JSON (None without
+    `--json`), and the output.
+    """
     words = ["list", "--site", "--data", str(site.data("a")), *options]
     done = await asyncio.to_thread(CliRunner().invoke, session_cli.app, words)
     found = json.loads(done.stdout) if options else None
@@ -123,7 +125,9 @@ async def listed(site: Gateways, options: tuple[str, ...] = ("--json",)) -> tupl
 
 
 async def leave_a_stale_session(site: Gateways) -> None:
-    """Leave a stale session at a, which is stopped: its client has begun another session at b."""
+    """Leave a stale session at a: while a is paused (SIGSTOP), the client begins another session at
+    b.
+    """
     client, _ = await site.connect("a")
     await published(client, 7, b"old")
     client.writer.close()
@@ -151,7 +155,7 @@ async def test_a_stale_holder_swallows_no_publish(tmp_path: Path) -> None:
 
 
 async def test_a_gateway_with_a_new_card_puts_all_into_doubt(tmp_path: Path) -> None:
-    """Only the gateway with the new card knew that the session of the other gateway is over."""
+    """The store of b is lost, and only b knew that the session at a is over."""
     async with gateways(tmp_path, "a", "b") as site:
         await leave_a_stale_session(site)
         await site.kill("b")
@@ -177,7 +181,7 @@ def _join_again(site: Gateways, name: str) -> None:
 
 
 async def until_one_place(site: Gateways, client: str = "c") -> str:
-    """Wait until one gateway has the session, and return that gateway."""
+    """Wait until exactly one gateway has the session. Return its name."""
     async with asyncio.timeout(SOON_S):
         while True:
             places = [name for name in site.names if client in await site.sessions(name)]
@@ -189,7 +193,7 @@ async def until_one_place(site: Gateways, client: str = "c") -> str:
 
 async def until_settled(site: Gateways) -> None:
     """Wait until one gateway has the session, and no disk says that another gateway may have an
-    older one. If a member is killed before that, both members' records become suspect.
+    older one. Before that, a kill makes the records of both members suspect.
     """
     await until_one_place(site)
     async with asyncio.timeout(SOON_S):
@@ -211,7 +215,7 @@ async def test_a_kill_in_the_middle_of_a_move_leaves_the_session_in_one_place(
     async with gateways(tmp_path, "a", "b") as site:
         for delay_ms in range(0, 80, 8)[::step]:
             client, _ = await site.connect("a")
-            await published(client)  # so it knows of its session
+            await published(client)  # so that a knows of the session
             await until_settled(site)
             client.writer.close()
             moving = asyncio.create_task(site.connect("b"))

@@ -1,10 +1,9 @@
 """A site in memory, on virtual time: gateways with disks, links that delay, break and are cut, and
 clients that roam, publish at QoS 2 and judge the answers.
 
-
-In: a seeded `Random`, and the events to simulate. Out: AssertionError when a promise of
-gateway/site/docs/session-moves.md is broken. Each gateway runs the real `Member`. The holder of a
-gateway has a memory, and a disk with the contents of the last commit.
+In: a seeded `Random`, and the events to simulate. Out: AssertionError if a promise of
+gateway/site/docs/session-moves.md is broken. Each gateway runs the real `Member`. Its sessions are
+in memory, and on a disk with the content of the last commit.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from tests.site.sim_holder import Event, Record
 
 
 class Link:
-    """A link between two members: frames in order, each direction with its own delay."""
+    """A link between two members. Frames of one direction arrive in order, each after a delay."""
 
     def __init__(self, ends: tuple[str, str]) -> None:
         self.ends = ends
         self.number = 0
-        """Number of the connection."""
+        """Number of the present connection, 0 for none."""
         self.sees: dict[str, int] = dict.fromkeys(ends, 0)
-        """The connection that each end believes to have, 0 for none."""
+        """Number of the connection that each end believes to have, 0 for none."""
         self.cut = False
         self.dials = 0
-        """Number of the last plan to dial."""
+        """Number of the newest planned dial. Older ones are void."""
         self.held: list[Event] = []
         """Frames that a cut holds back."""
         self.frames: dict[str, deque[bytes]] = {end: deque() for end in ends}
-        """Frames on their way to each end."""
+        """Frames on their way, by receiver."""
         self.clear = dict.fromkeys(ends, 0.0)
-        """Time at which the last frame to each end arrives."""
+        """Time at which the newest frame arrives, by receiver."""
 
 
 class World:
@@ -50,25 +49,25 @@ class World:
         self.reached: Counter[str] = Counter()
         self.names = tuple("abcde"[:members])
         self.crashes = 0.0
-        """Chance that a gateway stops right after a commit."""
+        """Probability that a gateway crashes right before or after a commit."""
         self.breaks = 0.0
-        """Chance that a connection breaks after a frame, which may arrive or not. It does not break
-        after keep-alives.
+        """Probability that a connection breaks after a frame, which may arrive or not. No
+        connection breaks after a keep-alive.
         """
         self.commit_max = 0.02
         self.eager = 0.7
         self.patience = START_S
-        """Seconds that clients can wait for members that may be starting."""
+        """Time that clients can wait for members that may be starting, in seconds."""
         self.line_s = 0.0
         """Additional delay of each frame between members, in seconds."""
         self.numbers = 0
         self.routed: Counter[int] = Counter()
         self.gone: set[int] = set()
-        """Messages on disks that were replaced by older ones."""
+        """Numbers of messages on disks that were replaced by older ones."""
         self.expired: set[int] = set()
-        """Sessions that have expired, at whichever gateway they are."""
+        """Numbers of sessions that have expired at any gateway."""
         self.undoubted: set[int] = set()
-        """Sessions that really began with a Session Present 0."""
+        """Numbers of sessions that began with Session Present 0 without being suspect."""
         self.bytes = 0
         self.spy: Callable[[str, str, bytes], None] | None = None
         self._events: list[tuple[float, int, Event]] = []
@@ -120,7 +119,7 @@ class World:
                     self._dial(link, self.delay())
 
     def crash(self, name: str, *, stopped: bool = False) -> None:
-        """Crash a member. stopped: the others hear that the member stops."""
+        """Crash a member. stopped: the other members hear that it stops."""
         if self.gateways[name].member is not None:
             self.reached["crash"] += 1
             self.gateways[name].crash()
@@ -141,12 +140,12 @@ class World:
         return self.links[min(one, other), max(one, other)]
 
     def _dial(self, link: Link, seconds: float) -> None:
-        """Dial once, in place of an earlier plan."""
+        """Plan one dial, instead of an earlier plan."""
         link.dials += 1
         self.after(seconds, partial(self._connect, link, link.dials))
 
     def _connect(self, link: Link, dial: int) -> None:
-        """Connect, if both ends live and the link is not cut."""
+        """Connect if both ends run and the link is not cut; otherwise dial again later."""
         if dial != link.dials:
             return
         one, other = (self.gateways[end] for end in link.ends)
@@ -180,7 +179,9 @@ class World:
         gateway.run(tell)
 
     def break_link(self, link: Link, within: float = 0.01, stopped: bool = False) -> None:
-        """Break a connection; each end notices that separately."""
+        """Break the connection of a link. Each end notices that separately, within `within`
+        seconds.
+        """
         number, link.number = link.number, 0
         link.held.clear()
         for frames in link.frames.values():
@@ -199,8 +200,8 @@ class World:
             self._dial(link, 0.2)
 
     def cut(self, one: str, other: str, notice: float = 2.0) -> None:
-        """Cut the link between two members. If the link stays cut, its connection breaks after a
-        while.
+        """Cut the link between two members. If it stays cut, the connection breaks within `notice`
+        seconds.
         """
         link = self.link(one, other)
         if not link.cut:
@@ -248,8 +249,8 @@ class World:
             self.break_link(link)
 
     def _carry(self, link: Link, sender: str, receiver: str, number: int) -> None:
-        """Let one frame arrive later: the frame that is then the first in its direction."""
-        # after the news of the connection, which takes up to 10 ms
+        """Plan the arrival of the oldest frame that is on its way to the receiver."""
+        # after the notice of the connection, which takes up to 10 ms
         earliest = self.now + 0.01 + self.delay() + self.line_s
         link.clear[receiver] = max(link.clear[receiver], earliest)
         arrive = partial(self._arrive, link, sender, receiver, number)
@@ -273,14 +274,14 @@ class World:
         next(one for one in self.clients if one.name == client).marked = True
 
     def on_expired(self, client: str, number: int) -> None:
-        """Discard the client's state: its session has expired, too [MQTT-4.1.0-2]."""
+        """Discard the client's state, because its session has expired [MQTT-4.1.0-2]."""
         one = next(one for one in self.clients if one.name == client)
         if one.session == number:
             one.session = None
             one.flight.clear()
 
     def on_ended(self, client: str, record: Record) -> None:
-        """Note the end of a session that may continue as a suspect session at another member."""
+        """Record the end of a session that may continue as a suspect session at another member."""
         one = next(one for one in self.clients if one.name == client)
         if record.session is not None and one.went_on == record.session.number:
             one.doubted = self.numbers
@@ -289,22 +290,24 @@ class World:
         self.routed[message] += 1
 
     def check_first(self, client: str, message: int) -> None:
-        """Check that a message goes to one disk, once: a client that is told Session Present 0
-        discards it. A message from before a session became suspect may come twice
-        (docs/limitations.md), and one from before a Clean Start that its client has given up.
+        """Check that a message goes to one disk, once. A message from before a session became
+        suspect may come twice (docs/limitations.md), as may one from before a Clean Start that its
+        client has given up.
         """
         doubted = next(one for one in self.clients if one.name == client).doubted
         first = message <= doubted or not self.is_written(message)
         assert first, f"{client}: message {message} is there twice"
 
     def is_written(self, message: int) -> bool:
-        """Whether it is on some disk, or was before that disk was replaced by an older one."""
+        """Return whether a message is on a disk, or was on one that an older disk has replaced."""
         return message in self.gone or any(
             message in gateway.written for gateway in self.gateways.values()
         )
 
     def check(self, changed: Gateway) -> None:
-        """Check that at most one gateway considers its session of a client the newest."""
+        """Check for each client of this gateway: at most one gateway considers its own session the
+        newest.
+        """
         for client in changed.holder.records:
             for gateway in self.gateways.values():
                 if gateway is changed or gateway.paused or client not in gateway.holder.records:
@@ -321,8 +324,8 @@ class World:
         ]
 
     def settle(self, seconds: float = 10.0) -> None:
-        """Heal all links, and let the site become quiet. Then at most one gateway has a session of
-        each client.
+        """Heal all links, start all gateways, and wait until the site is quiet. Assert that at most
+        one gateway has a session of each client.
         """
         self.crashes, self.breaks, self.commit_max = 0.0, 0.0, 0.02
         for gateway in self.gateways.values():

@@ -39,7 +39,7 @@ NOBODY: frozenset[str] = frozenset()
 
 
 class Site:
-    """Two gateways, and sessions that are moved between them by hand."""
+    """Two gateways, between which the test moves sessions."""
 
     def __init__(self, **limits: int) -> None:
         self.worlds = {"a": World(moves=True, **limits), "b": World(moves=True, **limits)}
@@ -55,7 +55,9 @@ class Site:
         )
 
     def power_cut(self, name: str, *gone: str) -> None:
-        """Cut the power of a member. gone: members that have left the site meanwhile."""
+        """Cut the power of a member, and start it again. gone: members that have left the site
+        meanwhile.
+        """
         self.worlds[name].power_cut()
         self.holders[name] = self.holder(name, {*self.worlds} - {name, *gone})
 
@@ -362,7 +364,9 @@ def test_members_that_are_in_the_site_no_longer_are_forgotten_at_the_start() -> 
 
 
 def test_sessions_known_to_a_departed_member_are_suspect_once() -> None:
-    """The silent member may have decided about any client, so the records here may be outdated."""
+    """If a member leaves, other members forget its decisions. It may have decided that a session
+    here is over.
+    """
     site = Site()
     a = site.worlds["a"]
     a.absent("c")
@@ -470,7 +474,7 @@ STEPS = st.lists(
 def test_every_flow_in_progress_moves_with_the_session(
     steps: list[str], version: Version, window: int
 ) -> None:
-    """The session is exported to bytes and imported, and is equal afterwards."""
+    """The session is exported to bytes and imported. Its content stays the same."""
     site = Site(inflight=window)
     a, b = site.worlds.values()
 
@@ -510,7 +514,7 @@ def test_every_flow_in_progress_moves_with_the_session(
     if not client.closed:
         client.drop()
     a.commit()
-    site.power_cut("a")  # it must not lose what is on disk, nor keep rows that are done
+    site.power_cut("a")  # nothing on disk is lost, and no finished row remains
     a.commit()
     before = picture(a, "c")
     site.move("a", "b")
@@ -663,7 +667,7 @@ def test_a_session_that_has_moved_counts_for_its_origin_no_more() -> None:
         assert origin.sessions == 1
         site.move("a", "b", f"c{round_trip}")
         assert origin.sessions == 0
-    a.durable("another").disconnect()  # with its commit
+    a.durable("another").disconnect()  # its commit
     a.commit()
     assert a.rows("SELECT * FROM origin") == []
     assert a.broker.will_use._of == a.broker.router.use._of == a.broker.attached._of == {}

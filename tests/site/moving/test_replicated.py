@@ -1,4 +1,4 @@
-"""Acknowledgements that wait until the rows of the spool are on two disks."""
+"""With `copies = 2`, acknowledgements wait until the rows of the spool are on two disks."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ from tests.broker.harness import FOREVER, Client, World
 
 
 class Copied:
-    """A world whose spool wants a second disk. told: the rows that this disk has."""
+    """A world whose spool rows need a second disk. told: ids of the rows for that disk."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -83,7 +83,7 @@ def test_acknowledgements_keep_their_order_and_others_wait_for_one_disk(copied: 
 
 
 def test_client_that_waits_for_the_second_disk_gets_messages(copied: Copied) -> None:
-    """A board gets commands while its readings wait."""
+    """For example, a board gets commands while its readings wait."""
     client, other = copied.world.accepted("c"), copied.world.accepted("d")
     client.send(Subscribe(7, [Subscription("commands/c", 1)]))
     answers(client)
@@ -95,7 +95,7 @@ def test_client_that_waits_for_the_second_disk_gets_messages(copied: Copied) -> 
 
 
 def test_refusals_that_wait_count_as_in_flight(copied: Copied) -> None:
-    """Clients therefore cannot fill the memory with refused messages."""
+    """If they did not count, clients could fill the memory with refused messages."""
     client = copied.world.accepted()
     client.publish("spool/x", "1", 1)
     copied.replicated.refusing = True

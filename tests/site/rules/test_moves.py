@@ -1,4 +1,4 @@
-"""Sessions that move, and the questions before a move (rules 1 to 4), on virtual time."""
+"""Sessions that move, and the queries before a move (rules 1 to 4), on virtual time."""
 
 import pytest
 
@@ -90,8 +90,8 @@ def test_negative_reply_waits_for_the_disk(site: Site) -> None:
 
 
 def test_reply_to_an_earlier_run_answers_no_new_query(site: Site) -> None:
-    """b asks a and restarts, and its new queries have the same numbers. Meanwhile, a gets the
-    session. If b accepted a's first `no` now, b would make a second session.
+    """b asks a and restarts. The new queries of b have the same numbers, and meanwhile the session
+    begins at a. With a's first `no`, b would create a second session.
     """
     slow_commit(site, "a", 2.0)
     site.come("b", 0.1)
@@ -109,14 +109,16 @@ def test_reply_to_an_earlier_run_answers_no_new_query(site: Site) -> None:
 
 
 def test_no_from_a_link_that_is_gone_does_not_count(site: Site) -> None:
-    """b says no, and is cut off. The client goes to b and comes back while a still waits for c."""
+    """b replies `no`, then its link to a ends. While a still waits for c, the client connects to b,
+    which creates a session, and comes back to a.
+    """
     site.eager = 0.0
     site.cut("a", "c", notice=60)
     member = site.gateways["a"].member
     assert member is not None
     assert member._beat_at is not None
     while not 0 < member._beat_at - site.gateways["a"].now < 0.01:
-        site.run(0.001)  # so that b has an old promise of a, and soon decides without it
+        site.run(0.001)  # so that b has an old lease of a, and soon decides without a
     site.come("a", 0.075)
     assert [type(said) for one, _, said in site.said if one == "b"] == [Answer]
     site.cut("a", "b", notice=0.001)
@@ -138,7 +140,7 @@ def test_no_from_a_link_that_is_gone_does_not_count(site: Site) -> None:
 
 
 def test_replies_before_a_slow_commit_are_requested_again(site: Site) -> None:
-    """The client was elsewhere while the commit that ends its record was in progress."""
+    """While a writes the commit that ends its record, the client connects to b."""
     begin_with(
         site,
         a=Record(1, Session(1)),
@@ -151,7 +153,7 @@ def test_replies_before_a_slow_commit_are_requested_again(site: Site) -> None:
     site.come("a", 0.3)
     site.client.leave()
     site.run(0.02)
-    site.come("b", 3.5)  # members that have just met are busy for a while
+    site.come("b", 3.5)  # members that have just joined are busy for a while
     site.client.publish()
     site.run(0.1)
     assert site.client.flight
@@ -160,8 +162,8 @@ def test_replies_before_a_slow_commit_are_requested_again(site: Site) -> None:
 
 
 def test_client_during_a_session_move_starts_its_own_search(site: Site) -> None:
-    """c gives the session slowly. The client goes to b, which has said no and is cut off, and comes
-    back.
+    """While c slowly gives the session to a, the client connects to b, to which a has no link any
+    more. Then it comes back to a.
     """
     move_slowly(site, "c", to="a")
     site.cut("a", "b", notice=0.1)

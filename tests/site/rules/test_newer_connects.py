@@ -1,5 +1,5 @@
-"""Clients that connect again while their session is searched for, on virtual time: the replies that
-count for the newer CONNECT.
+"""Clients that connect again during their session lookup, on virtual time: the replies that count
+for the newer CONNECT.
 """
 
 import pytest
@@ -12,17 +12,19 @@ from tests.site.rules.three import Site
 
 @pytest.fixture
 def site() -> Site:
-    """Return a site whose member c is away: a CONNECT waits for c as long as its client can."""
+    """Return a site whose member c has stopped. A CONNECT waits for c as long as the client can
+    wait.
+    """
     site = Site()
     site.eager = 0.0
-    site.run(START_S)  # nobody is starting any more
+    site.run(START_S)  # no member is starting any more
     site.crash("c", stopped=True)
     site.run(0.1)
     return site
 
 
 def questions(site: Site, to: str) -> int:
-    """Return the number of questions about the client that were sent to a member."""
+    """Return the number of queries about the client that a member was sent."""
     asks = [message for _, receiver, message in site.said if receiver == to]
     query = Query(site.client.name)
     return sum(message.questions.count(query) for message in asks if isinstance(message, Ask))
@@ -47,14 +49,16 @@ def test_reply_counts_no_more_if_its_member_may_have_decided_since(
     site.run(0.2)
     site.start("c")
     site.hear()
-    site.come(searching)  # world.py looks at the identifiers
+    site.come(searching)  # world.py judges the identifiers
     site.client.publish()
     site.settle()
     assert site.place()[0] == searching
 
 
 def test_reply_to_a_question_before_the_connect_counts_no_more(site: Site) -> None:
-    """The reply is on its way for as long as the client is elsewhere."""
+    """Before the reply arrives, the client connects to b and comes back to a. So a queries b
+    again.
+    """
     site.line_s = 0.6
     site.come("a", 0.3)
     site.come("b", 0.4)
@@ -68,7 +72,7 @@ def test_reply_to_a_question_before_the_connect_counts_no_more(site: Site) -> No
 
 
 def test_fresh_replies_count_for_newer_connects(site: Site) -> None:
-    """A client that connects many times a second is answered, with few questions."""
+    """A client that connects many times a second causes only a few queries."""
     site.come("a", 0.2)
     for _ in range(40):
         site.come("a", 0.05)
@@ -80,7 +84,7 @@ def test_member_that_has_given_way_decides_alone_only_after_its_reply_is_outdate
     site: Site,
 ) -> None:
     site.come("b", START_S - 0.2)
-    site.client.leave(notice=False)  # b takes it for a client that still waits
+    site.client.leave(notice=False)  # b believes that the client still waits
     site.come("a", 0.1)
     assert questions(site, "b") == 1
     site.cut("a", "b", notice=60)

@@ -63,7 +63,9 @@ def test_a_session_is_called_back_although_another_one_names_it(site: Site) -> N
 
 
 def test_concurrent_recalls_end(site: Site) -> None:
-    """Two recalls begin together, as after a power failure. The member that is asked gives way."""
+    """Two members call the session back at the same time, as after a power failure. One of them
+    gives way.
+    """
     begin_with(
         site,
         a=Record(0, Session(1), suspect=True, copied=True),
@@ -80,8 +82,8 @@ def test_concurrent_recalls_end(site: Site) -> None:
 
 
 def test_departed_session_is_not_ended(site: Site) -> None:
-    """a has the session from c, and was silent when b began, so doubt about the record at c would
-    not reach a.
+    """c has given its session to a, which was silent when b began a newer session. If c's record
+    became suspect, a would not learn that.
     """
     begin_with(
         site,

@@ -1,5 +1,5 @@
-"""PUBRELs whose identifier is unknown at the client's member, on virtual time: no question about an
-identifier outlasts its session at that member.
+"""PUBRELs whose identifier is unknown at the client's gateway, on virtual time. No query about an
+identifier outlasts the session at that gateway.
 """
 
 import pytest
@@ -30,8 +30,8 @@ def site(empty: Site) -> Site:
 
 
 def want_release(site: Site) -> list[bool]:
-    """Look up a packet identifier from b, as for a PUBREL. Return a list that gets the answer when
-    it arrives.
+    """Let b look up packet identifier 1, as for a PUBREL. Return a list to which the answer is
+    added when it arrives.
     """
     answers: list[bool] = []
     gateway = site.gateways["b"]
@@ -49,7 +49,9 @@ def questions(site: Site, to: str) -> int:
 
 
 def test_member_that_joins_later_is_not_asked_if_the_session_has_moved(site: Site) -> None:
-    """The session may move there, and its identifier stands for another message by then."""
+    """The session may have moved to that member, and its identifier may stand for another message
+    there.
+    """
     site.crash("c", stopped=True)
     site.run(0.1)
     answers = want_release(site)
@@ -58,7 +60,7 @@ def test_member_that_joins_later_is_not_asked_if_the_session_has_moved(site: Sit
     site.client.publish()
     while not site.place_at("a").session.received:  # type: ignore[union-attr]
         site.run(0.0001)
-    site.client.leave()  # it will publish this message again
+    site.client.leave()  # the client will send this PUBLISH again
     received = ((1, site.client.flight[1][0]),)
     site.run(0.1)
     assert site.place()[0] == "a"
@@ -144,7 +146,9 @@ def test_an_identifier_that_is_being_released_is_unknown_when_that_is_on_disk(em
 
 
 def test_a_late_query_of_the_old_place_releases_no_identifier_of_the_new_one(empty: Site) -> None:
-    """The identifier stands for another message by then, which would be taken twice."""
+    """At the new gateway, the identifier stands for another message. Without it, that message would
+    be accepted twice.
+    """
     empty.eager = 0.0
     empty.come("b")
     empty.client.publish()

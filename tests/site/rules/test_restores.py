@@ -29,8 +29,8 @@ def test_a_restored_store_holds_nothing_that_others_hold_newer(site: Site) -> No
 def test_a_restored_store_holds_nothing_newer_even_with_a_higher_epoch(
     site: Site, gateway: str
 ) -> None:
-    """The member's session has ended since the backup, and the epochs of the next session begin at
-    0.
+    """Since the backup, the session has ended. The epochs of the client's next session begin
+    at 0.
     """
     for name in ("b", "a", "b", "a"):
         site.come(name)
@@ -71,8 +71,9 @@ def test_a_confirmation_that_never_came_to_the_disk_ends_no_newer_session(site: 
 
 
 def gone_behind_the_back_of(site: Site, member: str, to: str) -> None:
-    """The client has a session at `member` with an identifier, and now one at `to`, which alone
-    knows that the other one is over."""
+    """Leave a session with an identifier at `member`, and begin another one at `to`. Only `to`
+    knows that the first session is over.
+    """
     site.eager = 0.0
     site.come(member)
     site.client.publish()
@@ -86,7 +87,7 @@ def gone_behind_the_back_of(site: Site, member: str, to: str) -> None:
 
 @pytest.mark.parametrize("gateway", ["a", "b", "c"])
 def test_state_forgotten_by_a_restore_swallows_no_publish(site: Site, gateway: str) -> None:
-    """The client comes to the member with the stale session, the restored one, or the third."""
+    """gateway: the one with the stale session, the restored one, or the third one."""
     gone_behind_the_back_of(site, "a", to="b")
     forget(site, "b")
     site.hear()
@@ -109,7 +110,7 @@ def test_until_a_member_has_heard_of_a_restore_its_session_is_in_doubt(site: Sit
 
 
 def test_replies_before_a_restore_report_are_suspect(site: Site) -> None:
-    """The query leaves as soon as the link is up, before the report of the restore."""
+    """The query leaves as soon as the link is up, before the report about the restore."""
     gone_behind_the_back_of(site, "a", to="b")
     site.crash("b")
     site.hear()
@@ -134,7 +135,7 @@ def test_a_restored_store_is_reported_once_and_clients_that_stay_go_on(site: Sit
 
 
 def test_stays_reply_to_a_restore_report_does_not_end_it(site: Site) -> None:
-    """The replying member is faulty: c has not received the report."""
+    """a is faulty: its reply is STAYS. The report must stay, because c has not received it."""
     site.silence("b")
     forget(site, "b")
     send = site.send
@@ -178,8 +179,8 @@ def test_only_one_of_two_session_copies_stays(site: Site) -> None:
 
 
 def test_decision_by_forgotten_state_is_suspect(site: Site) -> None:
-    """The session moves from c to b, so slowly that a, which had said no, gets a second session of
-    the client and loses it meanwhile.
+    """While the session moves slowly from c to b, the client gets a second session at a, which had
+    replied `no`. Then a restore lets a forget that session.
     """
     move_slowly(site, "c", to="b")
     for other in "bc":

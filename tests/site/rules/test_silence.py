@@ -25,14 +25,18 @@ def test_a_silent_member_is_waited_for_at_most_a_second_and_the_answer_is_marked
 
 
 def make_mute(site: Site, member: str) -> Any:
-    """Let a member beat and ask on, and answer no query. Return a function that ends that."""
+    """Let a member send beats and queries, but answer no query. Return a function that ends
+    this.
+    """
     handlers: Any = site.gateways[member].member._handlers  # type: ignore[union-attr]
     answers, handlers[Ask] = handlers[Ask], lambda *_: None
     return lambda: handlers.update({Ask: answers})
 
 
 def waits(site: Site, count: int, clean: bool = False) -> list[tuple[float, tuple[str, ...]]]:
-    """Look up clients at a, one after another. Return how long each took, and who was silent."""
+    """Look up `count` clients at a, one after another. Return the seconds and the silent members of
+    each lookup.
+    """
     found: list[tuple[float, tuple[str, ...]]] = []
     gateway = site.gateways["a"]
     site.mark = lambda client: None  # type: ignore[method-assign]
@@ -61,7 +65,7 @@ def test_mute_member_is_waited_for_once(site: Site, clean: bool) -> None:
     assert [silent for _, silent in others] == [("b",)] * 19
     assert site.gateways["a"].member.contacts["b"].mute  # type: ignore[union-attr]
     site.run(2.0)
-    for number in range(10):  # it asks as much as it likes
+    for number in range(10):  # queries of the mute member change nothing
         asker.want_session(f"asked-{number}", site.gateways["b"].now, lambda outcome: None)
         assert max(time for time, _ in waits(site, 1, clean)) < 0.5
     assert asker.contacts["a"].lease < site.gateways["b"].now, "it gets no lease meanwhile"
@@ -113,7 +117,7 @@ def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
     for gateway in ("a", "b", "a", "b"):
         site.come(gateway)
     assert site.place()[1].epoch == 3
-    site.crash("a")  # it forgets what it has confirmed
+    site.crash("a")  # a forgets its confirmation
     site.start("a")
     site.run(1.0)
     site.silence("b")
@@ -131,7 +135,9 @@ def test_a_stale_session_does_not_win_by_its_epoch(site: Site) -> None:
 
 
 def test_member_after_a_partition_asks_before_it_continues_a_session(site: Site) -> None:
-    """The client was elsewhere meanwhile, and its publications are new to all members."""
+    """The client was at another gateway during the partition. Its next publication is new to all
+    members.
+    """
     site.eager = 0.0
     site.come("b")
     site.client.publish()
@@ -152,13 +158,13 @@ def test_member_after_a_partition_asks_before_it_continues_a_session(site: Site)
 
 
 def test_client_hears_of_an_end_that_was_decided_without_it(site: Site) -> None:
-    """c decides that the session at b is over, and crashes before it can tell its client."""
+    """c decides that the session at b is over, and crashes before it can answer its client."""
     site.come("b")
     site.client.publish()
     site.run(1.0)
     message, _ = site.client.flight[1]
     site.client.leave()
-    site.client.flight[1] = message, "PUBLISH"  # as if it has not heard PUBREC
+    site.client.flight[1] = message, "PUBLISH"  # as if the client had not received PUBREC
     site.silence("c")
     disk = site.gateways["c"].disk
     site.client.connect("c")
@@ -192,8 +198,8 @@ def test_session_without_identifiers_continues_while_a_member_is_silent(site: Si
 
 
 def test_lease_begins_only_after_the_list_of_ended_sessions(site: Site) -> None:
-    """b's session is newer than a's and c's, and b commits an end of sessions when a is reachable
-    again. a must not trust its own session because of a lease that arrived before b's list.
+    """b's session is newer than those of a and c. b is still writing the end of these sessions when
+    a reaches b again. a must not trust its own session because of a lease from before b's list.
     """
     name, b = site.client.name, site.gateways["b"]
     site.silence("a", "b", "c")

@@ -1,4 +1,6 @@
-"""Two sessions of one client that were made without one another (rule 5), on virtual time."""
+"""Two sessions of one client that began without knowledge of each other (rule 5), on virtual
+time.
+"""
 
 import pytest
 
@@ -14,7 +16,9 @@ from tests.site.sim_holder import Record, Session
 
 
 def there_and_back_in_silence(site: Site) -> None:
-    """Create sessions at two members that name one another, each with an identifier of its own."""
+    """Create sessions at a and b, whose records name each other as older. Each session has an
+    identifier of its own.
+    """
     site.eager = 0.0
     site.silence("a", "b", "c")
     for gateway in ("a", "b", "a"):
@@ -31,7 +35,9 @@ def there_and_back_in_silence(site: Site) -> None:
 
 
 def break_at(site: Site, word: int) -> None:
-    """Break the link of a and b at the Over message of this number, from 0."""
+    """Break the link between a and b at the message number `word`, from 0, that ends sessions or
+    answers that.
+    """
     words = iter(range(100))
 
     def spy(sender: str, receiver: str, frame: bytes) -> None:
@@ -63,8 +69,8 @@ def test_remaining_one_of_two_sessions_that_name_each_other_is_suspect(
 
 
 def test_remaining_session_takes_over_the_older_members_of_the_other(site: Site) -> None:
-    """The client was at b, a, and c. Only c knows that a is older than c, and this knowledge must
-    outlive c.
+    """The client was at b, a, and c. Only c knows that a is older than c. When c's session ends, b
+    must know this.
     """
     begin_with(
         site,
@@ -82,7 +88,9 @@ def test_remaining_session_takes_over_the_older_members_of_the_other(site: Site)
 
 
 def test_a_session_that_was_given_to_an_older_one_does_not_make_that_one_newer(site: Site) -> None:
-    """Parts from b never arrive at a, which has an earlier record that looks the same."""
+    """b gives its session to a, but the parts never arrive. a has an earlier record that looks the
+    same.
+    """
     begin_with(
         site,
         a=Record(1, Session(1, ((1, 91),)), older=frozenset("b")),
@@ -101,8 +109,8 @@ def test_a_session_that_was_given_to_an_older_one_does_not_make_that_one_newer(s
 
 
 def test_an_older_record_takes_over_what_the_given_one_knew(site: Site) -> None:
-    """The client was at a, c, and b, each without the others. b gives its session to a, and the
-    session never arrives. The knowledge that c is older than b must outlive b.
+    """The client was at a, c, and b, while these had no links. b gives its session to a, where it
+    never arrives. Only b knew that c is older than b, so a must learn this.
     """
     begin_with(
         site,
@@ -140,7 +148,7 @@ def test_suspicion_stays_if_the_client_leaves_before_the_message(site: Site) -> 
 
 
 def test_an_answer_about_the_record_of_before_does_not_end_the_one_of_now(site: Site) -> None:
-    """a doubts its own record, which takes so long that b decides without a meanwhile."""
+    """a marks its own record as suspect. Meanwhile, b decides without a."""
     there_and_back_in_silence(site)
     slow_commit(site, "a", 3.0)
     site.said.clear()

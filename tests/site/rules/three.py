@@ -1,4 +1,4 @@
-"""A site of three members on virtual time, for tests of one rule each."""
+"""A site of three members on virtual time, for tests of single rules."""
 
 from random import Random
 
@@ -13,7 +13,7 @@ from tests.site.world import World
 
 
 class Site(World):
-    """Three members with a link to each other, and one client."""
+    """Three members, each linked to the others, and one client."""
 
     def __init__(self) -> None:
         super().__init__(Random(0), members=3, clients=1)
@@ -39,7 +39,7 @@ class Site(World):
         self.run(seconds)
 
     def move_and_restore(self) -> None:
-        """Move the session from a to b. Then start a with its store of before the move."""
+        """Move the session from a to b. Then restore a's store to its state before the move."""
         self.come("a")
         copy = dict(self.gateways["a"].disk)
         self.come("b")
@@ -48,7 +48,7 @@ class Site(World):
         self.start("a")
 
     def silence(self, *members: str) -> None:
-        """Cut these members off in both directions, and let all members notice."""
+        """Cut these members off in both directions. Wait until all members have noticed."""
         for member in members:
             for name in set(self.names) - {member}:
                 self.cut(member, name, notice=0.1)
@@ -69,7 +69,7 @@ class Site(World):
 
 
 def slow_commit(site: Site, gateway: str, seconds: float) -> None:
-    """Let one commit take this long; later changes go with the next commit."""
+    """Begin a commit that takes this long. Later changes wait for the next commit."""
     site.commit_s = lambda: seconds  # type: ignore[method-assign]
     site.gateways[gateway].holder.commit(lambda: None, lambda: None)
     site.commit_s = lambda: 0.0  # type: ignore[method-assign]
@@ -87,7 +87,7 @@ def begin_with(site: Site, **records: Record) -> None:
 
 
 def assert_nothing_is_swallowed(site: Site) -> None:
-    """Let the client come and begin again: its publications must be new."""
+    """Let the client visit all gateways and publish. Assert that its publication counts as new."""
     for gateway in "abc":
         site.come(gateway)
     site.client.publish()
@@ -97,7 +97,7 @@ def assert_nothing_is_swallowed(site: Site) -> None:
 
 
 def forget(site: Site, gateway: str) -> None:
-    """Restore the first state of the gateway's disk."""
+    """Restore the gateway's store to its first, empty state."""
     site.crash(gateway)
     site.gateways[gateway].restore({}, set())
     site.client.marked = True
@@ -106,7 +106,9 @@ def forget(site: Site, gateway: str) -> None:
 
 
 def move_slowly(site: Site, giver: str, to: str) -> None:
-    """Move the session, with an identifier, and with a commit that takes 4.2 s at the giver."""
+    """Begin to move the client's session, which has an identifier. A commit at the giver takes 4.2
+    s.
+    """
     site.eager = 0.0
     site.come(giver)
     site.client.publish()

@@ -1,4 +1,4 @@
-"""A gateway goes on with other members, without a restart (`Membership._change`)."""
+"""A gateway continues with other members, without a restart (`Membership._change`)."""
 
 import logging
 
@@ -14,7 +14,7 @@ from tests.site.wiring.test_local_member import Member, Sites
 
 @pytest.fixture
 def sites() -> Sites:
-    """Return the site of a, b and c, of which c is not a member yet."""
+    """Return a site of a, b and c. a and b do not know c yet."""
     found = Sites("a", "b")
     found.names = "a", "b", "c"
     found.members["c"] = Member(found, "c", None)
@@ -22,7 +22,7 @@ def sites() -> Sites:
 
 
 def change(sites: Sites) -> None:
-    """Apply the new list of members at all members."""
+    """Let all members apply the new list of members, and connect them."""
     pairs = [{name, other} for name in sites.members for other in sites.members if name < other]
     for pair in map(sorted, pairs):
         sites.part(*pair)

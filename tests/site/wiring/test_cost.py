@@ -13,19 +13,19 @@ from tests.broker.harness import FOREVER, Client, World
 from tests.site.wiring.test_local_member import Sites
 
 RUNS = 3
-"""Number of messages before the measured one: the first ones fill caches."""
+"""Number of messages before the measured one. The first messages fill caches."""
 
 
 def join(world: World, client_id: str, clean: bool) -> Client:
-    """Return a client for which no other member is asked."""
+    """Connect a client whose session no other member has, so no lookup is needed."""
     client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     client.send(Connect(client_id, Version.V5, clean, properties={} if clean else FOREVER))
     return client
 
 
 def calls(world: World, topic: str, qos: int, clean: bool) -> Counter[str]:
-    """Count the calls of each function for one message, from PUBLISH to the last answer of its
-    subscriber.
+    """Return the number of calls of each function for one message, from its PUBLISH to the
+    subscriber's last answer.
     """
     reader, writer = join(world, "reader", clean), join(world, "writer", clean)
     reader.subscribe(topic)
@@ -36,12 +36,12 @@ def calls(world: World, topic: str, qos: int, clean: bool) -> Counter[str]:
     def look(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
             path, name = frame.f_code.co_filename, frame.f_code.co_qualname
-            if path.endswith("neighbours.py"):  # a site's have a class of their own
+            if path.endswith("neighbours.py"):  # a site has a subclass of its own
                 path, name = "neighbours.py", frame.f_code.co_name
             made[f"{path}: {name}"] += 1
 
     before = sys.getprofile()
-    gc.disable()  # others have callbacks there
+    gc.disable()  # other code has callbacks in it
     sys.setprofile(look)
     try:
         writer.publish(topic, "m", qos)

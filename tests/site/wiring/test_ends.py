@@ -1,8 +1,8 @@
-"""The end of a session in a site, compared with one broker: a table of ends, each with its will,
-its shares, its queue and the retained message.
+"""The end of a session in a site, compared with one broker: a table of ends.
 
-In one broker all clients are at the same gateway. In the site, the client is at a, it returns at b,
-and the others are at c; the publisher is at one of these.
+Each end has its effects on the client's will, its shared subscriptions, its queue and the retained
+message. In one broker, all clients are at the same gateway. In the site, the client is at a and
+returns at b, the other clients are at c, and the publisher is at one of these gateways.
 """
 
 from collections.abc import Callable
@@ -32,10 +32,11 @@ SHARED = [b"s%d" % number for number in range(4)]
 
 
 class Seen(NamedTuple):
-    """Visible effects of an end. wills: payloads on the will's topic, in order, with the client's
-    own "online" that it publishes when it is back. retained: the topic's last value. present: of
-    the next CONNECT. queue: messages that the client gets at its return. shared: messages of the
-    shared subscription, each as often as any subscriber received it after the end.
+    """Visible effects of an end. wills: payloads on the will's topic, in order, including the
+    "online" that the client publishes when it is back. retained: last payload on that topic.
+    present: Session Present of the next CONNACK; None if the client does not return. queue: queued
+    payloads that the client gets at its return. shared: payloads of the shared subscription that
+    any subscriber received after the end.
     """
 
     wills: tuple[bytes, ...]
@@ -46,8 +47,8 @@ class Seen(NamedTuple):
 
 
 class Scene:
-    """The clients of one run. names: the gateway where the client is, the one where it returns,
-    the one where the others are, and the one where the publisher is.
+    """The clients of one run. names: the gateway of the client, the gateway where it returns, the
+    gateway of the other clients, and that of the publisher. delay: Will Delay Interval in seconds.
     """
 
     def __init__(self, *names: str, delay: int, connected: bool) -> None:
@@ -62,7 +63,7 @@ class Scene:
         self.say(self.client, Publish("will", b"online", 1, 9, retain=True))
         wanted = [Subscription("$share/g/s", 1), Subscription("q", 1)]
         self.say(self.client, Subscribe(1, wanted))
-        self.partner.break_line()  # so that both hold their part
+        self.partner.break_line()  # so that both subscribers have queued messages
         if not connected:
             self.client.break_line()
         self.sites.pass_time(0.3)
@@ -137,7 +138,7 @@ def is_ended(scene: Scene) -> None:
 
 
 def is_back(scene: Scene) -> Client:
-    """Reconnect before the session or the will is due."""
+    """Reconnect before the session expires or the will is sent."""
     if not scene.client.closed:
         scene.client.break_line()
     scene.sites.pass_time(1)
@@ -190,9 +191,9 @@ def without_a(sites: Sites) -> None:
 def test_end_with_a_removed_member_is_that_of_one_broker_but_for_what_it_alone_has(
     connected: bool, source: str
 ) -> None:
-    """Row "member removed": a leaves the site with the client's session. Each shared message that
-    waits for a goes once to the other subscriber. The client gets a new session, and later
-    messages. Its will and its queue are lost with a.
+    """a is removed from the site, with the client's session. Each shared message that waits for a
+    goes once to the other subscriber. The client gets a new session, and later messages. Its will
+    and its queue are lost with a.
     """
     scene = Scene("a", "b", "c", source, delay=0, connected=connected)
     sites = scene.sites

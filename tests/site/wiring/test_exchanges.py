@@ -1,7 +1,7 @@
-"""An exchange at QoS 2 goes on in a session that has moved to another gateway of its site.
+"""An exchange at QoS 2 continues in a session that has moved to another gateway of its site.
 
-Other brokers have failed in this case, even within one broker: rmqtt#456, vernemq#2552 and
-bifromq#281 are public issues about it.
+Other brokers fail in this case, even within one broker: see the public issues rmqtt#456,
+vernemq#2552 and bifromq#281.
 """
 
 import pytest
@@ -31,7 +31,9 @@ def sites() -> Sites:
 
 
 def goes_on_at_b(sites: Sites, client: Client) -> tuple[Client, list[Packet]]:
-    """Move a client to b. Return the client, and the packets after its CONNACK."""
+    """Let the client reconnect at b after its message has expired. Return the client, and the
+    packets after its CONNACK.
+    """
     client.break_line()
     sites.pass_time(EXPIRY_S + 1)
     client = sites.connect("b", "c")
@@ -40,7 +42,7 @@ def goes_on_at_b(sites: Sites, client: Client) -> tuple[Client, list[Packet]]:
 
 
 def subscriber(sites: Sites) -> tuple[Client, Publish]:
-    """Return a client at a, and the message that it was sent there."""
+    """Return a client at a, and the message that a has sent to it."""
     client = sites.connect("a")
     client.take(Connack)
     sites.say(client, Subscribe(1, [Subscription("t", 2)]))
@@ -90,7 +92,7 @@ def test_a_repeated_publish_that_has_expired_is_still_known_and_taken_once(sites
 def test_repeated_pubrel_is_answered_as_unknown(sites: Sites) -> None:
     client = sites.connect("a")
     sites.say(client, Publish("spool/x", b"1", 2, 9), Pubrel(9))
-    client, _ = goes_on_at_b(sites, client)  # its PUBCOMP was lost
+    client, _ = goes_on_at_b(sites, client)  # as if its PUBCOMP had been lost
     sites.say(client, Pubrel(9))
     assert client.take(Pubcomp) == Pubcomp(9, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
     sites.say(client, Publish("spool/x", b"2", 2, 9))

@@ -1,4 +1,4 @@
-"""Messages published at one gateway of a site reach subscribers at another gateway, once."""
+"""Messages published at one gateway of a site reach subscribers at another gateway exactly once."""
 
 import sqlite3
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Peer:
         self.client = sites[name].open(answers=True)
         self.say(Connect(client_id, Version.V5, clean, properties=FOREVER))
         if not self.client.received:
-            sites.pass_time(1)  # somebody is silent
+            sites.pass_time(1)  # a member is silent
         self.client.take(Connack)
 
     def say(self, *packets: Packet, wait: float = SOON_S) -> None:
@@ -56,7 +56,7 @@ class Peer:
 
     @property
     def payloads(self) -> list[bytes]:
-        """Payloads of the received messages."""
+        """Payloads of the messages that arrived since the last call."""
         return [packet.payload for packet in self.client.take_all(Publish)]
 
 
@@ -194,7 +194,7 @@ def begins_anew(sites: Sites, member: Peer) -> None:
 def test_shared_message_for_a_member_that_has_just_left_goes_to_another_one(
     sites: Sites, end: Callable[[Sites, Peer], None], connected: bool
 ) -> None:
-    """The gateway of the publisher hears later that the group has no member at a any more."""
+    """b, the publisher's gateway, learns only later that the group has no member at a any more."""
     first, other = (reader(sites, name, "$share/g/t") for name in "ac")
     source = publisher(sites, "b")
     if not connected:
@@ -225,8 +225,8 @@ def test_user_properties_and_expiry_and_retain_go_along(sites: Sites) -> None:
 def test_a_cut_at_any_frame_loses_nothing_and_doubles_nothing(
     sites: Sites, qos: int, victim: str
 ) -> None:
-    """The link breaks after each frame in turn; in every other run, a gateway fails at the same
-    time.
+    """The link breaks after 0, 1, 2 and more frames. In every other run, a gateway also loses its
+    power.
     """
     client = reader(sites, "b", "t", client="c")
     source = publisher(sites, "a")

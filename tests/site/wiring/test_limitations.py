@@ -1,4 +1,4 @@
-"""The limitations in docs/limitations.md: each test demonstrates one limitation."""
+"""The limitations in docs/limitations.md: each test demonstrates one."""
 
 from pathlib import Path
 
@@ -84,7 +84,9 @@ def test_session_that_goes_on_in_doubt_may_get_a_message_again(sites: Sites) -> 
 
 
 def test_session_in_doubt_may_send_a_message_again(sites: Sites) -> None:
-    """b is silent before a hears that the session has arrived at b, which has delivered all."""
+    """The session is at b, which has delivered the message. b is cut off before a learns that the
+    session has arrived.
+    """
     reader(sites, "a", "t", client="c").client.break_line()
     publisher(sites, "a").publish("t", "m", 2)
     sites.settle()
@@ -106,7 +108,7 @@ def test_session_in_doubt_may_send_a_message_again(sites: Sites) -> None:
 
 
 def test_session_in_doubt_may_use_an_identifier_again(sites: Sites) -> None:
-    """Only the silent member knows the identifiers that the client has received."""
+    """Only the silent member a knows which identifiers the client has received."""
     client = sites.connect("a", wait=1)
     sites.say(client, Subscribe(1, [Subscription("t", 2)]))
     publisher(sites, "a").publish("t", "one", 2)
@@ -145,7 +147,7 @@ def test_qos_0_message_during_a_move_may_be_lost_and_comes_once_at_most() -> Non
 def test_third_member_may_have_its_messages_delivered_by_both_of_two_sessions(
     sites: Sites,
 ) -> None:
-    """c reaches a and b, which do not reach one another."""
+    """c has links to a and b, which have no link to each other."""
     client = sites.connect("a", wait=1)
     sites.say(client, Subscribe(1, [Subscription("t", 1)]))
     client.break_line()
@@ -165,7 +167,9 @@ def test_third_member_may_have_its_messages_delivered_by_both_of_two_sessions(
 
 
 def joins(self: Member, member: str) -> None:
-    """Join as a gateway that runs, whose messages may wait for another link."""
+    """Join as a running gateway does: messages to the member may wait until the other links are
+    back.
+    """
     self.site.joined(member)
     self.retained.joined(member)
     gateway = Membership.__new__(Membership)
@@ -177,7 +181,9 @@ def joins(self: Member, member: str) -> None:
 def test_a_partition_that_ends_link_by_link_doubles_no_message_of_a_third_member(
     sites: Sites, monkeypatch: pytest.MonkeyPatch, holds: bool
 ) -> None:
-    """The client was at a and c, which was cut off: c's link to b begins before that to a."""
+    """The client was at c and, while c was cut off, at a. c's link to b comes back before its link
+    to a.
+    """
     if holds:
         monkeypatch.setattr(Member, "joined", joins)
     session = reader(sites, "c", "t", client="c")
@@ -206,7 +212,7 @@ def test_a_partition_that_ends_link_by_link_doubles_no_message_of_a_third_member
 def test_messages_wait_for_an_absent_member_only_after_a_doubt(
     sites: Sites, monkeypatch: pytest.MonkeyPatch, doubt: bool
 ) -> None:
-    """c is gone for good. Messages of b wait a second at most."""
+    """c is gone for good. Messages from b wait for it, but at most a second."""
     monkeypatch.setattr(Member, "joined", joins)
     reader(sites, "a", "t", client="c").client.break_line()
     source = publisher(sites, "b")
@@ -223,7 +229,7 @@ def test_messages_wait_for_an_absent_member_only_after_a_doubt(
 
 
 def test_copies_hold_the_spool_and_no_queue(tmp_path: Path) -> None:
-    """A session of a dead gateway is lost with its queue, also with `copies = 2`."""
+    """The session of a dead gateway is lost with its queue, even with `copies = 2`."""
     pair = Sites("a", "b", copies=tmp_path)
     session = reader(pair, "a", "t")
     session.client.break_line()
@@ -254,12 +260,12 @@ def test_lost_retained_message_is_not_reported_after_a_restart(
 
 
 def test_gateway_without_its_site_trusts_its_sessions(sites: Sites) -> None:
-    """Another one has a newer session of the client. This one no longer asks."""
+    """b has a newer session of the client. Without its section [site], a asks no other member."""
     sites.connect("a", wait=1).break_line()
     sites.settle()
     apart(sites, "a")
     assert not sites.connect("b", wait=20).take(Connack).session_present
-    sites["a"].power_cut()  # and a start without the section: no `Site` is made
+    sites["a"].power_cut()  # as a start without the section [site], which creates no `Site`
     client = sites["a"].open()
     client.send(Connect("c", Version.V5, False, properties=FOREVER))
     answer = client.take(Connack)

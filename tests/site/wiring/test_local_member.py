@@ -1,4 +1,4 @@
-"""A gateway as a member of its site: three of them, on one clock, with links in memory."""
+"""Gateways as members of a site: three of them, on one clock, with links in memory."""
 
 import asyncio
 import logging
@@ -47,8 +47,8 @@ MOMENT = 0.01
 
 
 class Member:
-    """A gateway, and its end of the links to the others. copies: as in [site]; None: without
-    copies, and without the parts for them.
+    """A gateway and its parts for the site. copies: folder for the copies; None: the gateway has no
+    parts for copies.
     """
 
     def __init__(self, sites: "Sites", name: str, copies: Path | None, **limits: int) -> None:
@@ -90,7 +90,7 @@ class Member:
             )
 
     def change(self) -> None:
-        """Go on with other names, without links, as `Membership._change` does."""
+        """Continue with other members, as `Membership._change` does. The links must be down."""
         engine = self.world.engine
         engine.begin()
         with engine.broker.step:
@@ -151,7 +151,7 @@ class Member:
 
 
 class Disk(Executor):
-    """A disk that works at once, or on request while it is `stuck`."""
+    """An executor that runs each call at once, or if it is `stuck`, when the test calls `work`."""
 
     def __init__(self) -> None:
         self.stuck = False
@@ -167,7 +167,7 @@ class Disk(Executor):
 
 
 class Sites:
-    """The members, the frames between them, and the time."""
+    """The members of a site, the frames between them, and the simulated time."""
 
     def __init__(self, *names: str, copies: Path | None = None, **limits: int) -> None:
         self.now = 1000.0
@@ -207,7 +207,7 @@ class Sites:
             pass
 
     def step(self) -> bool:
-        """Deliver one frame. Return False if there was none."""
+        """Give each member a turn, then deliver one frame. Return False if there was none."""
         for member in self.members.values():
             member.world.turn(0)
         if not self.frames:
@@ -224,7 +224,7 @@ class Sites:
             self.settle()
 
     def tick(self) -> None:
-        """Let a moment pass, in which no frame arrives."""
+        """Let MOMENT seconds pass, in which no frame arrives."""
         self.now += MOMENT
         for member in self.members.values():
             loop = member.world.loop
@@ -242,7 +242,7 @@ class Sites:
         device: DeviceIdentity | None = None,
         version: Version = Version.V5,
     ) -> Client:
-        """Return a client whose CONNECT was sent, and that had time to be answered."""
+        """Send CONNECT, and return the client after `wait` seconds."""
         client = self[name].open(device=device, version=version)
         properties = FOREVER if version is Version.V5 else None
         self.say(client, Connect(client_id, version, clean, properties=properties), wait=wait)
@@ -309,7 +309,7 @@ def test_a_silent_member_costs_a_second_at_most_and_is_marked(
 
 
 def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:
-    """The client moved while its session's member was silent, and comes back to that member."""
+    """The client began another session at b while a was silent, and now returns to a."""
     client = sites.connect("a")
     client.take(Connack)
     sites.say(client, Publish("x", b"old", 2, 7))
@@ -341,7 +341,7 @@ def copy_of(member: World) -> sqlite3.Connection:
 
 
 def leave_an_identifier(sites: Sites, at: str) -> None:
-    """Publish at a member, and disconnect without PUBREL."""
+    """Publish a message at QoS 2, and break the connection before PUBREL."""
     client = sites.connect(at)
     client.take(Connack)
     sites.say(client, Publish("x", b"old", 2, 7))
@@ -351,7 +351,7 @@ def leave_an_identifier(sites: Sites, at: str) -> None:
 def test_state_forgotten_by_a_restore_swallows_no_publish(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only b knew that the session of a is over, and b is restored from an earlier backup."""
+    """Only b knew that the session at a is over, and b is restored from an earlier backup."""
     backup = copy_of(sites["b"])
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
@@ -372,7 +372,7 @@ def test_state_forgotten_by_a_restore_swallows_no_publish(
 
 @pytest.mark.parametrize("way", ["it joins again", "its file is gone"])
 def test_state_of_a_lost_store_swallows_no_publish(sites: Sites, way: str) -> None:
-    """Only b knew that the session of a is over, and b begins with an empty store."""
+    """Only b knew that the session at a is over, and b begins with an empty store."""
     empty = copy_of(sites["b"])
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
@@ -393,7 +393,7 @@ def test_state_of_a_lost_store_swallows_no_publish(sites: Sites, way: str) -> No
 
 
 def test_state_of_a_departed_member_swallows_no_publish(sites: Sites) -> None:
-    """Only b knew that the session of a is over, and b leaves the site."""
+    """Only b knew that the session at a is over, and b leaves the site."""
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
         sites.part("a", other)
@@ -409,7 +409,7 @@ def test_state_of_a_departed_member_swallows_no_publish(sites: Sites) -> None:
 
 @pytest.mark.parametrize("meanwhile", ["it is off", "it runs alone", "both run alone"])
 def test_state_of_a_returning_member_swallows_no_publish(meanwhile: str) -> None:
-    """The member was out of the site, and no record has named it meanwhile."""
+    """b was out of the site for a time, in which no record named b."""
     sites = Sites("a", "b")
     leave_an_identifier(sites, "b")
     sites.part("a", "b")
@@ -450,7 +450,9 @@ def test_last_member_of_a_site_still_suspects_its_session(sites: Sites) -> None:
 
 
 def comes_back_unknown(sites: Sites, at: str) -> None:
-    """Publish a new message of the client with its old identifier."""
+    """Let the client connect and publish a new message with its old identifier. Assert that the
+    message counts as new.
+    """
     client = sites.connect(at, wait=1.5)
     assert not client.take(Connack).session_present, "it may be stale"
     sites.say(client, Publish("x", b"new", 2, 7))
@@ -459,8 +461,8 @@ def comes_back_unknown(sites: Sites, at: str) -> None:
 
 
 def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) -> None:
-    """c has the session, and is cut off from a. The session moves to b, whose disk is slow, when a
-    reports a restore.
+    """c3 has the session. It moves to b, whose disk is slow, while a reports a restore. c3 has no
+    link to a.
     """
     backup = copy_of(sites["a"])
     leave_an_identifier(sites, "c3")
@@ -491,7 +493,7 @@ def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) 
 def test_a_restored_store_starts_although_sessions_have_expired_since(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store has enough sessions to discard records that it does not need."""
+    """With 300 sessions, the store discards records that it does not need."""
     member = sites["a"]
     policy = replace(member.policy, never_moves=True)
     short = dict.fromkeys(FOREVER, 5)
@@ -562,7 +564,9 @@ def test_a_client_that_goes_while_it_waits_leaves_its_session_whole(sites: Sites
 
 
 def test_departed_client_gets_no_decision(sites: Sites) -> None:
-    """The silent member may have a newer session."""
+    """Without a decision, the client gets no session here: the silent member may have a newer
+    one.
+    """
     sites.connect("a").break_line()
     sites.pass_time(1)
     sites.part_silently("a", "b")
@@ -591,8 +595,8 @@ def test_pubrel_is_answered_by_the_member_that_knows_it(sites: Sites) -> None:
 
 @pytest.mark.parametrize("version", [Version.V3_1, Version.V3_1_1, Version.V5])
 def test_no_success_is_forged_while_a_member_is_silent(sites: Sites, version: Version) -> None:
-    """Before MQTT 5, every PUBCOMP means success, so the connection ends. When all members say no,
-    MQTT 3.1.1 allows PUBCOMP.
+    """Before MQTT 5, every PUBCOMP means success, so the gateway closes the connection instead.
+    When all members reply that they do not know the identifier, it sends PUBCOMP.
     """
     client = sites.connect("b", version=version, wait=2)
     client.take(Connack)
@@ -659,7 +663,7 @@ def test_a_power_cut_at_any_commit_of_a_move_leaves_the_session_in_one_place(
     def look() -> None:
         if len(world.commits) - done >= after:
             cut.append(True)
-            world.slow_disk = True  # nothing more is written
+            world.slow_disk = True  # from here on, nothing is written
 
     world.on_commit = look
     if not after:
@@ -683,7 +687,9 @@ def test_a_power_cut_at_any_commit_of_a_move_leaves_the_session_in_one_place(
 def test_one_identifier_at_two_gateways_is_answered_and_causes_no_doubt(
     sites: Sites, caplog: pytest.LogCaptureFixture, every: float, order: str, least: int
 ) -> None:
-    """least: number of CONNECTs in five seconds that must get an answer."""
+    """every: seconds between two CONNECTs. least: number of CONNECTs in five seconds that must get
+    an answer.
+    """
     clients = []
     for number in range(round(5 / every)):
         client = sites[order[number % len(order)]].open()
@@ -724,7 +730,7 @@ def test_client_that_hops_is_in_no_fight(sites: Sites) -> None:
 def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A session has three messages, its member is cut off, and its client goes elsewhere."""
+    """Three messages wait in a session at a. a is cut off, and the client begins a session at b."""
     client = sites.connect("a")
     sites.say(client, Subscribe(1, [Subscription("t", 1)]))
     client.break_line()
@@ -761,7 +767,7 @@ def test_a_clean_start_loses_nothing_that_its_client_wants(sites: Sites) -> None
 def test_session_that_is_given_while_the_gateway_stops_is_not_read(
     sites: Sites, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
-    """The commit of the move ends after the site has closed the store's reader."""
+    """commits: 0: the site closes the store's reader before the commit of the move ends."""
     sites.connect("a").break_line()
     sites.settle()
     holder, read = sites.members["a"].site.holder, []

@@ -1,4 +1,4 @@
-"""Messages published while a session moves between gateways reach it once."""
+"""Messages published while a session moves between gateways reach this session exactly once."""
 
 import random
 from collections.abc import Callable
@@ -37,9 +37,7 @@ PAIRS = ("a", "b"), ("a", "c"), ("b", "c")
 
 
 class Ride:
-    """A client that reads and moves, beginning at a, and a client at each gateway that publishes
-    with each step.
-    """
+    """A client that reads and moves, beginning at a, and a publisher at each gateway."""
 
     def __init__(self, seed: int = 1) -> None:
         self.rng = random.Random(seed)
@@ -50,7 +48,7 @@ class Ride:
         self._steps = 0
 
     def steps(self, count: int) -> None:
-        """Let `count` frames arrive; after every few of them a moment passes, and a client
+        """Deliver `count` frames. After every 12 frames, time passes, and one of the publishers
         publishes.
         """
         for _ in range(count):
@@ -97,7 +95,9 @@ class Ride:
             source.look()
 
     def end(self, at: str) -> None:
-        """Let the client come to a gateway, and wait until all is quiet."""
+        """Let the client connect to a gateway, and wait until all is quiet. Assert that it has
+        received each acknowledged message once.
+        """
         self.join()
         self.sites.pass_time(2)
         self.move(at)
@@ -214,7 +214,7 @@ def test_a_power_cut_while_it_is_called_back_loses_nothing(victim: str) -> None:
 def test_session_may_move_again_before_its_first_forwarder_is_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """a reads the pages of the queue slowly."""
+    """a does not send the queue of the first forwarder until the session has moved again."""
     ride = Ride()
     ride.move("b")
     ride.until(ride.has_left)
@@ -232,7 +232,7 @@ def test_session_may_move_again_before_its_first_forwarder_is_empty(
 
 
 def move(sites: Sites, client: Peer, name: str, client_id: str = "c") -> Peer:
-    """Connect a client again at another gateway, with time for the move."""
+    """Connect a client again at another gateway, and wait for the move."""
     client.client.break_line()
     sites.settle()
     return Peer(sites, name, client_id)
@@ -243,8 +243,8 @@ def open_moves(sites: Sites, names: tuple[str, ...] = NAMES) -> list[SessionMove
 
 
 def test_later_subscriptions_of_a_moved_session_are_not_held_back() -> None:
-    """No member forwards a message for the later subscription. The query of b waits for its disk; c
-    has not answered the query.
+    """b's query waits for its disk, and c has not answered. No member forwards messages for the
+    later subscription, so they need not wait.
     """
     sites = Sites(*NAMES)
     sources = [publisher(sites, name) for name in NAMES]
@@ -300,7 +300,7 @@ def test_a_member_of_a_shared_subscription_that_moves_gets_its_part_once(alone: 
             group[0].client = sites["bca"[number // 20]].open(answers=True)
             connect = Connect("mover", Version.V5, False, properties=FOREVER)
             group[0].client.bring(encode(connect, Version.V5))
-        sites["c"].slow_disk = 6 <= number < 20  # its cut comes late
+        sites["c"].slow_disk = 6 <= number < 20  # the cut of c arrives late
         client = sources[number % 3].client
         client.bring(encode(Publish("t", b"%d" % number, 1, number + 1), Version.V5))
         for _ in range(12):
@@ -325,7 +325,7 @@ def test_shared_messages_before_the_move_is_known_are_forwarded(dies: bool) -> N
     while not any(item.forwarder and item.forwarder.groups for item in open_moves(sites)):
         if not sites.step():
             sites.tick()
-    for number in range(1, 5):  # the members of the group take turns
+    for number in range(1, 5):  # the subscribers of the group get messages in turn
         source.client.bring(encode(Publish("t", str(number).encode(), 1, number), Version.V5))
     late = site_of(sites["c"].broker).session_moves.queues["a"].send_flow
     assert late.messages, "some of it is for a"
@@ -341,7 +341,9 @@ def test_shared_messages_before_the_move_is_known_are_forwarded(dies: bool) -> N
 
 
 def test_late_shared_message_for_a_session_that_has_left_the_group_goes_to_another_one() -> None:
-    """The session leaves the group at its new place, while messages for it are on their way."""
+    """At its new gateway, the client unsubscribes from the group while messages for the session are
+    on their way.
+    """
     sites = Sites(*NAMES)
     source, client = publisher(sites, "c"), reader(sites, "a", "$share/g/t", client="c")
     other = reader(sites, "c", "$share/g/t", client="other")
@@ -364,7 +366,9 @@ def test_late_shared_message_for_a_session_that_has_left_the_group_goes_to_anoth
 
 
 def test_late_message_for_an_ended_session_is_dropped() -> None:
-    """The client begins a new session elsewhere, which gets no messages for the old session."""
+    """The client begins a new session elsewhere, which must not get messages for the old
+    session.
+    """
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     source = publisher(sites, "c")
@@ -390,9 +394,9 @@ def test_late_message_for_an_ended_session_is_dropped() -> None:
 def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    sites = Sites(*NAMES, sessions=12)  # a fourth of them
+    sites = Sites(*NAMES, sessions=12)  # at most a fourth of them may have a forwarder
     clients = [reader(sites, "a", "t", client=f"c{number}") for number in range(5)]
-    sites["c"].slow_disk = True  # its cuts do not come
+    sites["c"].slow_disk = True  # the cuts of c do not arrive
     clients = [move(sites, client, "b", f"c{n}") for n, client in enumerate(clients)]
     figures = sites.members["a"].forwarding.figures()
     assert (figures["followers"], figures["followers_refused"]) == (3, 2)
@@ -406,7 +410,9 @@ def test_beyond_a_bound_sessions_are_not_followed_and_that_is_counted(
 
 @pytest.mark.parametrize("gone", ["a", "c"])
 def test_a_gateway_that_is_no_member_any_more_is_not_waited_for(gone: str) -> None:
-    """The session waits for c's cut, and for the messages of a's forwarder."""
+    """The session waits for c's cut, and for the messages of a's forwarder. gone: the gateway that
+    leaves the site.
+    """
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")
     for other in ("a", "b"):
@@ -455,7 +461,7 @@ def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPat
     sites["a"].slow_disk = False
     sites.connect("b", "c", wait=0.5)
     sites["c"].slow_disk = False
-    for other in "ab":  # with what waits in them
+    for other in "ab":  # they end with their waiting messages
         lost.end_session(lost.sessions[f"onceway-site:c:{other}"])
     sites.pass_time(1)
     assert {"c"} in [move.closed for move in open_moves(sites)]
@@ -465,14 +471,14 @@ def test_a_notice_that_was_lost_is_asked_for_again(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
-    """The cut of c waits for b, behind more messages than there is room for."""
+    """The cut of c waits for b, behind more messages than the queue has room for."""
     sites = Sites(*NAMES, queue_messages=20, inflight=2)
     client = reader(sites, "a", "t", client="c")
     reader(sites, "b", "before")
     sites.pass_time(2)
     source = publisher(sites, "c")
     sites["c"].slow_disk = True
-    for number in range(2):  # what is in flight is never dropped
+    for number in range(2):  # messages in flight are never dropped
         source.publish("before", number, 1)
     client = move(sites, client, "b")
     sites.part("b", "c")
@@ -487,7 +493,7 @@ def test_a_queue_that_is_full_drops_no_notice(dies: bool) -> None:
         sites.members["c"].power_cut()
         sites.join("a", "c")
         source = publisher(sites, "c")
-        for number in range(50, 100):  # the front of the queue is on the disk alone
+        for number in range(50, 100):  # the front of the queue is only on disk
             source.publish("t", number, 1)
     sites.join("b", "c")
     sites.pass_time(3)
@@ -569,12 +575,12 @@ def test_few_of_many_waiting_moves_ask_at_once(
 
 
 def test_only_a_mad_member_asks_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A correct member may ask for all its sessions after a start, and twice within a minute if its
+    """A correct member may ask about all its sessions after a start, and twice a minute if its
     clock is fast.
     """
     monkeypatch.setattr(notices, "_FEWEST_ASKS", 0)
     sites = Sites(*NAMES, sessions=AT_ONCE)
-    sites.pass_time(notices.AGAIN_S + 1)  # each link began with a question
+    sites.pass_time(notices.AGAIN_S + 1)  # each link began with a query
     world = sites["a"]
     payload = encode_notices(Kind.ASK, [Stage(number, 1) for number in range(1, AT_ONCE + 1)])
     for _ in range(4):

@@ -1,4 +1,6 @@
-"""A new subscription gets what other gateways publish after it, and nothing from before."""
+"""A new subscription gets messages that other gateways publish after it. It gets no earlier
+message.
+"""
 
 import pytest
 
@@ -27,7 +29,9 @@ def sites() -> Sites:
 
 
 def part(sites: Sites) -> tuple[Peer, Peer]:
-    """Cut b off from a, which publishes for a client that b has. Return both clients."""
+    """Cut b off from a, and publish at a for a client of b. Return this client and the
+    publisher.
+    """
     known = reader(sites, "b", "t/#", client="known")
     source = publisher(sites, "a")
     sites.part("a", "b")
@@ -44,7 +48,7 @@ def heal(sites: Sites) -> None:
 
 
 def is_settled(sites: Sites) -> bool:
-    """Whether no session of b waits for a cut, in memory and on the disk."""
+    """Return whether no session of b waits for a cut, neither in memory nor on disk."""
     rows = sites["b"].database.execute("SELECT count(*) FROM journey").fetchone()[0]
     return not rows and not list(moves_of(sites["b"].broker))
 
@@ -129,7 +133,7 @@ def test_session_that_moves_on_gets_no_message_from_before(sites: Sites, back: b
 
 
 def test_message_published_right_after_the_subscription_arrives(sites: Sites) -> None:
-    """The exchange with the other gateway has begun, and delivers the waiting message."""
+    """The exchange with the other gateway has begun, and delivers its waiting messages."""
     known, source = part(sites)
     sites.join("a", "b")
     for number in range(10):
@@ -187,8 +191,9 @@ def test_a_lost_question_is_asked_again(sites: Sites, monkeypatch: pytest.Monkey
 
 
 def both_go_on(sites: Sites, back: bool) -> tuple[Peer, list[bytes]]:
-    """Let the client of a go to b in a partition and back to a, and without `back` to b again: each
-    gateway has a session of it. Return the client, and the payloads that it got.
+    """Cut a off. Let a client of a connect to b and then to a again; without `back`, also to b
+    again. So a and b have a session of this client. Return the client, and the payloads that it
+    got.
     """
     client = reader(sites, "a", "t/#", client="c")
     reader(sites, "b", "t/#", client="other")
@@ -255,6 +260,6 @@ def test_client_with_two_sessions_learns_it_if_it_connects_while_members_meet(
     for pair in ("a", "b"), ("b", "a"):
         sites.links.add(frozenset(pair))
         sites.members[pair[0]].joined(pair[1])
-    client = sites.connect(at, "c", wait=3)  # before the first frame
+    client = sites.connect(at, "c", wait=3)  # before any frame is delivered
     assert not client.take(Connack).session_present
     assert not client.take_all(Publish)

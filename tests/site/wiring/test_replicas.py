@@ -54,7 +54,7 @@ def publisher(sites: Sites, name: str, client_id: str = "p") -> Client:
 
 
 def kept(sites: Sites, name: str) -> list[bytes]:
-    """Return the payloads on the member's shelf."""
+    """Return the payloads of the copies that a member keeps for others."""
     folder = sites.members[name].folder
     assert folder is not None
     if not (folder / FILE).exists():
@@ -70,14 +70,16 @@ def figures(sites: Sites, name: str) -> dict[str, Any]:
 
 
 class Table:
-    """The table that the ingest makes of all landed batches: one row of each key."""
+    """The table that the ingest makes of all landed batches, with one row for each key."""
 
     def __init__(self) -> None:
         self.rows: dict[tuple[str, int, int], bytes] = {}
         self.landings = 0
 
     def land(self, sites: Sites, name: str, most: int = 1000) -> None:
-        """Do the work of an uplink: cut, land, remove from the spool."""
+        """Do the work of an uplink: cut a batch of at most `most` rows, land it, and remove its
+        rows from the spool.
+        """
         spool = uplink_of(sites, name)
         number, last = spool.last_cut()
         rows = spool.rows(last, most)
@@ -181,8 +183,8 @@ def test_without_another_member_new_ones_are_refused(pair: Sites) -> None:
 def test_client_without_a_replica_is_disconnected_with_the_reason(
     pair: Sites, qos: int, bound_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A suspect session forgets the identifiers of QoS 2, so a client with such a session has more
-    time.
+    """bound_s: seconds before the gateway closes the connection. A client at QoS 2 has more time,
+    because a suspect session would forget its identifiers.
     """
     client, idle = publisher(pair, "a"), publisher(pair, "a", "idle")
     pair.part("a", "b")
@@ -228,7 +230,7 @@ def test_waiting_client_is_kept_until_each_member_was_tried(sites: Sites) -> Non
 
 
 def test_a_board_waits_for_a_copy_as_long_as_it_takes(pair: Sites) -> None:
-    """The board's journal keeps the reading, and commands still arrive."""
+    """The reading is in the board's journal, and commands still arrive."""
     board = pair.connect("a", "uno-1", wait=1.5, device=DeviceIdentity("uno-1", 1, 1))
     board.received.clear()
     pair.part("a", "b")
@@ -292,7 +294,7 @@ def test_rows_of_a_departed_gateway_are_landed_once_by_the_other(pair: Sites) ->
     table.land_all(pair, "b")
     expected = sorted([b"named", *(b"%d" % number for number in range(2, 8))])
     assert table.payloads == expected
-    # it was alive, and lands its own rows
+    # a was alive, and lands its own rows
     table.land_all(pair, "a")
     assert table.payloads == expected
     assert table.landings > len(expected)
@@ -320,7 +322,7 @@ def test_replica_that_the_disk_has_changed_is_a_problem_and_does_not_land(pair: 
 def test_member_without_uplink_keeps_what_another_one_leaves(
     pair: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A member without an uplink would never land the rows from its own spool."""
+    """Without an uplink, the member could not land rows from its own spool."""
     with_uplink = pair["b"].broker.config
     pair["b"].broker.reconfigure(with_uplink.model_copy(update={"uplink": None}))
     client, table = publisher(pair, "a"), Table()
@@ -397,7 +399,7 @@ def test_a_shelf_that_cannot_be_read_is_put_aside_and_its_copies_come_again(
 
 
 def test_unstored_replica_is_not_landed(pair: Sites, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shelf writes and reads in the order of the calls, also after failures."""
+    """The shelf writes and reads in the order of the calls, even after failures."""
     client, table, write = publisher(pair, "a"), Table(), Copies.write
     fails = True
 
@@ -441,7 +443,7 @@ def test_a_repeated_publish_is_not_answered_after_a_power_cut_before_it_is_safe(
 
 
 def test_restored_store_reuses_no_key(pair: Sites) -> None:
-    """The copies from before the restore are landed at once."""
+    """The copies of rows that are not in the restored store land at once."""
     client, table = publisher(pair, "a"), Table()
     pair.say(client, Publish("spool/x", b"before", 1, 1))
     backup = sqlite3.connect(":memory:", isolation_level=None)
@@ -463,8 +465,8 @@ def test_restored_store_reuses_no_key(pair: Sites) -> None:
 
 
 def test_a_disk_that_has_lost_rows_loses_no_reading(pair: Sites) -> None:
-    """The owner loses rows that the other member has confirmed. The other member still has its
-    copies, and lands them.
+    """The disk loses rows that the other member has confirmed. The other member lands its
+    copies.
     """
     client, table = publisher(pair, "a"), Table()
     for number in range(1, 4):
@@ -479,7 +481,7 @@ def test_a_disk_that_has_lost_rows_loses_no_reading(pair: Sites) -> None:
 
 
 def test_a_disk_that_has_lost_rows_and_has_others_by_then_loses_no_reading(pair: Sites) -> None:
-    """The other member is reachable again when the new rows have the ids of the lost rows."""
+    """The other member is reachable again only when new rows have the ids of the lost rows."""
     client, table = publisher(pair, "a"), Table()
     for number in range(1, 4):
         pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
@@ -509,7 +511,7 @@ def test_a_member_without_room_confirms_nothing(pair: Sites) -> None:
 
 
 def test_a_session_moves_when_what_it_has_received_is_safe(pair: Sites) -> None:
-    """The client's identifiers are answered at the other gateway."""
+    """The other gateway then knows the client's packet identifiers."""
     pair.members["b"].disk.stuck = True
     client = pair.connect("a", "c")
     client.received.clear()
@@ -528,7 +530,7 @@ def test_a_session_moves_when_what_it_has_received_is_safe(pair: Sites) -> None:
 
 
 def test_a_long_backlog_goes_from_the_disk_with_the_keys_that_it_has_here(pair: Sites) -> None:
-    """The backlog is larger than its memory, and longer than one page."""
+    """The backlog is larger than its part in memory, and longer than one page."""
     clients, table = [publisher(pair, "a", f"p-{number}") for number in range(3)], Table()
     pair.part("a", "b")
     for begin in range(1, 3001, 500):
@@ -599,7 +601,7 @@ def test_landing_during_a_backlog_changes_no_key(
 def test_invalid_messages_of_a_member_stop_no_rows(
     pair: Sites, epochs: tuple[tuple[int, int], ...], clock: int | None, monotonic: int
 ) -> None:
-    """Copies of such messages could not be landed, or would stop the store."""
+    """Copies of such messages could not land, or would stop the store."""
     line = "f" * 16
     told = Told(line=line, keep=True, first=1, name="a", epochs=((0, 7),), boot=1, clock=None)
     nameless = (1, None, None, 1, "c", "spool/x", b"mad", 1, monotonic, None)
@@ -620,7 +622,9 @@ def test_invalid_messages_of_a_member_stop_no_rows(
 
 
 class Schedule:
-    """Members, publishers, links, disks and uplinks, as a seed wants it. acknowledged: payloads."""
+    """Members, publishers, links, disks and uplinks, with events drawn from a seed. acknowledged:
+    payloads that a gateway has acknowledged.
+    """
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.random = random.Random(seed)
@@ -696,7 +700,9 @@ class Schedule:
         self.sites.settle()
 
     def end(self) -> None:
-        """Let one member die for good, and its disk with it."""
+        """Let one member die for good, with its disk. Assert that each acknowledged message is in
+        the table.
+        """
         sites = self.sites
         self.collect()
         dead = self.random.choice(sites.names)
@@ -704,7 +710,7 @@ class Schedule:
         for name in left:
             sites.part(dead, name)
             if self.random.random() < 0.5:
-                self.cut(name)  # what its disk had not taken is gone
+                self.cut(name)  # what was not on disk is lost
             self.free(name)
         sites.members[dead].disk.stuck = True
         if frozenset(left) not in sites.links:

@@ -1,4 +1,4 @@
-"""Retained messages are the same at all gateways of a site, whatever happens between them."""
+"""All gateways of a site have the same retained messages, whatever happens between them."""
 
 import logging
 import random
@@ -23,7 +23,7 @@ from tests.site.wiring.test_forwarding import SOON_S, Peer, publisher, reader
 from tests.site.wiring.test_local_member import Sites
 
 NOON = 1_800_000_000_000_000
-"""µs UTC."""
+"""Microseconds since 1970, UTC."""
 
 
 @pytest.fixture
@@ -151,7 +151,7 @@ def test_after_a_partition_the_later_one_by_the_clock_holds_at_all(sites: Sites)
 
 
 def told(sites: Sites, name: str) -> str:
-    """Return what a member has told about lost changes since the last call."""
+    """Return the reports of a member about lost changes since the last call."""
     lost = sites.members[name].lost
     text = "\n".join(lost)
     lost.clear()
@@ -159,7 +159,7 @@ def told(sites: Sites, name: str) -> str:
 
 
 def test_lost_setting_of_a_board_is_reported(sites: Sites) -> None:
-    """Two people who do not know of one another set the same at two sides of a partition."""
+    """During a partition, two people set the same value at both sides."""
     know_the_time(sites, *sites.names)
     apart(sites, "a")
     for name, seconds in (("a", 300.0), ("b", 600.0)):
@@ -204,8 +204,8 @@ def test_lost_changes_of_gateways_that_ran_in_turn_are_reported(sites: Sites) ->
 
 
 def test_only_other_clients_and_messages_can_lose(sites: Sites) -> None:
-    """A client that has gone to another gateway, a message that expired, and one that is alike on
-    both sides, lose no change.
+    """No change is lost if the same client published both messages, if the older message has
+    expired, or if both messages are equal.
     """
     know_the_time(sites, *sites.names)
     retain(sites, "a", "short", "m", properties={PropertyId.MESSAGE_EXPIRY_INTERVAL: 30})
@@ -231,7 +231,7 @@ def test_replacement_wins_with_any_clock(sites: Sites) -> None:
 
 
 def test_a_version_at_its_end_costs_no_link_and_all_agree(sites: Sites) -> None:
-    """A faulty member has sent the highest version."""
+    """A faulty member has sent the highest version number."""
     mad = Retained("t", "c", 0, b"mad", version=MOST_VERSION)
     sites["c"].broker.changes.urgent = take(sites["c"].broker, mad)
     sites.pass_time(1)
@@ -375,7 +375,9 @@ def test_a_full_disk_makes_the_others_wait(sites: Sites) -> None:
 
 
 def test_entries_that_wait_for_the_disk_are_dropped_with_the_link(sites: Sites) -> None:
-    """The member sends the entries again; otherwise, memory would grow with each link that ends."""
+    """The member sends the entries again. If they were kept, memory would grow with each link that
+    ends.
+    """
     sites["b"].disk_full(True)
     retain(sites, "a", "t", "m")
     sites.pass_time(1)
@@ -439,6 +441,6 @@ def test_members_agree_after_any_order_of_cuts_and_restarts(seed: int) -> None:
             sources[name].publish(topic, last[topic], rng.randrange(3), retain=True)
     together(sites)
     assert held(sites, "a") == held(sites, "b") == held(sites, "c"), seed
-    for topic in "tuvw":  # what is said when all hear it holds at all
+    for topic in "tuvw":  # a change that all members get is the last one
         retain(sites, rng.choice(sites.names), topic, "last")
     assert [held(sites, name) for name in sites.names] == [dict.fromkeys("tuvw", b"last")] * 3

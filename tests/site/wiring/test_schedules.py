@@ -1,10 +1,10 @@
-"""Random schedules of gateways with brokers and disks: publishers and subscribers at all of them,
-links that come and go at any frame, power cuts, slow and full disks.
+"""Random schedules of gateways with brokers and disks. Publishers and subscribers are at all
+gateways. Links begin and end at any frame; power fails, and disks are slow or full.
 
-Checked at the end: each reader has received each acknowledged message exactly once, and those of
-one gateway in their order; and all gateways have the same retained messages. Half of the schedules
-also have a reader that connects to any gateway at any moment; order is not promised to it. If its
-session was suspect, it is not checked any more.
+Checked at the end: each reader has received each acknowledged message exactly once, and the
+messages of one gateway in their order. All gateways have the same retained messages. Half of the
+schedules also have a reader that connects to any gateway at any moment, for which the order is not
+checked. If its session was suspect, nothing is checked for it any more.
 """
 
 import random
@@ -37,15 +37,18 @@ from tests.site.wiring.test_local_member import Sites
 NAMES = "a", "b", "c"
 STEPS = 150
 DARK_SEED = 2
-"""A schedule in which a gateway needs the identifiers that were received before it lost its power.
+"""Seed of a schedule in which a gateway needs identifiers that it received before a power
+failure.
 """
 BEAT = messages.encode(messages.Beat(0, 0))[0]
-"""First byte of frames after which nothing breaks, because they are sent all the time."""
+"""First byte of a keep-alive. No link breaks after such a frame, because they are sent all the
+time.
+"""
 TOPICS = "t/1", "t/2", "t/3"
 
 
 def connect(sites: Sites, name: str, client_id: str, wait: float = 0) -> Client:
-    """Return a client that stays at its gateway, so the others are not asked."""
+    """Connect a client that never moves, so no lookup is needed."""
     world = sites[name]
     client = world.open(answers=True, policy=replace(world.policy, never_moves=True))
     sites.say(client, Connect(client_id, Version.V5, False, properties=FOREVER), wait=wait)
@@ -54,9 +57,9 @@ def connect(sites: Sites, name: str, client_id: str, wait: float = 0) -> Client:
 
 
 class Reader:
-    """A subscriber. got: payloads, each message once as Method B knows it. At QoS 1 messages
-    received before a power cut of this client's gateway may come again: its disk may not have had
-    the acknowledgement.
+    """A subscriber. got: payloads; a repeated packet identifier counts once, until its PUBREL. At
+    QoS 1, a message from before a power failure of its gateway may arrive again, and is not added
+    again.
     """
 
     def __init__(self, sites: Sites, name: str, client: str = "reader") -> None:
@@ -75,8 +78,8 @@ class Reader:
         self._client = connect(self._sites, self.name, self._client_id, wait)
 
     def begin(self) -> None:
-        """Connect again after a power cut of the gateway, which may have delivered something in its
-        last moment.
+        """Connect again after a power failure of the gateway. Before it, the gateway may still have
+        delivered messages.
         """
         self.look()
         self._before |= set(self.got)
@@ -103,14 +106,16 @@ class Mover:
         self._held: set[int] = set()
         self._before: set[str] = set()
         self._ids: dict[int, str] = {}
-        """Messages by identifier: each comes again with DUP where PUBACK did not arrive."""
+        """Payload of the last message with each packet identifier. If its PUBACK was lost, it
+        arrives again with DUP.
+        """
         self._from: dict[str, set[str]] = {name: set() for name in NAMES}
         self._tried: set[str] = set()
-        """Gateways to which it has connected since the last CONNACK."""
+        """Gateways to which the client has connected since the last CONNACK."""
         self._known = False
         self.at = "a"
         self.lost = False
-        """The session was suspect, so a new session may have begun."""
+        """Whether the session was suspect, so a new session may have begun."""
         self.got: list[str] = []
         self._connect("a")
         sites.pass_time(0.2)
@@ -119,7 +124,7 @@ class Mover:
         self._known = True
 
     def come(self, name: str) -> None:
-        """Connect to a gateway, after a last look at what the previous one has delivered."""
+        """Read the messages from the previous gateway, then connect to a gateway."""
         self.look()
         self._connect(name)
 
@@ -136,18 +141,20 @@ class Mover:
             self._client.break_line()
 
     def cut(self, name: str) -> None:
-        """Record that a gateway has lost its power: messages from there at QoS 1 may come again."""
+        """Record that a gateway has lost its power. Messages at QoS 1 from this gateway may arrive
+        again.
+        """
         self.look()
         self._before |= self._from[name]
 
     @property
     def waits(self) -> bool:
-        """No gateway to which it has connected has answered."""
+        """Whether a CONNACK is missing since the last CONNECT."""
         return bool(self._tried)
 
     def doubted(self, silent: Sequence[str]) -> None:
-        """Record that the client's session is suspect: the silent member has it, or may still take
-        it.
+        """Record that the client's session became suspect while these members were silent. If one
+        of them has the session, or may still get it, the session may be lost.
         """
         for name in silent or NAMES:
             holder = self._sites.members[name].site.holder
@@ -175,8 +182,8 @@ class Mover:
 
 
 class Source:
-    """A publisher. said: published payloads, in order. acknowledged: the acknowledged ones, which
-    are on a disk.
+    """A publisher that stays at its gateway. said: published payloads, in order. acknowledged: the
+    acknowledged payloads, which are on a disk.
     """
 
     def __init__(self, sites: Sites, name: str) -> None:
@@ -188,9 +195,7 @@ class Source:
         self.begin()
 
     def begin(self) -> None:
-        """Connect again. Messages of the previous connection may be lost; the client does not
-        publish them again.
-        """
+        """Connect again. The client does not repeat unacknowledged messages, which may be lost."""
         self._ids.clear()
         self._client = connect(self._sites, self._name, "")
 
@@ -203,7 +208,7 @@ class Source:
         number = self._client._next_id
         packet = Publish(topic, payload.encode(), qos, number, retain=retain)
         self._client.bring(encode(packet, Version.V5))
-        self._sites[self._name].turn(0)  # frames do not go on by that
+        self._sites[self._name].turn(0)  # this delivers no frame to another member
 
     def look(self) -> None:
         for packet in self._client.take_all(Packet):
@@ -212,15 +217,15 @@ class Source:
 
 
 class Repeater:
-    """A publisher at QoS 2 whose session outlives its gateway, and moves. If the gateway has its
-    session, the publisher repeats unacknowledged messages with the same identifiers. said: payloads
-    in order. excused: payloads in flight when its session was suspect.
+    """A publisher at QoS 2 that moves. If a gateway has its session, the publisher repeats
+    unacknowledged messages with the same identifiers. said: payloads in order. excused: payloads in
+    flight when the session was suspect.
     """
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
         self._flight: dict[int, tuple[str, str, bool]] = {}
-        """Payload, topic, and whether PUBREC has come, by identifier."""
+        """Payload, topic, and whether PUBREC has arrived, by packet identifier."""
         self._connected = False
         self.said: list[str] = []
         self.excused: set[str] = set()
@@ -255,7 +260,9 @@ class Repeater:
             self._send(identifier)
 
     def doubted(self) -> None:
-        """Record that the session was suspect, so repeated messages may be stored twice."""
+        """Record that the session was suspect: a message that is then repeated may be stored
+        twice.
+        """
         self.excused |= {payload for payload, *_ in self._flight.values()}
 
     def _send(self, identifier: int, dup: bool = False) -> None:
@@ -288,11 +295,13 @@ class Repeater:
 
 
 class Breaking(Sites):
-    """Links break after any frame, which may arrive or not, also while time passes."""
+    """Members whose links break after any frame, even while only time passes. That frame may arrive
+    or not.
+    """
 
     def __init__(self, *names: str) -> None:
         self.breaks = 0.0
-        """The chance of it."""
+        """Probability that the link breaks after a frame."""
         self.broken = 0
         self.rng = random.Random(0)
         self._joins: list[tuple[float, tuple[str, str]]] = []
@@ -329,8 +338,8 @@ class Breaking(Sites):
 
 
 class Schedule:
-    """A random schedule. dark: all gateways lose their power at once, and one publisher repeats
-    messages.
+    """A random schedule. moves: whether there is a Mover. breaks: as in Breaking. dark: all
+    gateways lose their power at once, and there is a Repeater.
     """
 
     def __init__(self, seed: int, moves: bool, breaks: float = 0.0, dark: bool = False) -> None:
@@ -338,19 +347,19 @@ class Schedule:
         self.sites = Breaking(*NAMES)
         self.readers = {name: Reader(self.sites, name) for name in NAMES}
         self.mover = Mover(self.sites) if moves else None
-        self.sites.pass_time(0.1)  # the filters are known
+        self.sites.pass_time(0.1)  # by then, all gateways know the filters
         self.sources = {name: Source(self.sites, name) for name in NAMES}
         self.repeater = Repeater(self.sites) if dark else None
         self._watch()
         self._come = random.Random(seed + 2_000_000)
         self.newcomers: list[tuple[Reader, set[str]]] = []
         """Clients that subscribe later, each with the earlier messages that it must not receive:
-        those of gateways without a link to its own.
+        those of gateways to which its gateway had no link.
         """
         self.sites.rng, self.sites.breaks = random.Random(seed + 1_000_000), breaks
 
     def _watch(self) -> None:
-        """Watch new gateways, which report when a session becomes suspect."""
+        """Observe the gateways, which report when a session becomes suspect."""
         for member in self.sites.members.values():
             member.site._doubted = self._doubted
 
@@ -371,12 +380,12 @@ class Schedule:
                 client.look()
 
     def move(self) -> None:
-        """Connect the mover to a gateway that has a link to its previous one."""
+        """Connect the mover to a random gateway that has a link to its previous one."""
         mover, rng = self.mover, self.rng
         assert mover is not None
         name = rng.choice(NAMES)
         self.look()
-        # to move on, or to cut something, in the middle of all moves would leave little but doubts
+        # a move or a cut in the middle of every move would leave mostly suspect sessions
         settled = not mover.waits or rng.random() < 0.2
         if name == mover.at or (self._linked(name, mover.at) and settled):
             mover.leave()
@@ -385,7 +394,7 @@ class Schedule:
                 self.sites.pass_time(0.08)
 
     def black_out(self) -> None:
-        """Cut the power of all gateways at once, and connect them again in any order."""
+        """Cut the power of all gateways at once, then link them again in any order."""
         repeater, rng = self.repeater, self.rng
         self.look()
         for pair in (("a", "b"), ("a", "c"), ("b", "c")):
@@ -405,7 +414,7 @@ class Schedule:
             self.sites.pass_time(rng.choice((0.01, 0.1, 1.0, 4.0)))
 
     def repeat(self) -> None:
-        """Let the publisher that repeats publish, or go to another gateway."""
+        """Let the repeater publish, or connect to another gateway."""
         repeater = self.repeater
         assert repeater is not None
         if self.rng.random() < 0.2:
@@ -561,7 +570,7 @@ def test_message_comes_once_when_all_gateways_lose_their_power_at_once(
 
 
 def test_message_delivered_just_before_a_power_cut_is_not_missed() -> None:
-    """Two schedules failed because this judge forgot such messages."""
+    """In two schedules, the judge missed such messages."""
     sites = Breaking(*NAMES)
     reader, mover, source = Reader(sites, "b"), Mover(sites), Source(sites, "b")
     mover.come("b")

@@ -1,4 +1,4 @@
-"""A gateway of a site that has just started, or stopped: how long its clients wait."""
+"""A gateway of a site that has just started or stopped: how long its clients wait."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def sites() -> Sites:
 
 
 def restart(sites: Sites, name: str) -> None:
-    """Restart a member, which then has no link yet."""
+    """Restart a member, which then has no link."""
     sites.members[name].power_cut()
 
 
@@ -26,7 +26,7 @@ def reach(sites: Sites, name: str) -> None:
 
 
 def begin(sites: Sites, name: str, version: Version = Version.V5) -> Client:
-    """Begin a client whose session is at that member."""
+    """Connect a client, whose session begins at this member."""
     client = come(sites, name, version)
     sites.pass_time(0.2)
     client.take(Connack)
@@ -59,7 +59,7 @@ def test_a_client_that_comes_in_the_first_seconds_finds_its_session(
 
 
 def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> None:
-    """The client has a QoS 2 exchange in flight, which a suspect session would restart."""
+    """The client has a QoS 2 exchange in flight. A suspect session would lose it."""
     client = begin(sites, "b")
     sites.say(client, Publish("x", b"m", 2, 9))
     client.take_all(Pubrec)
@@ -80,7 +80,7 @@ def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> 
 def test_client_waits_no_longer_than_its_keep_alive_allows(
     sites: Sites, keep_alive: int, waits_s: float
 ) -> None:
-    """Afterwards, the usual rules for a silent member hold."""
+    """Afterwards, the usual rules for a silent member apply."""
     restart(sites, "b")
     client = come(sites, "b", keep_alive=keep_alive)
     sites.pass_time(waits_s - 0.1)
@@ -111,8 +111,8 @@ def test_a_member_that_stops_is_expected_and_one_that_is_lost_is_not(
 
 
 def test_pubrel_in_the_first_seconds_waits_for_other_members(sites: Sites) -> None:
-    """The client's session begins here, and the client sends PUBREL for an identifier that only
-    another member may know.
+    """The client's session begins at b. The identifier of its PUBREL may be known to another
+    member.
     """
     restart(sites, "b")
     client = sites["b"].open()

@@ -1,4 +1,6 @@
-"""A client that may not have heard that its session is new is told again."""
+"""If a client may not have received Session Present 0 for its new session, the next CONNACK has it
+again.
+"""
 
 from typing import Any
 
@@ -13,7 +15,7 @@ from tests.site.wiring.test_local_member import Sites
 
 @pytest.fixture
 def sites() -> Sites:
-    """Return a site in which c does not answer a and b."""
+    """Return a site in which a and b get no answer from c."""
     sites = Sites("a", "b", "c")
     sites.part_silently("a", "c")
     sites.part_silently("b", "c")
@@ -32,7 +34,7 @@ def test_unheard_session_begins_again(sites: Sites, power: bool, other: str) -> 
     for name in ("a", other):
         client = sites.connect(name, wait=4)
         assert not client.take(Connack).session_present, f"at {name}"
-        client.break_line()  # the client is gone before the answer comes
+        client.break_line()  # the connection breaks before the CONNACK
         sites.settle()
         if power:
             cut_power(sites, name)
@@ -64,7 +66,7 @@ def test_client_that_sends_something_has_heard_it(sites: Sites, power: bool, oth
 @pytest.mark.parametrize("other", ["a", "b", "c"])
 @pytest.mark.parametrize("later", [0.0, 4.0])
 def test_missed_end_of_a_session_is_repeated(power: bool, other: str, later: float) -> None:
-    """c decides that the session at b is over, and the answer does not reach the client."""
+    """c decides that the session at b is over, and the CONNACK does not reach the client."""
     sites = Sites("a", "b", "c")
     client = sites.connect("b")
     client.take(Connack)
@@ -77,7 +79,7 @@ def test_missed_end_of_a_session_is_repeated(power: bool, other: str, later: flo
     placed = site._placed
 
     def leave(*arguments: Any) -> None:
-        """Leave when the decision is on disk."""
+        """Break the connection when the decision is on disk."""
         client.break_line()
         if not power:
             placed(*arguments)
@@ -141,7 +143,7 @@ def test_closed_connection_is_forgotten_and_its_session_stays_unheard(sites: Sit
 def test_many_silent_clients_are_looked_at_seldom(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A CONNECT and a frame do not check each client that has sent nothing yet."""
+    """A CONNECT or a frame does not start a check of all clients that have sent nothing yet."""
     client = sites.connect("a", wait=4)
     client.take(Connack)
     holder = sites.members["a"].site.holder
