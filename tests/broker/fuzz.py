@@ -1,9 +1,10 @@
 """Coverage-guided fuzzing of the broker: `python -m tests.broker.fuzz --inputs 1000000`.
 
-An input is one byte that says how the rest comes (`streams.py`), then the bytes of a connection.
-Atheris changes inputs so that they reach new code; it starts from the example packets, and its
-corpus stays in build/fuzz/broker for the next run. It has wheels for x86-64 only: elsewhere inputs
-are changed at random, and the run says so. Exit 1 and the input's file when something escapes.
+The first byte of an input decides how the others arrive (`streams.py`); the others are the bytes of
+a connection. Atheris changes inputs so that they reach new code. It begins with the example
+packets, and its corpus stays in build/fuzz/broker for the next run. Atheris has wheels for x86-64
+only: on other machines, inputs are changed at random, and the run says so. If an input causes an
+exception, the input is printed or stored, and the exit code is 1.
 """
 
 import argparse
@@ -16,15 +17,15 @@ from pathlib import Path
 
 WORK = Path(__file__).parents[2] / "build" / "fuzz" / "broker"
 FRESH = 500
-"""Inputs for one broker; the next input gets a new broker, so that no state accumulates and every
+"""Number of inputs for one broker. The next input gets a new broker, so no state accumulates, and a
 failure shows soon after its cause.
 """
 LONGEST = 512
 
 
 class Target:
-    """Return the function that the fuzzer calls. It imports all product code, so that atheris can
-    instrument it.
+    """A callable that gives an input to a broker. It imports the product only when it is created,
+    so that atheris can instrument the product.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,9 @@ class Target:
 
 
 def seeds() -> list[bytes]:
-    """Return example packets, each alone and after a subscription to everything."""
+    """Return example packets of all versions, each after an accepted CONNECT and after one as raw
+    bytes.
+    """
     from gateway.mqtt.encode import encode
     from gateway.mqtt.packets import Connect, Version
     from tests.broker.streams import PACKETS
@@ -59,7 +62,9 @@ def seeds() -> list[bytes]:
 
 
 def guided(inputs: int, seed: int) -> int:
-    """Run in a separate process, because libFuzzer ends it."""
+    """Run atheris in a separate process, because libFuzzer ends its process. Return the exit
+    code.
+    """
     corpus = WORK / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     for number, data in enumerate(seeds()):
@@ -90,7 +95,7 @@ def guided(inputs: int, seed: int) -> int:
 
 
 def unguided(inputs: int, seed: int) -> int:
-    """Return example packets with bytes changed at random."""
+    """Run example packets with bytes changed at random. Return the exit code."""
     from gateway.mqtt.packets import Side, Version
     from tests.mqtt.fuzz import damaged
 

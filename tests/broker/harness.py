@@ -2,8 +2,8 @@
 in packets.
 
 `World` stands for the event loop, the writer's thread, the store (SQLite in memory, with the real
-schema) and the power supply. Ready work is done at once, one call after the other; commits too,
-unless `world.slow_disk` is set: then they wait for `world.commit()`.
+schema) and the power supply. Work that is ready is done at once, one call after the other. Commits
+are, too, unless `world.slow_disk` is set: then they wait for `world.commit()`.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ from gateway.system.jobs import Job
 
 P = TypeVar("P", bound=Packet)
 UPLINK = UplinkSection(landing="file:///landing")
-"""An uplink; with it, the broker has a spool."""
+"""Section [uplink], with which the broker has a spool."""
 FOREVER: Properties = {PropertyId.SESSION_EXPIRY_INTERVAL: 0xFFFF_FFFF}
 
 
@@ -98,11 +98,11 @@ class Anonymous(ByAcl):
 
 
 _NEVER_RUN = asyncio.new_event_loop()
-"""Futures want a loop; no one waits for these."""
+"""A loop for futures, because they need one. No code waits for these futures."""
 
 
 class Timer:
-    """A timer, until it is cancelled. delay: seconds."""
+    """A timer of `Loop`. delay: seconds."""
 
     def __init__(self, delay: float, call: Callable[[], None]) -> None:
         self.delay = delay
@@ -141,14 +141,14 @@ class Loop:
         return asyncio.Future(loop=_NEVER_RUN)
 
     def pass_time(self, seconds: float) -> None:
-        """Advance the clock. Each timer that is set rings, perhaps a moment early."""
+        """Advance the clock. All timers become due, even those that were set for later."""
         self.now += seconds
         later, self._later = self._later, []
         self._ready += later
 
     def run(self, moment: float = GATHER_S) -> None:
-        """Run everything that is ready, with what becomes ready meanwhile. moment: also run timers
-        that are due within it.
+        """Run all ready calls, and those that become ready meanwhile. moment: timers that are due
+        within so short a time, in seconds, also run.
         """
         while True:
             while self._ready:
@@ -161,7 +161,7 @@ class Loop:
 
 @dataclass
 class Disk:
-    """State of the disk, in the form of a `Space`."""
+    """The free space of a simulated disk, with the attributes of `Space`."""
 
     room: int = sys.maxsize
     backlog: int = sys.maxsize
@@ -169,7 +169,7 @@ class Disk:
 
 
 class MemoryWriter:
-    """A `Writer` without a thread: its work is done when the world says so, in order."""
+    """A `Writer` without a thread. The world decides when it works; its work is done in order."""
 
     def __init__(
         self,
@@ -210,8 +210,8 @@ class MemoryWriter:
     def look_for_space(self) -> None: ...
 
     def work(self, commits: bool) -> bool:
-        """Return the next piece of work. commits: whether that may be a commit. False: nothing
-        done.
+        """Do the next piece of work. Return False if there is none, or if it is a commit and
+        `commits` is false.
         """
         if not self._work or (isinstance(self._work[0], Commit) and not commits):
             return False
@@ -227,15 +227,15 @@ class MemoryWriter:
 
 
 class Passwords(Executor):
-    """Compares passwords at once."""
+    """An executor that compares passwords at once."""
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Any:
         call(*args, **more)
 
 
 class NoBatteryClock(Clock):
-    """The clock of a machine without a battery. known: µs since 1970, None while the time is not
-    known.
+    """The clock of a machine without a battery. known: µs since 1970; None: the time of day is
+    unknown.
     """
 
     known: int | None = None
@@ -245,10 +245,11 @@ class NoBatteryClock(Clock):
 
 
 class Client:
-    """The far end of one connection, and the `Transport` of it. received: packets, in order.
-    closed: the broker ended the connection. deaf: received bytes are not parsed. reads: received
-    bytes are taken from the link at once; else they are `unsent`. paused: the broker does not read;
-    bytes sent meanwhile are `waiting`.
+    """The client's end of a connection, and the broker's `Transport` for it.
+
+    received: packets, in order. closed: the connection has ended. deaf: received bytes are not
+    parsed. reads: whether bytes from the broker are read at once; otherwise they stay `unsent`.
+    paused: the broker does not read; bytes that are sent meanwhile are `waiting`.
     """
 
     high_water = 256 * 1024
@@ -276,8 +277,8 @@ class Client:
     # -- towards the broker
 
     def bring(self, data: bytes) -> None:
-        """Hand over bytes, and process them when the world turns. If the client is not read, the
-        bytes wait in the link.
+        """Send bytes. The broker processes them in the world's next turn. If the broker does not
+        read this client, the bytes wait in the link.
         """
         if self.paused:
             self.waiting.append(data)
@@ -298,7 +299,7 @@ class Client:
     def publish(
         self, topic: str, payload: bytes | str = b"", qos: int = 0, packet_id: int = 0, **more: Any
     ) -> int:
-        """Return the packet identifier."""
+        """Send PUBLISH. Return its packet identifier: by default the next free one, 0 at QoS 0."""
         if qos and not packet_id:
             packet_id = self._next_id = self._next_id + 1
         self.send(
@@ -340,17 +341,17 @@ class Client:
         self.world.turn()
 
     def break_line(self) -> None:
-        """End the connection as `drop` does, and process the end when the world turns."""
+        """Break the network connection. The broker processes that in the world's next turn."""
         self._link.lost("the test cut the line")
         self.closed = True
         self.world.clients.pop(self.connection, None)
 
     def read_a_little(self) -> None:
-        """Read so few bytes of the link that the broker may not continue to write."""
+        """Read one written piece. The broker is not told that it may write again."""
         self._arrive(self._unread.pop(0))
 
     def read_on(self) -> None:
-        """Read all bytes of the link."""
+        """Read all written bytes, and tell the broker that it may write again."""
         unread, self._unread = self._unread, []
         for data in unread:
             self._arrive(data)
@@ -413,28 +414,28 @@ class Client:
                 self.send(Pubcomp(number))
 
     def take(self, kind: type[P]) -> P:
-        """Return the first packet received, which must be of this kind."""
+        """Remove and return the first received packet, which must be of this kind."""
         assert self.received, f"no {kind.__name__} came"
         packet = self.received.pop(0)
         assert isinstance(packet, kind), packet
         return packet
 
     def take_all(self, kind: type[P] | None = None) -> list[Any]:
-        """Return all received packets, or all of one kind."""
+        """Remove and return all received packets, or all of one kind."""
         taken = [packet for packet in self.received if kind is None or isinstance(packet, kind)]
         self.received = [packet for packet in self.received if packet not in taken]
         return taken
 
     @property
     def payloads(self) -> list[bytes]:
-        """Payloads of the PUBLISH packets received so far."""
+        """Payloads of the received PUBLISH packets that have not been taken."""
         return [packet.payload for packet in self.received if isinstance(packet, Publish)]
 
 
 class World:
-    """A broker with its clients and its store. clients: the connected ones. commits: numbers of
-    the commits that are on disk. reads_reasons: the clients read the reason codes of PUBACK and
-    PUBREC, as most tests do.
+    """A broker with its clients and its store. clients: the connected clients. commits: numbers of
+    the commits on disk. reads_reasons: whether the broker may expect that clients read the reason
+    codes of PUBACK and PUBREC.
     """
 
     def __init__(
@@ -480,7 +481,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        """Start a gateway on the present store."""
+        """Start a gateway with the content of the store."""
         self.loop = Loop()
         config = self.config
         state = recover(self.database, None, config.limits.inflight, by_user=config.shares_spool)
@@ -497,7 +498,7 @@ class World:
             writer=self._make_writer,  # type: ignore[arg-type]
             asker=Passwords(),
         )
-        self.broker.turn_is_over = lambda: False  # how busy the machine is shall change nothing
+        self.broker.turn_is_over = lambda: False  # so that the load of the machine has no effect
 
     def _make_writer(self, *args: Any, **more: Any) -> MemoryWriter:
         self._writer = MemoryWriter(self, *args, **more)
@@ -515,13 +516,13 @@ class World:
         policy: Policy | None = None,
         **more: Any,
     ) -> Client:
-        """Return a client that has sent CONNECT. Its CONNACK is the first packet to take."""
+        """Return a client that has sent CONNECT. Its first received packet is CONNACK."""
         client = self.open(version, answers=answers, device=device, policy=policy)
         client.send(Connect(client_id, version, clean, properties=properties, **more))
         return client
 
     def accepted(self, client_id: str = "", **more: Any) -> Client:
-        """Return a client that was accepted; its CONNACK is taken."""
+        """Connect a client, and take its CONNACK, which must accept it."""
         client = self.connect(client_id, **more)
         connack = client.take(Connack)
         assert connack.reason == 0, connack
@@ -541,7 +542,7 @@ class World:
         )
 
     def absent(self, *client_ids: str, topic: str = "t") -> None:
-        """Create sessions that are subscribed to a topic and whose clients are away."""
+        """Create sessions with a subscription to a topic, and disconnect their clients."""
         for client_id in client_ids:
             client = self.durable(client_id)
             client.subscribe(topic)
@@ -564,8 +565,8 @@ class World:
         return client
 
     def turn(self, moment: float = GATHER_S) -> None:
-        """Run until no work remains; a call in the meantime does nothing. moment: as
-        in `Loop.run`.
+        """Run until no work remains. Within a turn, a second call does nothing. moment: as in
+        `Loop.run`.
         """
         if self._turning:
             return
@@ -578,7 +579,7 @@ class World:
             self._turning = False
 
     def commit(self) -> None:
-        """Commit the open changes, and release the packets that waited for them."""
+        """Commit all changes, and release the packets that waited for the commit."""
         slow, self.slow_disk = self.slow_disk, False
         self.turn()
         self.engine.commits.sweep()
@@ -599,19 +600,19 @@ class World:
         self.turn()
 
     def disk_full(self, short: bool) -> None:
-        """Fill the disk, so that the store has no room for messages, or make room again."""
+        """Fill the disk so that the store has no room for messages, or (False) make room again."""
         self.disk.short = short
         self.broker.disk_lack = FULL.reason if short else ""
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass. Due work is done, and lazy changes are committed, too."""
+        """Advance the clock, run all timers, and commit all changes unless the disk is slow."""
         self.loop.pass_time(seconds)
         self.turn()
         if not self.slow_disk:
             self.commit()
 
     def power_cut(self) -> None:
-        """Drop uncommitted changes and all connections, and start the gateway again."""
+        """Drop uncommitted changes and all connections, then start the gateway again."""
         for client in self.clients.values():
             client.closed = True
         self.clients.clear()

@@ -1,8 +1,9 @@
-"""Streams of bytes that a client may send: input of the fuzzers and of hypothesis for a broker, and
-the promises that hold afterwards.
+"""Streams of bytes that a client may send, for fuzzers and hypothesis, and the promises that hold
+after any of them.
 
-In: the bytes of one connection. Out: what the broker wrote, and why it closed; an exception if a
-promise is broken. An MqttError while the broker's own packets are read is one, too.
+In: the bytes of one connection. Out: the bytes that the broker wrote, and why it closed the
+connection. An exception is raised if a promise is broken, and MqttError if the broker's own packets
+are invalid.
 """
 
 from dataclasses import dataclass
@@ -17,14 +18,14 @@ PACKETS = {
     ]
     for version in Version
 }
-"""Well-formed packets of clients, to start from."""
+"""Valid packets of clients, by version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """The way in which bytes arrive. greeted: after a CONNECT that was accepted. kept: its session
-    outlives the connection. singly: each byte on its own. slow: the disk commits only after all of
-    them.
+    """The way in which the bytes of a connection arrive. greeted: after an accepted CONNECT. kept:
+    the session outlives the connection. singly: one by one. slow: the disk commits only after all
+    bytes.
     """
 
     version: Version
@@ -36,7 +37,7 @@ class Manner:
 
     @classmethod
     def of(cls, number: int) -> "Manner":
-        """Return one of the 256 manners by its number."""
+        """Return the manner with this number, 0 to 255."""
         version = list(Version)[(number >> 6) % 3]
         return cls(
             version,
@@ -49,8 +50,8 @@ class Manner:
 
 
 def feed(world: World, data: bytes, manner: Manner) -> tuple[bytes, str | None]:
-    """Bring bytes on a connection of their own. Returns what the broker wrote, and why it
-    closed.
+    """Send the bytes on a connection of their own. Return the bytes that the broker wrote, and why
+    it closed the connection (None if it did not).
     """
     client = world.open(manner.version)
     connection = client.connection
@@ -65,7 +66,7 @@ def feed(world: World, data: bytes, manner: Manner) -> tuple[bytes, str | None]:
             )
         )
     else:
-        client.deaf = True  # in which version the broker answers, only the bytes know
+        client.deaf = True  # only the bytes say in which version the broker answers
     world.slow_disk = manner.slow
     for piece in [data[at : at + 1] for at in range(len(data))] if manner.singly else [data]:
         if client.closed:

@@ -31,7 +31,7 @@ V4, V5 = Version.V3_1_1, Version.V5
 
 
 class Named(Anonymous):
-    """Access rules that believe every user name."""
+    """Access rules that accept every user name, without a password."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect
@@ -41,7 +41,7 @@ class Named(Anonymous):
 
 
 class Slow(Anonymous):
-    """Access rules that need time to check that the password is `right`."""
+    """Access rules that check in another thread that the password is `right`."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect
@@ -182,7 +182,7 @@ def test_a_filter_covers_itself(topic_filter: str) -> None:
     assert covers(topic_filter, topic_filter)
 
 
-# -- whose session
+# -- the owner of a session
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
@@ -312,7 +312,7 @@ def packets(*wanted: Connect | Pingreq | Publish) -> bytes:
     return b"".join(encode(packet, V5) for packet in wanted)
 
 
-# -- how many, how fast
+# -- bounds on number and rate
 
 
 def test_the_number_of_connections_has_a_bound() -> None:
@@ -337,7 +337,7 @@ def test_connects_per_second_from_one_address_have_a_bound() -> None:
     assert world.broker.statistics.refused("connect") == 15
 
 
-# -- what is denied
+# -- denied rights
 
 
 def test_denied_topic_is_allowed_by_no_other_section() -> None:
@@ -387,7 +387,7 @@ def test_name_with_a_wildcard_does_not_pass_a_deny_rule() -> None:
 # -- boards
 
 EVERYBODY = AclSection(write=["sensors/%u/#"], read=["commands/%c/#"])
-"""The example of the guide."""
+"""The example in the guide."""
 BOARDS_ALONE = AclSection.model_validate({"boards": True, "write": ["sensors/%c/#"]})
 WALL = AclSection.model_validate({"users": ["*"], "boards": True, "deny_write": ["readings/#"]})
 OF_NOBODY = AclSection(users=[""], write=["public/#"])
@@ -449,7 +449,7 @@ def test_commands_wait_for_a_board_that_no_rule_names() -> None:
     assert back.payloads == [b"go"]
 
 
-# -- who may say which publication a message is
+# -- the right to state the identity of a publication
 
 STATED = {PropertyId.USER_PROPERTY: [("incarnation", "7"), ("seq", "12")]}
 
@@ -486,7 +486,9 @@ def test_without_an_acl_each_client_may_speak_for_its_own_name() -> None:
 def test_error_in_one_login_refuses_no_other_client(
     call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Passwords are compared one after the other; after the error, the next client is served."""
+    """Passwords are compared one after the other. After an error in one login, the next client is
+    served.
+    """
     world = World()
 
     def boom(*args: object) -> bool:

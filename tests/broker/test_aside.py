@@ -1,4 +1,6 @@
-"""A message is in the queue or set aside, whatever is cut; set-aside messages have a bound."""
+"""A message is either in the queue or set aside, wherever the power fails. Messages that are set
+aside have a bound.
+"""
 
 import pytest
 
@@ -13,7 +15,7 @@ PLAIN = {P.CONTENT_TYPE: "text/plain"}
 
 
 def flying(world: World, qos: int, *payloads: bytes) -> tuple[Client, list[Publish]]:
-    """Return a client with messages in flight."""
+    """Return a client, and its messages in flight."""
     client = world.durable("bridge")
     client.subscribe("t")
     publisher = world.accepted(answers=True)
@@ -87,7 +89,7 @@ def test_only_messages_in_flight_are_set_aside() -> None:
 
 
 def test_a_message_of_a_run_is_set_aside_as_itself() -> None:
-    """Publications that arrive in one piece share their bytes in memory."""
+    """Publications that arrive in one piece share memory. Each is set aside alone."""
     world = World()
     client = world.durable("bridge")
     client.subscribe("t")

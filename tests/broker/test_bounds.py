@@ -1,4 +1,4 @@
-"""Every queue has a bound, and a stated behaviour at the bound."""
+"""Every queue has a bound, and a documented behaviour at the bound."""
 
 from typing import Any, Literal
 from unittest.mock import Mock
@@ -37,7 +37,7 @@ def full(
 def fill(
     world: World, count: int, qos: int = 2, client: Client | None = None, size: int = 3
 ) -> list[R]:
-    """Publish one by one; returns the reasons."""
+    """Publish messages one by one. Return the reason code of each acknowledgement."""
     publisher = client or world.durable("p")
     reasons = []
     for number in range(count):
@@ -109,7 +109,8 @@ def test_only_the_oldest_messages_of_runs_are_dropped(
     if not connected:
         slow.drop()
     publisher = world.accepted(answers=True)
-    publisher.publish("t", "000", qos=1, packet_id=9)  # a topic that is known makes runs
+    # messages on a known topic are received as a run
+    publisher.publish("t", "000", qos=1, packet_id=9)
     publisher.send(*(Publish("t", b"%03d" % number, 1, number) for number in range(1, 5)))
     publisher.send(*(Publish("t", b"%03d" % number, 1, number) for number in range(5, 8)))
     assert world.broker.statistics.overflowed == 3
@@ -305,12 +306,12 @@ def test_qos_0_beyond_a_full_spool_is_counted() -> None:
     assert world.broker.statistics.refused("publish") == 4
 
 
-# -- a disk that takes nothing
+# -- a disk that accepts no data
 
 
 def test_client_that_waits_for_a_full_disk_gets_pingresp() -> None:
-    """PINGRESP comes after the answers before it, unless they wait for a failing disk. It never
-    comes before CONNACK.
+    """PINGRESP waits for the answers before it, except for answers that wait for a failing disk. It
+    is never sent before CONNACK.
     """
     world = World()
     world.absent("slow")
@@ -324,7 +325,7 @@ def test_client_that_waits_for_a_full_disk_gets_pingresp() -> None:
     for client in (kept, newcomer):
         client.send(Pingreq())
     assert kept.take_all() == [Pingresp()]
-    assert kept.connection.size == 6  # what waits is counted still: the PUBREC and its PINGRESP
+    assert kept.connection.size == 6  # waiting answers still count: PUBREC and its PINGRESP
     assert newcomer.received == []
     world.slow_disk = False
     world.disk_full(False)
@@ -353,7 +354,7 @@ def test_while_the_disk_takes_nothing_publishers_that_need_it_are_refused() -> N
 
 
 def test_publications_beyond_the_disk_room_are_refused_until_the_commit() -> None:
-    """A message counts once, whatever the number of queues that refer to it."""
+    """A message counts once, however many queues refer to it."""
     world = World()
     for name in ("first", "second"):
         world.absent(name)
@@ -378,8 +379,8 @@ def test_publications_beyond_the_disk_room_are_refused_until_the_commit() -> Non
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(kept: bool) -> None:
-    """Room for the first session's message is made by ending the second session, which would get
-    the message next.
+    """To make room for the first session's message, the broker ends the second session, to which
+    the same message would go next.
     """
     world = World(memory_bytes=3000)
     world.absent("first")
@@ -406,8 +407,8 @@ def test_a_session_that_ends_in_the_middle_of_a_publication_gets_nothing_of_it(k
 def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
     before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sites have many dashboards that are away with full queues: a message must not cost time for
-    each of them. Dropped messages are counted, and are at most a tenth more than needed.
+    """Many dashboards may be away with full queues, so a message must not take time for each of
+    their queues. At most a tenth more messages than needed are dropped, and each is counted.
     """
     asked = Mock(wraps=make_room)
     monkeypatch.setattr(fan_out, "make_room", asked)
@@ -430,8 +431,9 @@ def test_a_run_drops_the_oldest_at_the_cost_of_a_few_messages(
 def test_a_run_is_refused_at_the_cost_of_a_few_messages(
     free: int, qos: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many queues refuse the publisher, and a message must not cost time for each of them. The
-    broker accepts the first messages that have room, and refuses the others by their identifiers.
+    """Many full queues may refuse the publisher, so a message must not take time for each of these
+    queues. The broker accepts the first messages, which have room, and refuses the others by their
+    identifiers.
     """
     asked = Mock(wraps=is_full)
     monkeypatch.setattr(fan_out, "is_full", asked)
@@ -453,8 +455,8 @@ def test_a_run_is_refused_at_the_cost_of_a_few_messages(
 
 
 def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_meanwhile() -> None:
-    """A QoS 1 message that waits for no disk is acknowledged at once, even if the Receive Maximum
-    is small.
+    """A QoS 1 message that waits for no disk is acknowledged at once, so it takes nothing of a
+    small Receive Maximum.
     """
     world = World(receive_maximum=1)
     other = world.accepted(answers=True)
@@ -467,8 +469,8 @@ def test_a_run_beyond_the_receive_maximum_is_taken_as_far_as_it_is_acknowledged_
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("long", ["properties", "topic"])
 def test_long_properties_and_long_topic_names_count_as_payload_does(long: str, kept: bool) -> None:
-    """Topic names take memory and disk as payloads do. Otherwise, a sender without payloads could
-    use up the room of others.
+    """Topic names and properties take memory and disk as payloads do. If they did not count, a
+    sender without payloads could use up the room of others.
     """
     world = World(queue=full("refuse the publisher"), queue_bytes=100_000)
     slow = world.accepted("slow", clean=not kept, properties=FOREVER if kept else None)

@@ -136,8 +136,8 @@ def test_disconnect_cannot_keep_a_session_that_was_to_end() -> None:
 
 
 def test_disconnect_cannot_keep_a_session_that_was_resumed_to_end() -> None:
-    """MQTT 5, section 3.14.2.2.2: the Session Expiry Interval of the last CONNECT counts, not the
-    interval of an earlier CONNECT.
+    """MQTT 5, section 3.14.2.2.2: the Session Expiry Interval of the last CONNECT counts, not that
+    of an earlier one.
     """
     world = World()
     world.durable("c").drop()

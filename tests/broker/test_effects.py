@@ -1,6 +1,5 @@
-"""Side effects of one message: sessions that end, wills, messages to other clients.
-
-They are carried out after the message, in order, and they end.
+"""Side effects of one message: ended sessions, wills, messages to other clients. They are carried
+out after the message, in order, and they come to an end.
 """
 
 from typing import Any
@@ -24,7 +23,7 @@ def fill(world: World, topic: str, count: int, size: int = 10, **more: object) -
 
 
 def present(world: World, client_id: str) -> bool:
-    """Return whether a client finds its session again."""
+    """Connect a client. Return Session Present."""
     connack = world.connect(client_id, clean=False, properties=FOREVER).take(Connack)
     return connack.session_present
 
@@ -128,8 +127,8 @@ def test_a_member_whose_queue_is_full_is_passed_over() -> None:
 
 
 def test_the_message_that_makes_the_queue_of_a_member_overflow_goes_to_another() -> None:
-    """Each member has a full queue. One member's session ends because of the message, and its
-    messages cannot be kept.
+    """All members have a full queue. The message ends the session of one member, and the others
+    have no room for that member's messages.
     """
     world = World(queue_messages=5)
     for number in range(20):
@@ -159,8 +158,8 @@ def test_undelivered_share_of_a_leaving_member_ends_no_other_session() -> None:
 def test_the_members_of_a_share_are_not_all_looked_at_for_each_message(
     messages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More messages arrive at once than any queue takes. The cost is the sum of members and
-    messages, not their product. Each member gets as many as its queue takes.
+    """More messages arrive at once than any queue accepts. The cost is at most the sum of members
+    and messages, not their product. Each member gets as many messages as fit its queue.
     """
     asked = 0
 

@@ -1,11 +1,11 @@
-"""Every function of the broker and its engine raises an exception, one at a time, in the middle of
-what a client does.
+"""Every function of the broker and its engine raises an exception, one at a time, while a client
+(the victim) acts.
 
-`calls()` finds the functions, so a new one is tried without a change here. Two bystanders, a
-publisher at QoS 2 and a subscriber that pings, share turns with that client (the victim). Either
-they notice nothing, and only the victim's connection ends; or the engine stops before its next
-commit, and after a start nothing acknowledged is lost and nothing has arrived twice. `OWN` and
-`SHARED` state which of the two must happen, for calls about which the README promises it.
+`calls()` finds the functions, so a new function is tried without a change here. Two other clients,
+a publisher at QoS 2 and a subscriber that pings, share turns with the victim. Either these
+bystanders notice nothing, and only the victim's connection ends. Or the engine stops before its
+next commit; after a start, no acknowledged message is lost, and none has arrived twice. `OWN` and
+`SHARED` state which of the two must happen, for functions about which the README promises it.
 """
 
 import importlib
@@ -72,11 +72,11 @@ V5 = Version.V5
 
 
 SPOOLED = {11, 12, 13, 14, 21, 22, 23, 24}
-"""Identifiers of what the victim publishes into the spool: from 21 on at QoS 2."""
+"""Packet identifiers of the victim's publications in the spool. From 21 on, they are at QoS 2."""
 
 
 class AskingAccess(harness.Anonymous):
-    """Access rules that check off the loop whether the password is `right`."""
+    """Access rules that check in another thread whether the password is `right`."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect
@@ -86,10 +86,10 @@ class AskingAccess(harness.Anonymous):
 
 
 class Injected(Exception):
-    """No error that the gateway knows."""
+    """An error that the gateway does not know."""
 
 
-# -- what is made to raise
+# -- functions that raise
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def modules() -> list[ModuleType]:
 
 
 def calls() -> Iterator[Call]:
-    """Return every function and method that is written in the source, and the transport of this
+    """Yield the broker's functions and methods, those of its engine, and the transport of this
     harness.
     """
     classes: list[type] = [Client, harness.Anonymous, PacketStream]
@@ -137,7 +137,7 @@ def calls() -> Iterator[Call]:
 
 
 def members(protocol: Any) -> set[str]:
-    """Return the names of a protocol's members."""
+    """Return the public names of a protocol's members."""
     return {name for item in protocol.__mro__ for name in vars(item) if not name.startswith("_")}
 
 
@@ -146,7 +146,7 @@ TRANSPORT = members(Transport) & set(vars(Client))
 
 @contextmanager
 def replaced(call: Call, function: Callable[..., Any]) -> Iterator[None]:
-    """Replace a function wherever the product uses it."""
+    """Replace a function in all modules of the product."""
     undo: list[tuple[Any, str, Any]] = []
     if inspect.isclass(call.owner):
         former = vars(call.owner)[call.name]
@@ -169,7 +169,7 @@ def replaced(call: Call, function: Callable[..., Any]) -> Iterator[None]:
 
 
 def client_of(item: object) -> str | None:
-    """Return the owner of an argument, or None if no client owns it."""
+    """Return the identifier of the client to which an argument belongs, or None."""
     match item:
         case Client():
             return item.connection.client if hasattr(item, "connection") else None
@@ -187,15 +187,17 @@ def client_of(item: object) -> str | None:
 
 
 class Trap:
-    """A replacement of a function that raises once. nth: at which call since `set`, from 0 on.
-    late: when the work is done, before anything is returned.
+    """A replacement of a function that raises in one call. nth: number of that call, from 0. late:
+    raise after the original function has done its work.
     """
 
     def __init__(self, call: Call, nth: int, late: bool, scene: "Scene") -> None:
         self.sprung = self.raised = False
-        """raised: the function itself has raised an error, at the call in question."""
+        """sprung: the exception was raised. raised: the original function has raised an error in
+        that call.
+        """
         self.kinds: list[tuple[str, int]] = []
-        """Owner and number of steps of each call."""
+        """For each call: "victim", "other" or "all", and the number of unfinished steps."""
         self._call, self._nth, self._late, self._scene = call, nth, late, scene
 
     def function(self) -> Callable[..., Any]:
@@ -227,17 +229,17 @@ class Trap:
         return self._scene.acting
 
 
-# -- who notices nothing
+# -- the bystanders
 
 
 class Bystander:
-    """A client that keeps its state over connections, and brings each message to its end."""
+    """A client that keeps its state when its connection ends, and completes each exchange."""
 
     def __init__(self, world: World, client_id: str) -> None:
         self.world, self.client_id = world, client_id
         self.client = self._connect()
         self.seen = 0
-        """Number of packets of this connection that were read."""
+        """Number of received packets of this connection that `look` has returned."""
 
     def _connect(self) -> Client:
         client = self.world.connect(self.client_id, clean=False, properties=FOREVER)
@@ -290,7 +292,7 @@ class Writer(Bystander):
 
 
 class Reader(Bystander):
-    """A client with a subscription at QoS 2, which pings."""
+    """A client that subscribes at QoS 2 and pings."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, "reader")
@@ -314,12 +316,12 @@ class Reader(Bystander):
                     self.pongs += 1
 
 
-# -- what the victim does
+# -- the victim's acts
 
 
 class Scene:
-    """A victim and two bystanders. begun: traps may spring. acting: the client that is acting,
-    "all" while the engine works for all.
+    """A world with the victim and two bystanders. begun: whether functions may raise. acting: the
+    client that is acting: "victim" or "other"; "all" while the engine works for all.
     """
 
     def __init__(self) -> None:
@@ -348,7 +350,7 @@ class Scene:
     # -- one turn for all
 
     def turn(self, act: Callable[[], None] = lambda: None) -> None:
-        """Let the victim do something, and the bystanders continue, all in one turn."""
+        """Let the victim act, and the bystanders continue, in one turn of the engine."""
         self._act(act)
         if not self.world.engine.broken:
             self.wrote += 1
@@ -366,7 +368,7 @@ class Scene:
         self.acting = "victim"
         try:
             act()
-        except (Injected, OncewayError) as error:  # a transport ends, or a command
+        except (Injected, OncewayError) as error:  # of a transport, or of a command
             logging.getLogger(__name__).error("the transport ends", exc_info=error)
         finally:
             self.acting = "other"
@@ -387,7 +389,9 @@ class Scene:
         assert not self.writer.client.closed
 
     def _start_again(self) -> None:
-        """Restart after the end of the process: acknowledged messages are in the store."""
+        """Check that the broken engine has made no commit, and that acknowledged messages are in
+        the store. Then start again.
+        """
         self.broke = True
         commits = len(self.world.commits)
         self.world.turn()
@@ -405,7 +409,7 @@ class Scene:
     # -- promises
 
     def acknowledged(self) -> None:
-        """Check that acknowledged messages are in the spool, and that a message at QoS 2 has one
+        """Check that acknowledged messages are in the spool, and that each message at QoS 2 has one
         row.
         """
         rows = Counter(payload for (payload,) in self.world.rows("SELECT payload FROM spool"))
@@ -422,7 +426,7 @@ class Scene:
         assert all(count == 1 for payload, count in rows.items() if payload.startswith(b"v2"))
 
     def end(self) -> None:
-        """Complete all exchanges. Memory and store must agree."""
+        """Complete all exchanges. Then memory and store must have the same content."""
         self.turn()
         self.world.commit()
         self.acknowledged()
@@ -435,7 +439,7 @@ class Scene:
     # -- the victim
 
     def victim(self, **more: Any) -> Client:
-        """Return the client's connection, or open another one like the last if that has ended."""
+        """Return the victim's connection. If it has ended, connect again in the same way."""
         if not self.victims or self.victims[-1].closed:
             self.connect(**self.last | more)
         return self.victims[-1]
@@ -464,7 +468,7 @@ class Scene:
         client.bring(b"".join(encode(packet, client.version) for packet in packets))
 
     def play(self, acts: str = "client") -> None:
-        """Perform all actions of a client or a board."""
+        """Let the victim do all acts of a script, "client" or "bounds"."""
         self.begun = True
         for act in getattr(self, f"{acts}_acts"):
             self.turn(act)
@@ -544,8 +548,8 @@ class Scene:
 
     @property
     def bounds_acts(self) -> list[Callable[[], None]]:
-        """Actions of a client that is asked for a password, that reaches bounds, and that speaks
-        MQTT 3.1.1; and of a board that has proved its key.
+        """The acts of a client that is asked for a password, reaches bounds, and speaks MQTT 3.1.1.
+        Then those of a board that has proved its key.
         """
         asked = Policy(AskingAccess())
         bound = Policy(harness.Anonymous(), receive_maximum=2)
@@ -588,13 +592,15 @@ class Scene:
         ]
 
     def hurry(self) -> None:
-        """End the turn before all of its bytes are parsed."""
+        """End the turn before all bytes of the victim are parsed."""
         broker, calls = self.world.broker, iter([True])
         broker.turn_is_over = lambda: next(calls, False)
         self.say(Pingreq(), Pingreq())
 
     def be_the_slowest(self) -> None:
-        """Let the output of all clients together be too large, with most of it for this client."""
+        """Let the output for all clients together exceed its bound, with most of it for the
+        victim.
+        """
         self.be_slow()
         self.acting = "all"
         self.world.turn()
@@ -609,7 +615,7 @@ class Scene:
         self.world.engine.output.bytes = 0
 
     def wait_for_another_disk(self) -> None:
-        """Let acknowledgements wait until another gateway has a copy."""
+        """Let acknowledgements wait until a second gateway has a copy."""
         broker = self.world.broker
         site_of(broker).second_disk = Replicated(lambda rows: None, broker.spool.next - 1)
         self.patient = True
@@ -626,7 +632,7 @@ class Scene:
         site_of(self.world.broker).second_disk = None
 
     def be_held_back(self) -> None:
-        """Let many packets wait for the disk."""
+        """Let the victim's packets wait for the disk."""
         self.world.slow_disk, self.world.disk.backlog = True, 0
         self.say(Publish("spool/v", b"v12", 1, 12))
         self.world.disk.backlog = sys.maxsize
@@ -643,14 +649,14 @@ class Scene:
         self.world.disk_full(False)
 
     def answer(self) -> None:
-        """Answer all packets, and the answers to these."""
+        """Answer all packets that the victim has received."""
         client = self.victim()
         found, client.received = client.received, []
         for packet in found:
             client._answer(packet)
 
     def others(self, topic: str, *qos: int) -> None:
-        """Publish messages of others for the client."""
+        """Let another client publish messages that the victim receives."""
         self.acting = "other"
         for number, level in enumerate(qos):
             self.friend.bring(encode(Publish(topic, b"%d" % number, level, 50 + number), V5))
@@ -677,7 +683,7 @@ class Scene:
 
 
 def sound(broker: Broker) -> None:
-    """Check that counters of memory match the content, and that no message is in a queue twice."""
+    """Check that the broker's counters match its content, and that no queue has a message twice."""
     sessions = broker.by_id.values()
     for session in sessions:
         flow = session.send_flow
@@ -702,8 +708,8 @@ def sound(broker: Broker) -> None:
 
 
 def state(broker: Broker) -> dict[str, Any]:
-    """Return the state that a store must have, as the broker has it in memory. A board's flow is
-    only its mark.
+    """Return the state that must be in the store, from the broker's memory. A board's identifiers
+    are in its anti-replay window.
     """
     durable = [session for session in broker.sessions.values() if session.durable]
     return {
@@ -732,13 +738,13 @@ BOUNDARY = {
     "Commits.spool_is_safe",
     "Step",
 }
-"""Parts that catch the others' exceptions."""
+"""Functions and classes that catch the exceptions of the others."""
 FOR_ALL = {"Engine.hear"}
-"""Calls that each bystander makes for itself, and the victim never makes."""
+"""Calls that only bystanders cause."""
 THREAD = {
     f"Commits.{name}" for name in ("_from_store", "_from_writer", "_on_failure", "_on_landed")
 }
-"""Calls of the writer's thread, which only pass something to the event loop."""
+"""Calls in the writer's thread, which only forward something to the event loop."""
 
 
 CALLS = [
@@ -759,18 +765,20 @@ OWN = {
     for call in CALLS
     if call.owner in (Client, ClientLink, ByAcl) or call.name in _OF_A_CLASS.get(call.owner, ())
 }
-"""Calls for one connection: take, encode, write, close, decode, and what its client may do."""
+"""Functions that work for one connection: they read, encode, write, close and decode, and check the
+rights of its client.
+"""
 SHARED = ("Router.", "Spool.", "Changes.", "NeededRows.", "Broker.seal", "RoutedTopic.")
-"""Calls on state that all clients share, in any module."""
+"""Beginnings of the names of functions that work on state of all clients."""
 
 
 Seen = dict[str, dict[str, list[tuple[str, int]]]]
-"""Calls by script and function, each with its owner and its number of steps."""
+"""Calls by script and function; each as in `Trap.kinds`."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def endless_turns() -> Iterator[None]:
-    """Let no turn end because of its duration, so that each call happens equally often on a busy
+    """Let no turn end because of its duration. So each call happens equally often, even on a busy
     machine.
     """
     with pytest.MonkeyPatch.context() as patch:
@@ -783,7 +791,7 @@ def seen() -> Seen:
     logging.disable(logging.CRITICAL)
     found = {}
     for script in SCRIPTS:
-        Scene().play(script)  # what is cached for the whole process is cached by then
+        Scene().play(script)  # this fills the caches of the process
         scene = Scene()
         traps = {str(call): (call, Trap(call, -1, False, scene)) for call in calls()}
         with ExitStack() as stack:
@@ -799,8 +807,8 @@ SCRIPTS = "client", "bounds"
 
 
 def trials(seen: Seen, call: Call) -> Iterator[tuple[str, int]]:
-    """Yield the scripts that make the call, each with the number of the call that shall raise: of
-    the victim's calls, the first one in each number of steps, and the last one.
+    """Yield a script, and the numbers of the calls that shall raise in it. Of the victim's calls,
+    these are the last one, and for each number of unfinished steps the first one.
     """
     for kind in "victim", "all":
         for script in SCRIPTS:
@@ -814,8 +822,8 @@ def trials(seen: Seen, call: Call) -> Iterator[tuple[str, int]]:
 
 @pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.soak)])
 def every(request: pytest.FixtureRequest) -> bool:
-    """Whether a call raises early and late wherever it shall raise. `make test` has each call raise
-    early at the first of these places and late at the last one.
+    """Whether each of these calls raises both early and late. `make test` tries the first call
+    early and the last call late.
     """
     return bool(request.param)
 
@@ -846,6 +854,6 @@ def test_an_exception_ends_one_connection_or_the_engine(
 
 
 def test_faults_of_each_function_for_one_connection_are_tried(seen: Seen) -> None:
-    """If no script reaches a call, no fault of that call is tested."""
+    """If no script causes a call of a function, none of its faults is tested."""
     reached = {str(call) for call in CALLS if any(trials(seen, call))}
     assert OWN - reached == set()

@@ -1,4 +1,6 @@
-"""Clients that fight for one identifier: a line a minute with both addresses, and a problem."""
+"""Clients that fight for one client identifier: one log line a minute with both addresses, and a
+problem.
+"""
 
 import pytest
 

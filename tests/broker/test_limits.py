@@ -1,5 +1,5 @@
-"""Limits: the excess is refused, counted, reported to the client in its own version, and logged
-once.
+"""Limits: the broker refuses the excess, counts it, tells the client in the client's MQTT version,
+and logs it once.
 """
 
 import logging
@@ -35,7 +35,7 @@ V3, V4, V5 = Version.V3_1, Version.V3_1_1, Version.V5
 
 
 class Slow(Anonymous):
-    """Access rules that accept every client after some time."""
+    """Access rules that accept every client, but decide in another thread."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect
@@ -238,7 +238,7 @@ def test_retained_messages_have_a_bound_in_bytes() -> None:
     assert [retain("b", 1), retain("a", 0), retain("b", 99)] == [0x97, 0, 0]
 
 
-# -- what is said
+# -- reports of a refusal
 
 
 def test_a_burst_of_refusals_is_logged_once_for_each_client_and_again_after_a_pause(
@@ -300,7 +300,9 @@ def test_will_no_longer_allowed_is_not_published() -> None:
 def test_before_mqtt_5_what_is_refused_is_not_acknowledged_and_ends_the_connection(
     version: Version, qos: int
 ) -> None:
-    """No acknowledged message is ever lost: the client has to keep the others."""
+    """An acknowledged message is never lost. The client has to keep the messages that are not
+    acknowledged.
+    """
     world = World(spool_bytes=1000)
     client = world.connect("c", version=version, clean=False)
     client.take(Connack)
@@ -329,7 +331,7 @@ def test_before_mqtt_5_a_full_queue_of_another_that_refuses_ends_the_connection(
     assert world.durable("slow", answers=True).payloads == [b"1", b"2", b"3"]
 
 
-# -- QoS 0 for those who are away
+# -- QoS 0 for clients that are away
 
 
 def test_qos_0_that_waits_keeps_its_place_behind_what_is_on_disk() -> None:
@@ -389,7 +391,7 @@ def test_a_session_that_ends_with_qos_0_behind_its_tail_leaves_nothing() -> None
     )
 
 
-# -- of one listener
+# -- limits of one listener
 
 
 def test_a_listener_may_have_bounds_of_its_own() -> None:

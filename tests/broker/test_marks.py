@@ -1,4 +1,6 @@
-"""The anti-replay windows of boards: by the full sequence, across sessions, restarts and kills."""
+"""The anti-replay windows of boards work with the full sequence, across sessions, restarts and
+kills.
+"""
 
 import sqlite3
 from contextlib import closing
@@ -21,7 +23,7 @@ TOPIC = "spool/t"
 
 
 class BrokenOff(Exception):
-    """The gateway is killed here."""
+    """An exception at the place where the gateway is killed."""
 
 
 def board(name: str = "b", incarnation: int = 7, next_sequence: int = 1) -> DeviceIdentity:
@@ -33,7 +35,7 @@ def connect(world: World, device: DeviceIdentity, clean: bool = False) -> Client
 
 
 def exchange(client: Client, sequence: int) -> list[Pubrec | Pubcomp]:
-    """Make a whole exchange, and return its answers."""
+    """Publish a message at QoS 2, and send PUBREL after PUBREC. Return the answers."""
     identifier = sequence & 0xFFFF
     client.send(Publish(TOPIC, str(sequence).encode(), 2, identifier))
     if client.received and client.received[-1] == Pubrec(identifier):
@@ -45,7 +47,7 @@ def spooled(world: World) -> list[int]:
     return [int(row[0]) for row in world.rows("SELECT payload FROM spool ORDER BY id")]
 
 
-# -- the mark itself
+# -- the window itself
 
 steps = st.lists(
     st.one_of(
@@ -115,7 +117,9 @@ def test_the_latest_mark_of_a_device_is_the_one_used_last() -> None:
 
 
 def test_identifiers_of_an_older_version_are_completed_and_merged() -> None:
-    """The board's next sequence says which of the sequences with such an identifier is meant."""
+    """The board's next sequence shows which of the sequences with the same packet identifier is
+    meant.
+    """
     for at_peer in (False, True):
         marks = Marks([("b", 0, 7, 0, 0, b"" if at_peer else pack(">3H", 5, 0xFFFF, 0))])
         mark = marks.merge(("b", 1, 7, 0, 0, pack(">3H", 5, 0xFFFF, 0)))
@@ -148,7 +152,7 @@ def test_most_recently_used_incarnations_of_each_device_are_kept() -> None:
 
 @pytest.mark.parametrize("places", [(0, 2), (1,), (0, 1, 2, 3)])
 def test_after_a_restart_places_are_given_once(places: tuple[int, ...]) -> None:
-    """If a board has greeted and published nothing, its mark was never stored."""
+    """The window of a board that has connected, but not published, is not in the store."""
     marks = Marks(("b", place, place + 1, 5, 0, b"") for place in places)
     marks.of("b", 9)
     marks.of("b", 10)
@@ -156,7 +160,7 @@ def test_after_a_restart_places_are_given_once(places: tuple[int, ...]) -> None:
     assert len(places) == PLACES or sorted(found) == sorted(set(found))
 
 
-# -- the broker that goes by it
+# -- a broker with windows
 
 
 def test_a_duplicate_after_a_reconnect_with_clean_start_is_known() -> None:
@@ -182,7 +186,7 @@ def test_a_duplicate_after_a_restart_is_known(clean: bool) -> None:
 
 def test_a_session_that_has_expired_takes_nothing_along() -> None:
     world = World(receive_maximum=1)
-    client = world.accepted("b", device=board())  # it ends with its connection
+    client = world.accepted("b", device=board())  # the session ends with its connection
     client.send(Publish(TOPIC, b"1", 2, 1))
     client.drop()
     assert "b" not in world.broker.sessions
@@ -206,8 +210,8 @@ def test_a_pubrel_after_a_restart_is_answered_by_the_mark() -> None:
 def test_pubrel_of_an_unknown_message_is_never_answered_with_success(
     before: int | None,
 ) -> None:
-    """Another gateway may have received the message, or the commit was lost; the board publishes it
-    again.
+    """Another gateway may have received the message, or its commit was lost. The board then
+    publishes it again.
     """
     world = World(receive_maximum=1)
     client = connect(world, board(next_sequence=3))
@@ -286,7 +290,9 @@ def test_no_answer_leaves_before_the_publish_is_on_disk(clean: bool) -> None:
 
 
 def test_a_mark_is_waited_for_though_nothing_else_of_the_message_is_stored() -> None:
-    """The topic is not spooled, and the session ends with its connection."""
+    """Only the window has to be stored: the topic is not spooled, and the session ends with its
+    connection.
+    """
     world = World(receive_maximum=1)
     world.slow_disk = True
     client = world.accepted("b", device=board())
@@ -349,7 +355,9 @@ def test_client_without_the_board_key_moves_no_mark() -> None:
 
 
 def test_an_identifier_that_stands_for_another_sequence_swallows_nothing() -> None:
-    """Between PUBREC and PUBREL, the board has published 65,536 times at another gateway."""
+    """Between PUBREC and PUBREL, the board has made 65,536 publications at another gateway. The
+    same identifier then has another sequence.
+    """
     world = World(receive_maximum=2)
     client = connect(world, board())
     client.send(Publish(TOPIC, b"5", 2, 5))
@@ -372,8 +380,8 @@ def test_board_with_a_restored_eeprom_is_taken_and_its_duplicates_dropped() -> N
 
 
 def test_state_of_a_board_from_an_older_version_is_known(tmp_path: Path) -> None:
-    """The older version kept packet identifiers; an identifier of an old sequence proves
-    nothing.
+    """The older version stored packet identifiers. If an identifier belongs to an old sequence, it
+    proves nothing.
     """
     with closing(open_store(tmp_path, "test")) as database:
         database.execute("INSERT INTO session VALUES (1, 'b', 1000, NULL, 7, NULL)")
@@ -385,7 +393,7 @@ def test_state_of_a_board_from_an_older_version_is_known(tmp_path: Path) -> None
     world.database = sqlite3.connect(tmp_path / FILE, isolation_level=None)
     prepare(world.database, "test")
     world.start()
-    for _ in range(2):  # what is not needed yet is still there after another restart
+    for _ in range(2):  # identifiers that are not needed yet are still stored after another restart
         world.power_cut()
         client = connect(world, board(next_sequence=0x2_0003), clean=True)
     for sequence in (0x1_FFFF, 0x2_0002, 0x2_0001, 0x2_012C):
@@ -396,19 +404,22 @@ def test_state_of_a_board_from_an_older_version_is_known(tmp_path: Path) -> None
     world.database.close()
 
 
-# -- whatever is cut when
+# -- power cuts at any time
 
 
 class Journal:
-    """A board like the firmware's: two publications in flight, kept until they are done."""
+    """A board that works like the firmware: it has two publications in flight, and keeps each until
+    its PUBCOMP.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.client: Client | None = None
         self.next = 1
         self.flights: dict[int, str] = {}
-        """State by sequence: `new`, `sent`, `released` (PUBREC has come), `released before` (on
-        another connection)."""
+        """State by sequence: `new`, `sent`, `released` (PUBREC has arrived), `released before` (on
+        an earlier connection).
+        """
 
     def connect(self, clean: bool) -> None:
         world = self.world

@@ -1,4 +1,6 @@
-"""Delivery Method B towards publishers: stored state, answers, and their times."""
+"""Delivery Method B towards publishers: stored state, answers, and the commits that they wait
+for.
+"""
 
 import pytest
 
@@ -227,8 +229,8 @@ def test_a_device_has_its_name_incarnation_and_sequence_in_the_spool() -> None:
 
 
 def test_a_device_waits_for_one_commit_per_publication_and_a_client_for_two() -> None:
-    """The PUBREC of a device's publication has already committed the same state. A commit before
-    PUBCOMP would only wear the card.
+    """The PUBREC of a device's publication has waited for the commit of the same state. A second
+    commit before PUBCOMP would only wear the card.
     """
     for device, commits in ((DeviceIdentity("c", 7, 1), 1), (None, 2)):
         world = World(receive_maximum=1)
@@ -250,8 +252,8 @@ def test_a_devices_pubcomp_waits_for_the_commit_of_its_publish() -> None:
 
 
 def test_an_identifier_that_a_power_cut_brings_back_swallows_nothing() -> None:
-    """The device got PUBCOMP for the identifier and continues. After 65,535 publications, it uses
-    the same identifier again.
+    """The power fails after the device has received PUBCOMP, but before the release is stored.
+    After 65,535 more publications, the device uses the identifier for another message.
     """
     world = World(receive_maximum=1)
     publisher = world.durable("c", device=DeviceIdentity("c", 7, 5), answers=True)

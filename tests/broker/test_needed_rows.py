@@ -1,5 +1,5 @@
-"""Rows of messages in the store: one each, used again, and never a queue that refers to another
-message's row.
+"""Rows of messages in the store: one for each message. Row numbers are used again, but no queue
+ever refers to another message's row.
 """
 
 from gateway.mqtt.packets import Puback, Publish

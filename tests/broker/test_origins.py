@@ -1,5 +1,5 @@
-"""Tests of what one origin (a user, else an address) may take of bounds that all share, and of the
-room that empty sessions make.
+"""The part of a shared bound that one origin (a user, or else an address) may use, and the room
+that the broker makes by ending empty sessions.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def arrive(world: World, name: str, address: str, user: str | None = None, **mor
 def greet(
     world: World, name: str, address: str, user: str | None = None, **more: Any
 ) -> tuple[Client, Connack]:
-    """Return a client that has sent CONNECT from an address, and its CONNACK."""
+    """Connect a client from an address. Return the client and its CONNACK."""
     client = world.open(address=f"{address}:1", policy=NAMED if user else None)
     client.send(Connect(name, Version.V5, False, properties=FOREVER, username=user, **more))
     return client, client.take(Connack)
@@ -226,7 +226,7 @@ def test_origins_that_use_nothing_are_forgotten() -> None:
 
 
 def seats(world: World, address: str, most: int = 60) -> list[Client]:
-    """Connect clients of an address until one is refused. Return those that were let in."""
+    """Connect clients from an address until the broker refuses one. Return the accepted clients."""
     found = []
     for number in range(most):
         client, connack = greet(world, f"{address}-{number}", address)
@@ -238,7 +238,7 @@ def seats(world: World, address: str, most: int = 60) -> list[Client]:
 
 
 def test_when_connections_are_full_the_greedy_origin_makes_room_for_others() -> None:
-    """One origin may have all connections until another origin needs one."""
+    """One origin may use all connections until another origin needs one."""
     world = World(connections=50)
     greedy = seats(world, "10.0.0.1")
     assert len(greedy) == 50

@@ -1,6 +1,5 @@
-"""Output that waits for a client has a bound, whatever the cause of the wait.
-
-Input of a client before its CONNECT has a bound, too, and so has the state that it leaves behind.
+"""Output that waits for a client has a bound, whatever it waits for. Input before a client's
+CONNECT has a bound, too, and so has the state that it leaves behind.
 """
 
 import logging
@@ -154,7 +153,7 @@ def test_a_peer_that_takes_nothing_is_closed_when_its_keep_alive_is_over(busy: b
 
 
 def stuck(world: World) -> Client:
-    """Return a client that was sent more bytes than it reads."""
+    """Return a client that does not read and has more output than its bound."""
     client = world.accepted("c", keep_alive=10)
     client.subscribe("t", qos=0)
     client.reads = False
@@ -178,7 +177,9 @@ def test_a_client_on_a_slow_line_that_pings_stays() -> None:
 
 
 def test_a_client_on_a_slow_line_stays_while_it_takes_anything() -> None:
-    """The client cannot ping, because its earlier packets fill the line."""
+    """The client cannot ping, because its earlier packets fill the line. It stays as long as it
+    reads anything.
+    """
     world = World(outgoing_bytes=300_000)
     client = stuck(world)
     client.send_bytes(PINGS)
@@ -420,7 +421,9 @@ def test_a_client_that_brings_much_waits_for_others() -> None:
 
 
 def test_a_client_that_brings_little_is_read_on_while_it_is_put_off() -> None:
-    """Stopping and resuming to read take one system call each."""
+    """The broker does not stop reading for a few bytes, because stopping and resuming take one
+    system call each.
+    """
     world = World()
     client = world.accepted("c")
     looks = iter([True])

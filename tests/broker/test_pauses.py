@@ -1,10 +1,10 @@
-"""Publications that are refused for now: common clients take a PUBACK or PUBREC for success,
-whatever its reason code, so their connection ends, and nothing is taken from them for a while.
+"""Publications that the broker refuses for now.
 
-Every bound that refuses for now stands in `FILLED`, one that is full and stays so in `STAYS_FULL`,
-and every publication that is refused for good in `FOR_GOOD`; a bound that is added to `Bound` and
-not to these lists fails a test. `test_refusal_table.py` tries all of them against the table in
-README.
+Common clients take a PUBACK or PUBREC as success, whatever its reason code. So the broker closes
+their connection instead, and then accepts nothing from them for a while. `FILLED` has every bound
+that refuses for now, `STAYS_FULL` the bounds that do not get room by themselves, and `FOR_GOOD`
+every publication that is refused for good. A test fails if a member of `Bound` is in none of these
+lists. `test_refusal_table.py` compares all of them with the table in the README.
 """
 
 import logging
@@ -88,7 +88,7 @@ def _second_disk() -> Full:
 
     def answers() -> None:
         replicated.refusing = False
-        replicated.safe(1 << 30)  # all that comes from now on is there at once
+        replicated.safe(1 << 30)  # all later rows are on the second disk at once
         site_of(world.broker).second_disk = None
 
     return Full(world, Bound.SECOND_DISK, "spool/t", answers)
@@ -193,7 +193,7 @@ def kind(qos: int) -> type[Puback] | type[Pubrec]:
 def test_each_bound_has_a_test_in_this_file() -> None:
     for tried, passes in ((FILLED, True), (STAYS_FULL, False)):
         bounds = {bound for bound in Bound if bound.passes == passes}
-        bounds -= {Bound.IDENTIFIERS}  # which have a test of their own
+        bounds -= {Bound.IDENTIFIERS}  # these have a test of their own
         assert {make().bound for make in tried.values()} == bounds
 
 
@@ -378,8 +378,8 @@ def test_qos_0_that_is_refused_for_good_is_dropped_and_counted(
 
 
 def test_oversized_publication_gets_its_reason_on_a_full_spool_and_disk_too() -> None:
-    """Without the reason code, the sender would reconnect in a loop until there is room, without
-    success.
+    """The reason code tells the sender that the message will never fit. Without it, the sender
+    would reconnect again and again.
     """
     full = _spool()
     full.world.disk_full(True)
@@ -433,7 +433,7 @@ def test_earlier_publications_are_committed_and_acknowledged_first(
 
 
 def test_behind_a_refusal_nothing_is_taken_even_if_it_would_fit() -> None:
-    """The order is kept: a message that would fit does not overtake a refused one."""
+    """A message that would fit does not overtake a refused one."""
     full = _spool()
     watcher = full.world.accepted("watcher", answers=True)
     watcher.subscribe("#")
@@ -503,8 +503,8 @@ def test_each_further_refusal_doubles_the_pause_up_to_30_s() -> None:
     ("away", "taken_after"), [(0.0, 4), (0.5, 4), (1.0, 4), (3.0, 2), (4.0, 0)]
 )
 def test_a_second_until_the_client_is_back_does_not_count(away: float, taken_after: float) -> None:
-    """paho and mqtt.js wait for a second before they reconnect, and the pause does not count that
-    second.
+    """paho and mqtt.js wait for a second before they reconnect. This second is not part of the
+    pause.
     """
     full = _spool()
     for seconds in (1, 2):
@@ -543,9 +543,7 @@ def test_the_doubling_begins_again(reset: str) -> None:
 
 
 def test_a_message_that_needs_no_spool_does_not_end_the_doubling() -> None:
-    """If the doubling ended, a client that publishes "online" first would reconnect every
-    second.
-    """
+    """If it did, a client that publishes "online" first would reconnect every second."""
     full = _spool()
     full.publish(full.world.accepted("c"), 1, 1)
     client = full.world.accepted("c")
@@ -680,9 +678,8 @@ def test_stranger_with_the_same_identifier_cannot_pause_a_client() -> None:
 
 
 def test_clients_without_an_identifier_delay_only_the_refused_ones() -> None:
-    """The gateway cannot recognise such a client after a reconnect. If there is room, its message
-    is accepted at once. If the message is refused within the pause of its address, its connection
-    ends with that pause.
+    """After a reconnect, the gateway cannot recognise such a client. If there is room, its message
+    is accepted at once. If not, its connection ends when the pause of its address ends.
     """
     full = _spool()
     first = full.world.accepted()
@@ -729,7 +726,7 @@ def test_a_client_that_is_turned_away_has_its_will_published() -> None:
     assert watcher.payloads == [b"c"]
 
 
-# -- what people see
+# -- what users see
 
 
 def test_pause_is_logged_once_per_burst(caplog: pytest.LogCaptureFixture) -> None:

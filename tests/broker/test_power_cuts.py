@@ -1,8 +1,8 @@
-"""Acknowledged messages arrive despite cuts at any time, and at QoS 2 exactly once.
+"""Acknowledged messages arrive despite cuts at any time, at QoS 2 exactly once.
 
-A publisher and a subscriber keep their state, as the standard requires, on lines that break. The
-disk commits at any time, and the gateway's power is cut. Hypothesis draws the order of these
-events.
+A publisher and a subscriber keep their state, as the standard requires, although their connections
+break. The disk commits at any time, and the gateway's power is cut. Hypothesis draws the order of
+these events.
 """
 
 import pytest
@@ -16,7 +16,7 @@ V4, V5 = Version.V3_1_1, Version.V5
 
 
 class Publisher:
-    """A client that publishes numbered messages and keeps them until they are complete. complete:
+    """A client that publishes numbered messages, and keeps each until it is acknowledged. complete:
     payloads with PUBACK or PUBCOMP.
     """
 
@@ -39,7 +39,7 @@ class Publisher:
             )
 
     def publish(self, qos: int, count: int) -> None:
-        """Publish several messages in one piece, so that they may be one run."""
+        """Publish several messages in one piece, so that the broker may receive them as one run."""
         packets = []
         for _ in range(count):
             packet_id = next(number for number in range(1, 100) if number not in self._flights)
@@ -67,8 +67,8 @@ class Publisher:
 
 
 class Subscriber:
-    """A client that subscribes at QoS 2 and keeps the identifiers between PUBLISH and PUBREL.
-    delivered: payloads, by the QoS they came with.
+    """A client that subscribes at QoS 2, and keeps the packet identifiers between PUBLISH and
+    PUBREL. delivered: QoS and payload of each message.
     """
 
     def __init__(self, world: World, version: Version) -> None:
@@ -121,7 +121,7 @@ ACTS = st.one_of(
 
 @pytest.fixture(params=[1, 3, 256])
 def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep this many rows of a queue in memory; the rest waits in the store."""
+    """Keep this many rows of a queue in memory. The other rows wait in the store."""
     monkeypatch.setattr("gateway.broker.send_flow.MOST_PENDING", request.param)
     monkeypatch.setattr("gateway.broker.send_flow.PAGE_LOW", request.param)
     monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", request.param)
@@ -190,7 +190,7 @@ def reconnect(*sides: Publisher | Subscriber) -> None:
 
 
 def settle(world: World, publisher: Publisher, subscriber: Subscriber) -> None:
-    """Run until no work remains."""
+    """Reconnect both clients, and complete all exchanges."""
     world.slow_disk = False
     world.commit()
     reconnect(publisher, subscriber)

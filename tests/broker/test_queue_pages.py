@@ -188,7 +188,9 @@ ENDS = pytest.mark.parametrize("end", ["expiry", "clean start", "an administrato
 
 
 def two_members(world: World) -> None:
-    """Add two members of a shared subscription, both away."""
+    """Create two members of a shared subscription, whose clients are away. The session `leaves`
+    expires after 10 s.
+    """
     for name, seconds in ("leaves", 10), ("stays", 0xFFFF_FFFF):
         properties = {P.SESSION_EXPIRY_INTERVAL: seconds}
         client = world.accepted(name, clean=False, properties=properties)
@@ -224,7 +226,7 @@ def test_stored_messages_of_an_ending_member_go_to_the_others(end: str) -> None:
 def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
     end: str, commits: int, connected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The power fails after this many commits; the first one ends the session."""
+    """commits: number of commits before the power fails. The first of them ends the session."""
     monkeypatch.setattr("gateway.store.queue_reads.PAGE_ROWS", 20)
     world = World()
     two_members(world)
@@ -251,7 +253,7 @@ def test_a_power_cut_loses_nothing_of_what_a_member_that_ends_leaves_behind(
 
 
 def test_messages_of_a_departed_group_member_are_redistributed_page_by_page() -> None:
-    """Other clients are served between two pages, whatever the number of pages."""
+    """Between two pages, the broker serves other clients, however many pages there are."""
     world = World()
     two_members(world)
     publish(world, 3000)
@@ -271,7 +273,7 @@ def test_messages_of_a_departed_group_member_are_redistributed_page_by_page() ->
 
 
 def cut_after(world: World, commits: int) -> None:
-    """Cut the power after this number of commits: nothing reaches the disk any more."""
+    """Cut the power after this number of commits: later commits do not reach the disk."""
     last = len(world.commits) + commits
 
     def count() -> None:

@@ -1,4 +1,4 @@
-"""Quotas of users: all sessions of a user have a common bound, and other users lose nothing."""
+"""Quotas of users: all sessions of one user share a bound, and other users lose nothing."""
 
 import pytest
 
@@ -116,7 +116,7 @@ def test_properties_count_as_bytes_that_are_published() -> None:
 @pytest.mark.parametrize("topics", [1, 3], ids=["a run", "no runs"])
 @pytest.mark.parametrize("key", ["messages_per_s", "bytes_per_s"])
 def test_rate_holds_for_messages_that_come_in_one_piece(key: str, topics: int, qos: int) -> None:
-    """At any time, the broker has accepted at most the messages that the rate allows up to one
+    """Up to any time, the broker has accepted at most as many messages as the rate allows until one
     second later.
     """
     world = World(quota=[QuotaSection(**{key: 40})])
@@ -197,7 +197,7 @@ def test_a_ping_is_answered_once() -> None:
 
 
 def test_a_paced_client_is_read_now_and_then() -> None:
-    """Unread packets wait in the link first, as for every client that is not read."""
+    """The client's packets first wait unread in the link, as for every client that is not read."""
     world = World(quota=[QuotaSection(messages_per_s=1)])
     fast = world.accepted("fast")
     fast.send_bytes(burst(1, 60))

@@ -1,4 +1,4 @@
-"""The table of bounds names tests that exist, and the numbers of the code."""
+"""The README's table of bounds names tests that exist, and has the numbers of the code."""
 
 import re
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_defaults_of_keys_in_the_table_are_those_of_the_configuration() -> None:
         if key in fields:
             value = int(number.replace(",", "")) * (1_000_000 if unit else 1)
             assert value == fields[key], key
-    unnamed = {"session_expiry_s", "keep_alive_s"}  # no bounds of what a flood costs
+    unnamed = {"session_expiry_s", "keep_alive_s"}  # these bound nothing that a flood fills
     assert fields.keys() - named == unnamed
 
 

@@ -1,4 +1,4 @@
-"""Identifiers between PUBLISH and PUBREL, as the store keeps them: a message costs few bytes,
+"""Packet identifiers between PUBLISH and PUBREL, as the store keeps them: each takes a few bytes,
 however many there are.
 """
 
@@ -23,7 +23,7 @@ some = st.builds(
     st.integers(1, 300),
     st.sampled_from([1, 2, 7, 8, 500]),
 )
-"""Identifiers, this many apart."""
+"""Identifiers in steps of equal size."""
 
 
 @given(st.lists(st.tuples(st.booleans(), some), max_size=8))
@@ -59,7 +59,7 @@ def test_identifiers_of_an_earlier_connection_count_after_their_publish_has_come
     assert flow.outstanding == 0
     flow.repeat(1)
     flow.repeat(1)
-    flow.repeat(9)  # only the window knows it
+    flow.repeat(9)  # identifier 9 is only in the anti-replay window
     assert flow.outstanding == 1
     assert flow.release((1, 2, 9)) == [2]
     assert (flow.outstanding, list(flow.received)) == (0, [3])
@@ -121,8 +121,8 @@ def test_the_row_is_short_whether_there_are_few_identifiers_or_many() -> None:
 
 
 def test_a_hoard_of_identifiers_costs_few_bytes_a_message() -> None:
-    """A client before MQTT 5 may keep 65,535 messages between PUBLISH and PUBREL. A list of all
-    identifiers would mean a write of 128 kB for each message.
+    """Before MQTT 5, a client may have 65,535 messages between PUBLISH and PUBREL. With a plain
+    list of identifiers, each message would cause a write of 128 kB.
     """
     world = World()
     hoarder = world.durable("hoarder", version=V4, properties=None)
@@ -145,7 +145,7 @@ def test_a_hoard_of_identifiers_costs_few_bytes_a_message() -> None:
 
 
 def test_the_identifiers_of_all_sessions_have_a_bound_and_each_session_may_have_some() -> None:
-    world = World(memory_bytes=8 * 80 * 100)  # there is room for a hundred
+    world = World(memory_bytes=8 * 80 * 100)  # room for a hundred identifiers
     hoarder, other = world.durable("hoarder"), world.durable("other")
     old = world.durable("old", version=V4, properties=None)
     hoarder.send(*(Publish("t", b"", 2, number) for number in range(1, 111)))

@@ -1,8 +1,8 @@
-"""Each reason to refuse a publication, each kind of client, and what the client sees of it, against
-the table in the broker's README.
+"""Each reason to refuse a publication, each kind of client, and the reaction that the client sees,
+compared with the table in the broker's README.
 
-Only what passes by itself ends the connection of a client that reads no reason codes. What a client
-of MQTT before 5 is refused ends its connection in any case: there is no code for it.
+A client that does not read reason codes loses its connection only if the reason passes by itself. A
+client before MQTT 5 loses it in any case, because no code exists for the refusal.
 """
 
 import re
@@ -30,12 +30,16 @@ from tests.broker.test_pauses import (
 )
 
 PASSES = {"spool", "second_disk", "disk", "memory", "queue"}
-"""Temporary refusals: the uplink lands, a disk or a member comes back, a subscriber reads."""
+"""Names of the bounds that pass by themselves: the uplink lands, a disk or a member comes back, a
+subscriber reads.
+"""
 OF_MEMORY = {"identifiers"}
-"""Bounds that guard memory under a name of their own."""
+"""Names of bounds that guard memory, but have a name of their own."""
 
 Case = tuple[World, Publish, R, bool]
-"""A world, a publication that is refused there, the reason code, and whether the refusal passes."""
+"""A world, a publication that is refused in it, the reason code, and whether the reason passes by
+itself.
+"""
 
 
 def _full(make: Callable[[], Full], passes: bool) -> Callable[[], Case]:
@@ -99,7 +103,7 @@ def test_a_refusal_is_reported_as_the_table_says(
 
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
 def test_no_refusal_ends_in_a_storm(make: Callable[[], Case]) -> None:
-    """A client before MQTT 5 reconnects at once, for two minutes."""
+    """For two minutes, a client before MQTT 5 reconnects at once after each refusal."""
     world, packet, _, _ = make()
     connections, begun = 0, world.broker.now
     while world.broker.now - begun < 120:
@@ -113,8 +117,9 @@ def test_no_refusal_ends_in_a_storm(make: Callable[[], Case]) -> None:
 
 
 def _wait_for_the_end(world: World, client: Client, more: bytes = b"") -> None:
-    """Wait until the connection has ended. more: input that the client sends each second
-    meanwhile."""
+    """Wait until the connection has ended. more: bytes that the client sends each second
+    meanwhile.
+    """
     for _ in range(60):
         if client.closed:
             return
@@ -127,8 +132,8 @@ def _wait_for_the_end(world: World, client: Client, more: bytes = b"") -> None:
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("version", [V4, V5])
 def test_a_packet_that_is_too_large_does_not_end_in_a_storm(version: Version, named: bool) -> None:
-    """Clients that ignore Maximum Packet Size, or do not get one, send the packet again
-    and again.
+    """Clients that ignore Maximum Packet Size, or do not get it, send the packet again and
+    again.
     """
     world = World(packet_bytes=1000, reads_reasons=False)
     large = encode(Publish("t", bytes(2000), 1, 9), version)

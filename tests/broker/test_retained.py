@@ -1,4 +1,4 @@
-"""Retained messages: kept, replaced, removed, sent to whom."""
+"""Retained messages: when they are stored, replaced and removed, and which clients get them."""
 
 import pytest
 
@@ -106,7 +106,7 @@ def test_retain_handling_says_when_they_are_sent(handling: int, times: int) -> N
 
 @pytest.mark.parametrize("version", [Version.V3_1_1, Version.V5])
 def test_a_shared_subscription_gets_no_retained_messages(version: Version) -> None:
-    """Shared subscriptions belong to MQTT 5; as in other brokers, clients of 3.1.1 may have them,
+    """Shared subscriptions belong to MQTT 5. As in other brokers, clients of 3.1.1 may have them,
     too.
     """
     world = World()

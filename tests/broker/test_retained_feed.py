@@ -1,4 +1,4 @@
-"""Retained messages are sent page by page, as there is room for them, and none is left out."""
+"""Retained messages are sent page by page, whenever there is room for a page. None is left out."""
 
 import tracemalloc
 

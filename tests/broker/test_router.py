@@ -1,4 +1,4 @@
-"""The cost of matching, and correct routes of a topic whatever was subscribed to before."""
+"""The cost of matching a topic, and its correct routes after any earlier subscriptions."""
 
 import time
 
@@ -67,7 +67,7 @@ def test_a_subscription_elsewhere_leaves_the_routes_of_a_topic_as_they_are() -> 
 
 
 def test_filters_with_many_levels_cannot_make_a_match_slow() -> None:
-    """Each filter matches the topic by its own path through the tree."""
+    """Each filter matches the topic by a path of its own through the tree."""
     world = World(subscriptions=1000, subscribe_bytes=1_000_000)
     name = "/".join("x" * 120)
     refused = 0

@@ -1,5 +1,5 @@
-"""The way to subscribers: QoS, order, packet identifiers, Receive Maximum, packets that are sent
-again.
+"""Delivery to subscribers: QoS, order, packet identifiers, Receive Maximum, and repeated
+packets.
 """
 
 import pytest
@@ -13,7 +13,7 @@ V4, V5 = Version.V3_1_1, Version.V5
 
 
 def kept(world: World, version: Version = V5, **properties: int) -> Client:
-    """Return the client `s` with a session that outlives its connection."""
+    """Return the client `s`, whose session outlives its connection. properties: of its CONNECT."""
     own = (
         FOREVER | {P[name.upper()]: value for name, value in properties.items()}
         if version == V5
@@ -133,7 +133,9 @@ def test_message_sent_before_a_power_cut_has_dup_despite_a_slow_disk(cuts: int) 
 
 @pytest.mark.parametrize("expiry", [0, 3600])
 def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
-    """The bound on unstored deliveries holds only for sessions that outlive a power cut."""
+    """expiry: Session Expiry Interval. If it is 0, the session does not outlive a power cut, so its
+    deliveries need no commit and have no bound.
+    """
     world = World(inflight=4)
     subscriber = world.accepted("s", properties={P.SESSION_EXPIRY_INTERVAL: expiry}, answers=True)
     subscriber.subscribe("t", qos=1)
@@ -151,8 +153,8 @@ def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize("version", [V4, V5])
 def test_messages_that_waited_for_the_disk_were_not_sent(version: Version, power_cut: bool) -> None:
-    """A QoS 2 PUBLISH waits for its commit, and later packets wait behind it. The connection ends
-    before the commit, so the packets are sent for the first time when the client is back (section
+    """A QoS 2 PUBLISH waits for its commit, and later packets wait behind it. If the connection
+    ends before the commit, these packets have not been sent, so they have no DUP later (section
     3.3.1.1).
     """
     world = World()
@@ -594,7 +596,7 @@ def test_an_identifier_is_not_used_again_while_its_first_message_is_in_flight() 
     writer = world.accepted("writer")
     writer.publish("t", "0", qos=2)
     reader.send(Pubrec(reader.take(Publish).packet_id))
-    stuck = reader.take(Pubrel).packet_id  # and no PUBCOMP for a long time
+    stuck = reader.take(Pubrel).packet_id  # its PUBCOMP does not come for a long time
     for start in range(1, 65_536, 1000):
         writer.send(
             *(

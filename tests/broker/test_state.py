@@ -1,4 +1,6 @@
-"""The states of a connection: the packets allowed in each state, and the next states."""
+"""The states of a connection: the packets that each state allows, and the states that can
+follow.
+"""
 
 import pytest
 

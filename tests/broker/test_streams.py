@@ -1,5 +1,5 @@
-"""Random bytes and damaged packets: nothing escapes, and the pieces they come in make no
-difference; a million in tests/broker/fuzz.py.
+"""Random bytes and damaged packets cause no exception, and it makes no difference in which pieces
+they arrive. tests/broker/fuzz.py tries a million of them.
 """
 
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from tests.broker.streams import PACKETS, Manner, feed
 
 @st.composite
 def damaged(draw: st.DrawFn, version: Version) -> bytes:
-    """Return a few packets, with some bytes changed, put in or left out."""
+    """Return a few packets with some bytes changed, inserted or removed."""
     data = bytearray(
         b"".join(
             draw(
@@ -36,8 +36,8 @@ VERSIONS = st.sampled_from(list(Version))
 def test_the_pieces_that_bytes_come_in_make_no_difference(
     data: st.DataObject, version: Version, kept: bool
 ) -> None:
-    """The disk commits at the end. Otherwise, an answer that waits for a commit would be dropped if
-    the client is closed first.
+    """The disk commits after all bytes. If it committed between them, a client that is closed could
+    get an answer in one case, but not in the other.
     """
     stream = data.draw(damaged(version))
     whole = feed(World(), stream, Manner(version, True, kept, singly=False, slow=True))

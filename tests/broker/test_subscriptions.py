@@ -377,8 +377,8 @@ def test_a_bridge_gets_nothing_back_and_retain_as_it_was_published(version: Vers
 @pytest.mark.parametrize("version", [V3, V4, V5])
 @pytest.mark.parametrize("qos", [0, 1])
 def test_no_client_publishes_to_a_shared_subscription(version: Version, qos: int) -> None:
-    """`$share/…` marks a filter as shared (section 4.8.2), and is not a valid topic to
-    publish to.
+    """`$share/…` is the form of a shared subscription's filter (section 4.8.2), and not a valid
+    topic name.
     """
     world = World()
     watching = world.accepted("w")
@@ -392,7 +392,7 @@ def test_no_client_publishes_to_a_shared_subscription(version: Version, qos: int
 
 
 def test_the_answer_to_an_unsubscribe_of_nothing_waits_for_no_disk() -> None:
-    """SUBACK leaves even if a later packet in the same bytes closes the client."""
+    """UNSUBACK leaves even if a later packet in the same bytes closes the client."""
     world = World()
     client = world.accepted("c", version=Version.V3_1_1, clean=False)
     world.slow_disk = True

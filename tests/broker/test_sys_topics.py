@@ -1,4 +1,4 @@
-"""`$SYS`: figures of the broker as topics, only for clients that subscribe to them."""
+"""`$SYS`: the broker's figures as topics, only for clients that subscribe to them."""
 
 import pytest
 
@@ -108,8 +108,8 @@ def test_acl_decides_who_reads_sys_topics_and_no_client_writes_there() -> None:
 def test_state_of_a_mosquitto_bridge_is_acknowledged_and_dropped(
     version: Version, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The bridge has a will and publishes its state there by default, although its user has no
-    right to. Other topics below `$SYS` are refused as before.
+    """A mosquitto bridge publishes its state below `$SYS` and has a will there, by default, although
+    its user has no right to do so. Other topics below `$SYS` are refused as before.
     """
     topic = "$SYS/broker/connection/host.b/state"
     reads = AclSection(clients=["r"], read=["$SYS/#"])

@@ -1,4 +1,4 @@
-"""The content of one turn of the event loop, and of one commit."""
+"""The work in one turn of the event loop, and in one commit."""
 
 from gateway.mqtt.encode import encode
 from gateway.mqtt.packets import Puback, Publish, Version
@@ -8,13 +8,13 @@ V5 = Version.V5
 
 
 def bring(world: World, client: Client, packet_id: int) -> None:
-    """Publish from a client; all waits are for ready work."""
+    """Publish from a client, and run only the work that is ready."""
     client.bring(encode(Publish("t", b"%d" % packet_id, 1, packet_id), V5))
     world.turn(moment=0)
 
 
 def let_go_together(world: World) -> tuple[Client, list[Client]]:
-    """Return a subscriber, and clients that have just got their PUBACK after one commit."""
+    """Return a subscriber, and clients that have all received PUBACK after the same commit."""
     reader = world.durable("reader")
     reader.subscribe("t", qos=1)
     first, *clients = [world.accepted(f"c{number}") for number in range(6)]
@@ -29,7 +29,9 @@ def let_go_together(world: World) -> tuple[Client, list[Client]]:
 
 
 def test_packets_of_clients_released_together_share_one_commit() -> None:
-    """A commit costs about the same for one message as for a hundred, and so does a turn."""
+    """A commit takes about as long for one message as for a hundred. The same is true for a
+    turn.
+    """
     world = World()
     reader, clients = let_go_together(world)
     commits = len(world.commits)

@@ -167,7 +167,7 @@ def test_a_will_of_a_device_goes_to_the_spool() -> None:
 def test_wills_refused_by_a_full_spool_do_not_block_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The broker judges a bounded number of wills a second, and those that must wait come last."""
+    """The broker tries a bounded number of wills a second. Wills that must wait come last."""
     monkeypatch.setattr(broker, "_AT_ONCE", 5)
     world = World(spool_bytes=1000)
     watching = watcher(world)
@@ -183,7 +183,7 @@ def test_wills_refused_by_a_full_spool_do_not_block_others(
 
 
 def test_the_wills_of_many_clients_that_go_at_once_are_said_little_by_little() -> None:
-    """A will may have hundreds of receivers, so the wills are published over several turns."""
+    """A will may have hundreds of receivers, so the broker publishes the wills in several turns."""
     world = World()
     watching = watcher(world)
     clients = [world.durable(f"{at}", will=Will("will", b"%d" % at, 1)) for at in range(5)]
@@ -222,7 +222,9 @@ def test_pending_will_is_published_although_its_client_returns(clean: bool) -> N
 
 @pytest.mark.parametrize("back", [True, False])
 def test_the_sessions_of_many_clients_that_go_at_once_end_little_by_little(back: bool) -> None:
-    """Each session may have hundreds of subscriptions. A lookup finds the sessions ended."""
+    """Each session may have hundreds of subscriptions, so the broker ends the sessions in several
+    turns. For a client that comes back, its session has already ended.
+    """
     world = World()
     clients = [world.accepted(f"{at}") for at in range(5)]
     for client in clients:

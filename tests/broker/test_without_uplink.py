@@ -1,4 +1,4 @@
-"""A gateway without `[uplink]`: nothing is kept for an uplink, and every other promise holds."""
+"""A gateway without `[uplink]` keeps nothing for an uplink. Every other promise holds."""
 
 import pytest
 

@@ -26,7 +26,7 @@ VERSIONS = pytest.mark.parametrize("version", [V3, V4, V5])
 @VERSIONS
 @pytest.mark.parametrize("then", ["protocol error", "taken over", "shutting down", "keep alive"])
 def test_connection_ended_before_connack_gets_no_packet(version: Version, then: str) -> None:
-    """CONNACK waits for the disk, and DISCONNECT must not overtake it."""
+    """CONNACK waits for the disk, and no DISCONNECT may be sent before it."""
     world = World()
     properties = FOREVER if version == V5 else None
     world.slow_disk = True
@@ -119,7 +119,7 @@ def test_a_server_keep_alive_replaces_one_that_is_longer_or_none(
 @pytest.mark.mqtt("311:MQTT-3.1.2-24")
 @pytest.mark.parametrize("version", [V3, V4])
 def test_an_older_client_keeps_the_keep_alive_that_it_asked_for(version: Version) -> None:
-    """MQTT 3 cannot tell the client another value."""
+    """Before MQTT 5, the server cannot tell the client another Keep Alive."""
     world = World(keep_alive_s=100)
     patient, silent = (
         world.accepted(name, version=version, keep_alive=seconds)

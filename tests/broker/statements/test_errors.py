@@ -1,8 +1,8 @@
 """Protocol errors close the connection, with the standard's reason code and without any other
 effect (MQTT 5, section 4.13).
 
-Every case is sent after a valid packet and before another one: the first is answered, the second is
-not, whether the bytes come at once or one by one.
+In each case, the invalid packet is sent between two valid ones. The first packet is answered, the
+last one is not, whether the bytes arrive together or one by one.
 """
 
 import pytest
@@ -36,7 +36,7 @@ def properties(block: bytes) -> bytes:
 
 
 def breaks(client: Client, data: bytes, byte_by_byte: bool) -> None:
-    """Send the bytes between two good packets."""
+    """Send the bytes between two valid PUBLISH packets."""
     good = encode(Publish("good", b"before", 1, 1), client.version)
     data = good + data + encode(Publish("good", b"after", 1, 2), client.version)
     if byte_by_byte:
@@ -80,7 +80,7 @@ CASES = {
     "UNSUBSCRIBE without flags": (0xA0, b"\0\1" + NONE + text("a"), MALFORMED),
     "PINGREQ with flags": (0xC1, b"", MALFORMED),
     "DISCONNECT with flags": (0xE1, b"", MALFORMED),
-    # what only a server sends
+    # packets that only a server sends
     "CONNACK": (0x20, b"\0\0" + NONE, PROTOCOL),
     "SUBACK": (0x90, b"\0\1" + NONE + b"\0", PROTOCOL),
     "UNSUBACK": (0xB0, b"\0\1" + NONE, PROTOCOL),
@@ -357,8 +357,8 @@ def test_a_second_connect_is_never_a_way_into_another_session(
     assert client.take_all(Connack) == []
 
 
-# CONNECT: protocol name, level, flags, body behind the keep alive; reason of CONNACK in MQTT 5 and
-# return code before, None: silence.
+# CONNECT: protocol name, level, flags, body after the Keep Alive; reason code of CONNACK in MQTT 5,
+# return code in older versions; None: no CONNACK.
 OK_5, OK_4, OK_3 = (b"MQTT", 5), (b"MQTT", 4), (b"MQIsdp", 3)
 CONNECTS: dict[str, tuple[tuple[bytes, int], int, bytes, int | None]] = {
     "reserved flag, 5": (OK_5, 0x03, b"\0" + text("c"), MALFORMED),

@@ -42,8 +42,8 @@ def test_client_beyond_our_receive_maximum_gets_0x93(qos: int, together: bool) -
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_completed_and_refused_messages_return_their_quota(refused: bool) -> None:
-    """MQTT 5, section 4.9: the messages are completed by PUBACK or PUBCOMP, or refused by PUBREC of
-    0x80 and above.
+    """MQTT 5, section 4.9: PUBACK and PUBCOMP return the quota, and so does a PUBREC of 0x80 or
+    above.
     """
     world = World(receive_maximum=1, spool_bytes=1 if refused else 1 << 20)
     publisher = world.durable("p", answers=True)
@@ -66,8 +66,8 @@ def test_a_repeated_publish_takes_no_quota() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_our_receive_maximum_restarts_with_each_connection(power_cut: bool) -> None:
-    """MQTT 5, section 4.9: quotas do not belong to the session. A client that owes PUBREL from an
-    earlier connection may send a full quota of new PUBLISH packets. A repeated PUBLISH counts
+    """MQTT 5, section 4.9: the quota does not belong to the session. A client that owes PUBREL from
+    an earlier connection may send a full quota of new PUBLISH packets. A repeated PUBLISH counts
     again.
     """
     world = World(receive_maximum=2)
@@ -90,8 +90,8 @@ def test_our_receive_maximum_restarts_with_each_connection(power_cut: bool) -> N
 def test_receive_maximum_does_not_apply_before_mqtt_5(
     version: Version, qos: int, together: bool
 ) -> None:
-    """A client before MQTT 5 cannot know the number. It may send as many messages as it has packet
-    identifiers.
+    """Before MQTT 5, a client does not learn the Receive Maximum. It may send as many messages as
+    there are packet identifiers.
     """
     world = World(receive_maximum=2)
     world.durable("s").subscribe("t")

@@ -1,5 +1,5 @@
-"""Maximum Packet Size (MQTT 5, section 3.1.2.11.4): nothing larger is sent, and nothing that fits
-is left out.
+"""Maximum Packet Size (MQTT 5, section 3.1.2.11.4): the broker sends no larger packet, and leaves
+out no packet that fits.
 """
 
 import pytest
@@ -167,9 +167,7 @@ def test_an_answer_that_cannot_be_made_smaller_ends_the_connection(count: int) -
     *("MQTT-3.9.2-2", "MQTT-3.11.2-2", "MQTT-3.1.2-29"),
 )
 def test_acknowledgements_are_bare() -> None:
-    """The acknowledgements have no Reason String and no User Property, so they are never
-    too large.
-    """
+    """Without Reason String and User Property, acknowledgements are never too large."""
     world = World(spool_bytes=1, subscriptions=1)
     client = world.accepted("c")
     client.subscribe("t", "too/many")
@@ -191,7 +189,7 @@ def test_acknowledgements_are_bare() -> None:
 
 
 def test_packet_too_large_for_us_gets_0x95() -> None:
-    """MQTT 5, section 3.2.2.3.6: CONNACK states the Maximum Packet Size; a larger packet
+    """MQTT 5, section 3.2.2.3.6: CONNACK states the broker's Maximum Packet Size. A larger packet
     gets 0x95.
     """
     world = World(packet_bytes=200)

@@ -1,4 +1,4 @@
-"""PUBLISH and its acknowledgements (MQTT 5, sections 3.3, 4.3 and 4.6; MQTT 3.1.1, the same and
+"""PUBLISH and its acknowledgements (MQTT 5, sections 3.3, 4.3 and 4.6; MQTT 3.1.1, also section
 3.3.5).
 """
 
@@ -18,7 +18,7 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 
 class ReadOnly(Anonymous):
-    """Rules that forbid everyone to publish to `forbidden`."""
+    """Access rules that forbid every client to publish to `forbidden`."""
 
     def refuses_publish(self, connection: Connection, topic: Topic) -> R | None:
         return R.NOT_AUTHORIZED if topic.name == "forbidden" else None
@@ -66,7 +66,7 @@ def test_each_qos_has_its_answer_with_the_same_identifier(version: Version, pack
 def test_acknowledgements_come_in_the_order_of_the_messages(
     version: Version, together: bool
 ) -> None:
-    """Some messages wait for the disk. The messages arrive as one run or one by one."""
+    """Some messages wait for the disk. together: whether the messages arrive in one piece."""
     world = World()
     world.durable("s").subscribe("kept")
     client = world.accepted("c", version=version)

@@ -93,8 +93,8 @@ def test_a_message_that_is_not_retained_leaves_the_retained_one_alone(version: V
 def test_retain_handling(
     handling: int, first: int, again: int, after_end: int, power_cut: bool
 ) -> None:
-    """Number of retained messages for a new subscription, for the same filter again, and for an
-    ended subscription.
+    """first: number of retained messages for a new subscription. again: for the same filter once
+    more. after_end: for the same filter after UNSUBSCRIBE.
     """
     world = World()
     world.accepted(answers=True).publish("t", "kept", 1, retain=True)
@@ -255,7 +255,7 @@ def test_filters_of_one_packet_act_like_packets_of_their_own() -> None:
 @pytest.mark.mqtt("MQTT-3.8.3-3")
 @POWER_CUT
 def test_no_local_keeps_a_clients_own_retained_messages_away_too(power_cut: bool) -> None:
-    """The client identifier of the publisher decides, also when its connection has ended."""
+    """The publisher's client identifier decides, even after its connection has ended."""
     world = World()
     publisher = world.durable("c", answers=True)
     publisher.publish("own", "x", 1, retain=True)

@@ -1,5 +1,5 @@
-"""Sessions: what belongs to them, how long they last, and the versions of MQTT side by side (MQTT
-5, sections 3.1.2, 4.1 and 4.5).
+"""Sessions: their content, how long they last, and clients of different MQTT versions (MQTT 5,
+sections 3.1.2, 4.1 and 4.5).
 """
 
 import pytest
@@ -61,8 +61,8 @@ def leave(world: World, client: Client, power_cut: bool) -> None:
 def test_a_session_keeps_all_that_belongs_to_it_even_for_another_version(
     before: Version, after: Version, power_cut: bool
 ) -> None:
-    """The session has subscriptions; QoS 1 and 2 messages sent, released and not sent; and received
-    QoS 2 messages. After a power cut of the gateway, DUP is also set on messages that were perhaps
+    """The session has subscriptions; QoS 1 and 2 messages that are sent, released, or not sent; and
+    received QoS 2 messages. After a power cut, DUP is also set on messages that may not have been
     sent.
     """
     world = World(inflight=3)
@@ -279,8 +279,8 @@ def test_properties_of_mqtt_5_stay_behind_for_older_clients_and_come_from_them_e
 
 
 def converse(client: Client, *exchanges: tuple[str, str]) -> None:
-    """Send packets and check the answers. exchanges: each is the client's packet and the answer, in
-    hexadecimal.
+    """Send packets and check the answers. exchanges: packets from the client, and the expected
+    answers, in hexadecimal.
     """
     for sent, answered in exchanges:
         before = len(client.raw)
@@ -290,7 +290,7 @@ def converse(client: Client, *exchanges: tuple[str, str]) -> None:
 
 @pytest.mark.mqtt("311:MQTT-7.0.0-2", "311:MQTT-3.1.4-4", "311:MQTT-3.2.2-3", "311:MQTT-3.12.4-1")
 def test_a_plain_conversation_in_3_1_1_byte_by_byte() -> None:
-    """The conversation has only packets of the standard: no extension, no property, no option of
+    """The conversation has only what the standard requires: no extension, no property, no option of
     Onceway.
     """
     client = World().open(V4)
@@ -313,7 +313,7 @@ def test_a_plain_conversation_in_3_1_1_byte_by_byte() -> None:
 
 
 def test_a_plain_conversation_in_mqtt_5_byte_by_byte() -> None:
-    """The conversation is the same in MQTT 5, and CONNACK states the broker's limits."""
+    """The same conversation in MQTT 5, in which CONNACK states the broker's limits."""
     world = World(receive_maximum=65535, topic_aliases=0, packet_bytes=1000)
     client = world.open(V5)
     connack = (

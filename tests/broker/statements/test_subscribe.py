@@ -26,7 +26,7 @@ POWER_CUT = pytest.mark.parametrize("power_cut", [False, True])
 
 
 class Secretive(Anonymous):
-    """Rules that forbid everyone to subscribe to `secret`."""
+    """Access rules that forbid every client to subscribe to `secret`."""
 
     def refuses_subscribe(self, connection: Connection, topic_filter: str) -> R | None:
         return R.NOT_AUTHORIZED if "secret" in topic_filter else None
@@ -318,7 +318,9 @@ def test_begun_shared_qos_2_delivery_stays_with_its_client(
 def test_undelivered_messages_of_a_member_reach_the_others_once_despite_power_cuts(
     power_cut: bool, qos: int
 ) -> None:
-    """MQTT 5, section 4.8.2: unsent messages, and unacknowledged ones at QoS 1."""
+    """MQTT 5, section 4.8.2: this applies to unsent messages, and at QoS 1 also to unacknowledged
+    ones.
+    """
     world = World()
     first = world.accepted(
         "first", clean=False, properties={P.SESSION_EXPIRY_INTERVAL: 100, P.RECEIVE_MAXIMUM: 2}

@@ -1,5 +1,5 @@
-"""Wills: when they are published, when not, and with which properties (MQTT 5, sections 3.1.2.5 and
-3.14.4).
+"""Wills: when they are published or dropped, and with which properties (MQTT 5, sections 3.1.2.5
+and 3.14.4).
 """
 
 import pytest
@@ -21,7 +21,7 @@ def delayed(seconds: int) -> Will:
 
 
 def watcher(world: World) -> Client:
-    """Return a subscriber to every will, with its RETAIN flag as published."""
+    """Return a client that receives all wills."""
     client = world.accepted("watcher", answers=True)
     client.subscribe("will")
     return client
@@ -235,9 +235,7 @@ def test_will_refused_by_a_full_spool_is_published_later() -> None:
 
 @pytest.mark.parametrize("version", [V4, V5])
 def test_a_will_on_a_topic_that_is_not_accepted_is_refused_at_once(version: Version) -> None:
-    """The CONNECT is refused with 0x90 (MQTT 5, section 3.2.2.2); 3.1.1 has no return code for
-    this.
-    """
+    """MQTT 5, section 3.2.2.2: CONNACK has 0x90. MQTT 3.1.1 has no return code for this."""
     world = World(topic_levels=3)
     client = world.connect("mortal", version=version, will=Will("a/b/c/d"))
     assert [packet.reason for packet in client.take_all(Connack)] == (
