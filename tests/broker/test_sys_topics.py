@@ -108,7 +108,7 @@ def test_acl_decides_who_reads_sys_topics_and_no_client_writes_there() -> None:
 def test_state_of_a_mosquitto_bridge_is_acknowledged_and_dropped(
     version: Version, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A mosquitto bridge publishes its state below `$SYS` and has a will there, by default, although
+    """mosquitto's bridge publishes its state below `$SYS` and has a will there by default, although
     its user has no right to do so. Other topics below `$SYS` are refused as before.
     """
     topic = "$SYS/broker/connection/host.b/state"

@@ -1,5 +1,5 @@
-"""A device on a pseudo terminal, in the test's own event loop: the Python twin behind a master
-side.
+"""A device on a pseudo-terminal, in the test's own event loop: the Python twin, which reads and
+writes the master side.
 """
 
 import asyncio
@@ -20,16 +20,17 @@ PATIENCE = 20.0
 
 
 async def until(condition: Callable[[], object], *, patience: float = PATIENCE) -> None:
-    """Wait for a condition, checked on every pass of the loop that does something, or fail."""
+    """Wait until a condition holds, at most `patience` seconds."""
     async with asyncio.timeout(patience):
         while not condition():  # noqa: ASYNC110  # what is waited for has no event
             await asyncio.sleep(0.002)
 
 
 class Pty:
-    """A serial line whose far end the test holds. The line has a path of its own, because the
-    kernel reuses the number of a closed line. A gateway that still looks for a closed line would
-    open the line of another test.
+    """A serial line whose far end the test holds.
+
+    The line has a path of its own, because the kernel uses the number of a closed pseudo-terminal
+    again. Without it, a gateway that still looks for a closed line could open another test's line.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class Pty:
 
 
 class Board:
-    """A device that answers on a line; it keeps received messages, by session."""
+    """A device at a line. streams: received bytes, for each session."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Board:
 
     @property
     def received(self) -> bytearray:
-        """Messages of the present session."""
+        """Bytes received in the present session."""
         return self.streams[-1]
 
     def write(self, data: bytes) -> None:
@@ -107,7 +108,7 @@ class Board:
             data = os.read(self._line.master, 4096)
         except BlockingIOError:
             return
-        except OSError:  # nobody has the port open: look again a little later
+        except OSError:  # no program has the port open: try again a little later
             self._loop.remove_reader(self._line.master)
             self._loop.call_later(0.02, self._listen)
             return
@@ -148,7 +149,7 @@ class Board:
 
 
 class Broker:
-    """The part of a socket that `accept` needs: it keeps each connection's bytes."""
+    """A stand-in for the broker that a listener gets. connections: all accepted connections."""
 
     def __init__(self) -> None:
         self.connections: list[Connection] = []
@@ -163,7 +164,7 @@ class Broker:
 
 
 class Connection:
-    """A receiver that keeps all calls."""
+    """The receiver of one connection, which records the calls."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport

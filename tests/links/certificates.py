@@ -25,7 +25,7 @@ _SIGNS = x509.KeyUsage(
 
 
 class Authority:
-    """Writes PEM files into a folder."""
+    """A certificate authority that writes PEM files into a folder."""
 
     def __init__(self, folder: Path, name: str = "Test authority") -> None:
         self._folder = folder
@@ -49,9 +49,10 @@ class Authority:
         identifiers: bool = True,
         expired: bool = False,
     ) -> tuple[Path, Path]:
-        """Return certificate and key of `name`, valid for 127.0.0.1. identifiers: whether it names
-        the keys of its own and of its issuer, as RFC 5280 wants and many authorities do not.
-        expired: whether its time ended an hour ago.
+        """Issue a certificate for 127.0.0.1; return the files of the certificate and its key.
+        passphrase: encrypts the key. identifiers: whether the certificate names its own key and
+        that of its issuer, as RFC 5280 requires and many authorities do not do. expired: whether
+        the certificate expired an hour ago.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -76,7 +77,7 @@ class Authority:
         return paths
 
     def revoke(self, *certificates: Path) -> Path:
-        """Return a list that revokes these certificates."""
+        """Return the file of a list that revokes these certificates."""
         now = datetime.datetime.now(datetime.UTC)
         builder = (
             x509.CertificateRevocationListBuilder()

@@ -1,4 +1,6 @@
-"""Every asynchronous test runs on asyncio's own event loop and on the one that the gateway uses."""
+"""Every asynchronous test runs on asyncio's own event loop, and on uvloop, which the gateway
+uses.
+"""
 
 import asyncio
 from collections.abc import Callable

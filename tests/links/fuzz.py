@@ -1,8 +1,8 @@
-"""libFuzzer on what the C side reads, frames of the link and MQTT packets: `python -m
-tests.links.fuzz --seconds 600`.
+"""libFuzzer on the parsers of the boards' C code, for frames of the links and MQTT packets: `python
+-m tests.links.fuzz --seconds 600`.
 
-The corpus stays in build/fuzz, so that the next run continues with it. Exit 1 when an input makes
-the code fail; its file is named.
+The corpus stays in build/fuzz for the next run. If an input makes the code fail, the exit code is
+1, and the input's file is named.
 """
 
 import argparse
@@ -18,8 +18,8 @@ WORK = HERE.parents[1] / "build" / "fuzz"
 
 
 class Target(NamedTuple):
-    """A fuzz target. name: name of its folder; files: its parts; sizes: the library's
-    configuration.
+    """A fuzz target. name: of its folder. files: C sources. sizes: compiler options that configure
+    the library.
     """
 
     name: str
@@ -49,7 +49,7 @@ TARGETS += [_target("turn", TURN, BUFFERS[0], keys=True)]
 
 
 def fuzz(target: Target, seconds: int) -> bool:
-    """Fuzz it; tell whether it survived."""
+    """Compile a target and fuzz it for some seconds. Return whether no input made it fail."""
     folder = WORK / target.name
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)

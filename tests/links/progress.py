@@ -1,7 +1,7 @@
-"""Progress of a soak, on disk: `build/soak/NAME.json`. In: finished schedules. Out: where the
-next run continues.
+"""Progress of a soak, on disk: `build/soak/NAME.json`.
 
-A run counts only for the code that it ran: when one of its sources changes, the soak starts again.
+In: finished schedules. Out: where the next run continues. Finished schedules count only for the
+code that they ran: if one of its sources changes, the soak starts again.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ FOLDER = ROOT / "build" / "soak"
 
 
 def fingerprint(sources: Iterable[str]) -> str:
-    """Return the digest of everything that a schedule's outcome depends on. sources: patterns, from
-    the root on.
+    """Return a digest of all sources that decide a schedule's result. sources: glob patterns, from
+    the root of the tree.
     """
     digest = hashlib.sha256()
     for path in sorted(path for pattern in sources for path in ROOT.glob(pattern)):
@@ -28,8 +28,8 @@ def fingerprint(sources: Iterable[str]) -> str:
 
 @dataclass
 class Progress:
-    """Progress of a long run of schedules. done: schedules 0…done-1 have run. reached: their
-    results. seconds: their duration.
+    """Progress of a long run of schedules. done: number of finished schedules, from schedule 0 on.
+    reached: counts of their events. seconds: their duration.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class Progress:
 
     @classmethod
     def load(cls, name: str, sources: Iterable[str]) -> "Progress":
-        """Return the place where the last run of the same sources has stopped, or the beginning."""
+        """Return the progress of the last run of the same sources, or that of a new run."""
         path, digest = FOLDER / f"{name}.json", fingerprint(sources)
         try:
             saved = json.loads(path.read_text())
@@ -51,7 +51,7 @@ class Progress:
         return cls(path, digest, saved["done"], saved["seconds"], Counter(saved["reached"]))
 
     def save(self) -> None:
-        """Write it, whole or not at all."""
+        """Write the file. A power cut leaves either the old or the new content."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_suffix(".new")
         new.write_text(

@@ -1,10 +1,11 @@
 """Random schedules of the reliable link by the hundred thousand: `python -m tests.links.soak
 --schedules 100000`.
 
-A run that was stopped goes on where it was (`progress.py`); `--minutes` stops it by itself. Each
-schedule has a number; `--replay N` runs one alone. The soak ends with a table of events, so that
-one in which no session ever gave up, say, does not look like a proof. Exit 1 and the schedule's
-number when a promise is broken; 2 when it is not at its end yet.
+A run continues where the last one was stopped (`progress.py`); `--minutes` stops it by itself. Each
+schedule has a number; `--replay N` runs only schedule N. At the end, a table shows how often each
+event happened: if, for example, no session gave up, the soak proves nothing. Exit code 1: a promise
+is broken, and the schedule's number is printed, or an event never happened. Exit code 2: schedules
+are missing.
 """
 
 import argparse
@@ -45,8 +46,8 @@ REACHED = (
 
 
 def run_schedule(number: int, make_device: MakeDevice = PythonDevice) -> Counter[str]:
-    """Run one schedule and let it settle; return its events. Raises AssertionError when a promise
-    is broken.
+    """Run one schedule, and let both ends settle. Return how often each event happened. Raises
+    AssertionError if a promise is broken.
     """
     random = Random(number)
     world = World(
@@ -84,7 +85,7 @@ def run_schedule(number: int, make_device: MakeDevice = PythonDevice) -> Counter
         reached["gateway reboots"] += 1
         world.reboot_gateway()
 
-    # Writing is what schedules are mostly made of; the rest is what may go wrong meanwhile.
+    # Schedules mostly write. The other actions disturb them.
     actions: list[Callable[[], None]] = [
         *[write_up, write_down] * 4,
         lambda: world.set_noise(random.choice(_NOISE)),
@@ -128,8 +129,8 @@ def _run(number: int, make_device: MakeDevice) -> tuple[int, Counter[str], str |
 def _soak(
     progress: Progress, schedules: int, minutes: float | None, make_device: MakeDevice
 ) -> str | None:
-    """Run the schedules that are missing on all cores, and keep count of them; return the first
-    failure.
+    """Run the missing schedules on all cores, and save the progress. Return the first failure, or
+    None.
     """
     run = partial(_run, make_device=make_device)
     end = time.monotonic() + 60 * minutes if minutes is not None else float("inf")
@@ -157,7 +158,7 @@ def _soak(
 
 
 def main() -> int:
-    """Run, or go on with, the schedules."""
+    """Run the schedules that are missing. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=100_000)
     parser.add_argument("--minutes", type=float, help="stop then; the next run goes on")
@@ -191,7 +192,7 @@ def main() -> int:
 
 
 def _judge(reached: Counter[str], schedules: int) -> int:
-    """Print the events; 1 when it cannot be a proof."""
+    """Print the events. Return 0 if they prove something, else 1."""
     for name, count in reached.items():
         print(f"  {name:20} {count:12,}")
     if reached["undetectable damage"] > 10 + 10 * reached["damaged"] / 65536:

@@ -1,4 +1,6 @@
-"""Sockets that systemd has opened: each is taken over once, by its name, and served."""
+"""Sockets that systemd has opened: the gateway takes over each of them once, by its name, and
+serves it.
+"""
 
 import asyncio
 import os
@@ -33,7 +35,7 @@ def test_sockets_are_taken_over_once_and_only_by_the_process_they_are_meant_for(
         socket.create_server(("127.0.0.1", 0)) as tls,
     ):
         ports = [sock.getsockname()[1] for sock in (mqtt, tls)]
-        # As systemd does it: from descriptor 3 on. The shell puts them there, whatever their
+        # As systemd does, from descriptor 3 on. The shell moves them there, whatever their
         # numbers are here.
         command = f'exec "$0" -c "$1" {meant_for} 3<&{mqtt.fileno()} 4<&{tls.fileno()}'
         ran = subprocess.run(

@@ -1,4 +1,4 @@
-"""Go-back-N piece by piece: windows, the timeout and Karn's rule."""
+"""Go-back-N in its parts: windows, the timeout and Karn's rule."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from gateway.links.arq import (
 
 
 def put(window: SendWindow, now: float) -> list[tuple[int, bytes]]:
-    """Send the frames due at the time `now`."""
+    """Take the frames that may be sent now. Return their sequence numbers and payloads."""
     found = []
     for piece in window.due():
         piece.sent_at = now

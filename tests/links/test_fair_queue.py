@@ -1,4 +1,4 @@
-"""An address slows only itself, whatever it sends."""
+"""The packets of one address delay only this address, whatever it sends."""
 
 from gateway.links.fair_queue import FairQueue
 

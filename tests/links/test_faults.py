@@ -1,4 +1,6 @@
-"""An error of ours at a link costs one connection, or one port for a moment, and no other."""
+"""An error in Onceway's own code at a link ends one connection, or closes one port for a moment. No
+other one is affected.
+"""
 
 import ast
 import asyncio
@@ -31,20 +33,22 @@ _SCHEDULES = {
     "add_writer": 1,
     "add_done_callback": 0,
 }
-"""Functions that schedule a call in the event loop, with the position of that argument."""
+"""Functions that schedule a call in the event loop, with the position of the argument that is
+called.
+"""
 _GUARDED = ("self._do", "partial(self._do", "self.do", "partial(self.do", "self._engine.do")
 """Prefixes of calls whose exceptions the engine or the port handles."""
 _HARMLESS = {
-    "call",  # Engine.call_later: its users guard themselves
+    "call",  # Engine.call_later: its users handle their exceptions
     "self._engine.fail",  # the end of the engine itself
-    "self._scan",  # sets its timer first, and opens each port by itself
+    "self._scan",  # sets its timer first, and opens each port in a call of its own
     "self._wake",  # sets a flag and calls `call_soon`
 }
 
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty the log before the test."""
+    """Let no earlier test's messages silence the log."""
     monkeypatch.setattr(faults, "_throttle", LogThrottle(time.monotonic))
 
 
@@ -53,7 +57,7 @@ def boom(*args: Any) -> Any:
 
 
 def callbacks(module: ModuleType) -> Iterator[str]:
-    """Return the functions that a module schedules in the event loop."""
+    """Yield the source of each call that a module schedules in the event loop."""
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             place = _SCHEDULES.get(node.func.attr)
@@ -65,7 +69,9 @@ def callbacks(module: ModuleType) -> Iterator[str]:
     "module", [engine, output, serial_port, lora_port], ids=lambda item: item.__name__
 )
 def test_callbacks_of_the_event_loop_are_guarded(module: ModuleType) -> None:
-    """The event loop itself would log the exception and continue as if nothing had happened."""
+    """If such a call raised, the event loop would log the exception and continue as if nothing had
+    happened.
+    """
     found = list(callbacks(module))
     assert found
     for callback in found:
@@ -159,7 +165,9 @@ async def test_an_error_costs_one_websocket(
 async def test_after_an_error_a_serial_port_is_opened_again(
     call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any call of the event loop may fail; afterwards, the board greets again."""
+    """Any call from the event loop may raise. Afterwards, the port is opened again, and the board
+    greets.
+    """
     broker, line = Broker(), Pty()
     async with serial_listening(broker, line.path) as listener:
         board = Board(line)

@@ -1,4 +1,4 @@
-"""The address of a client behind proxies: only what a named proxy says counts."""
+"""The address of a client behind proxies: only the words of a proxy in the configuration count."""
 
 import aiohttp
 import pytest

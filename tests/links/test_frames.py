@@ -1,4 +1,4 @@
-"""COBS and the frame decoder: any bytes, any split, bounded memory."""
+"""COBS and the frame decoder: any bytes, in any pieces, with bounded memory."""
 
 import contextlib
 from random import Random
@@ -92,8 +92,8 @@ def test_a_frame_of_another_session_never_fits(frame: Data, two: tuple[Check, Ch
 def test_damage_of_one_byte_passes_by_chance_only(
     kind: type[Crc16] | type[Crc32], most: int
 ) -> None:
-    """The test substitutes, inserts and removes each byte of three frames. By chance, a 16-bit CRC
-    accepts one of 65,536 damaged frames, and a 32-bit CRC one of four thousand million.
+    """The test replaces, inserts and removes each byte of three frames. By chance, a 16-bit CRC
+    accepts one of 65,536 damaged frames, a 32-bit CRC one of four thousand million.
     """
     random = Random(1)
     tried = passed = 0

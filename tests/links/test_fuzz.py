@@ -1,4 +1,4 @@
-"""The C parsers under AddressSanitizer and UndefinedBehaviorSanitizer, with random inputs; `make
+"""The C parsers under AddressSanitizer and UndefinedBehaviorSanitizer, with random inputs. `make
 soak` does the same with libFuzzer.
 """
 

@@ -1,4 +1,4 @@
-"""Goodput at 115200 baud: the share of the line's 11,520 bytes a second that arrives as bytes of
+"""Goodput at 115200 baud: the share of the line's 11,520 bytes a second that carries bytes of
 MQTT.
 """
 
@@ -11,15 +11,15 @@ from tests.links.world import KEY, Ledger, World
 
 BAUD = 115_200
 LATENCY = 0.001
-"""Lowest latency that USB adds in each direction, in seconds."""
+"""Smallest delay that USB adds in each direction, in seconds."""
 
 SECONDS = 3.0
 _FRAME = 69
-"""Bytes on the line of a full frame of a board."""
+"""Bytes on the line of a board's full frame."""
 
 
 def play(latency: float, key: bytes | None) -> World:
-    """Return a board in session, over a line that takes its time."""
+    """Return a world whose board is in session. latency: of the line, in seconds."""
 
     def board(
         ledger: Ledger,
@@ -37,8 +37,8 @@ def play(latency: float, key: bytes | None) -> World:
 
 
 def goodput(*, up: bool, packet: int, lost: float = 0.0, key: bytes | None = KEY) -> float:
-    """Keep one direction busy with packets of a size; lost: the share of full frames that is
-    damaged.
+    """Keep one direction busy with packets of this size, and return the goodput. lost: share of
+    full frames that are damaged.
     """
     world = play(LATENCY, key)
     world.set_noise(lost / _FRAME)
@@ -66,8 +66,8 @@ def test_goodput_when_one_frame_in_a_hundred_is_lost(up: bool) -> None:
 
 
 def test_qos_2_exchanges_of_20_bytes_with_a_key() -> None:
-    """One exchange is in flight, on a line without delay, and the gateway answers at once. The
-    link's acknowledgements of PUBLISH and PUBREL are in the frames of PUBREC and PUBCOMP.
+    """One exchange at a time, on a line without delay, and the gateway answers at once. The frames
+    of PUBREC and PUBCOMP also carry the link's acknowledgements of PUBLISH and PUBREL.
     """
     world, done = play(0.0, KEY), 0
     assert world.device.known is not None

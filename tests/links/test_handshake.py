@@ -26,7 +26,7 @@ HELLO = Hello(boot=5, attempt=0, incarnation=9, next_sequence=40, mtu=56, window
 
 
 def sent(link: GatewayLink | DeviceLink) -> list[Hello | Welcome | Who | Data | Ack]:
-    """Return the bytes that a link without keys has put on the line since the last call."""
+    """Return the frames that a link without keys has sent since the last call."""
     found: list[Hello | Welcome | Who | Data | Ack] = []
     for body in FrameDecoder(LinkStatistics()).feed(link.take()):
         match body[0] >> 6:

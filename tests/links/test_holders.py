@@ -1,4 +1,4 @@
-"""Programs that have a port open: exactly this port, not another one of the same number."""
+"""Programs that have a port open: only this port counts, not another one with the same number."""
 
 import os
 import pty
@@ -30,11 +30,11 @@ subprocess.run(["umount", "--lazy", "/mnt"], check=True)
 
 @contextmanager
 def _container_that_holds(number: int) -> Iterator[int]:
-    """Run a process with pseudo terminals of its own, as a container has, that holds the one with
-    this number; yield the device number that the process sees.
+    """Run a process that holds the pseudo-terminal with this number in a mount namespace of its
+    own, as in a container. Yield the device number that the process sees.
     """
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    # in a chroot, / need not be where something is mounted: then nothing can be said of it
+    # in a chroot, / need not be a mount point, so its propagation cannot be changed
     root = any(line.split()[4] == "/" for line in mounts)
     how = [] if root else ["--propagation", "unchanged"]
     command = ["unshare", "--mount", *how, sys.executable, "-c", _HOLD, str(number)]

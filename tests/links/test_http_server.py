@@ -1,4 +1,4 @@
-"""HTTP requests of strangers: invalid ones, incomplete ones, and those with another host name."""
+"""HTTP requests of strangers: invalid, incomplete, and with another host name."""
 
 import asyncio
 import gc
@@ -79,7 +79,7 @@ async def metrics(folder: Path) -> AsyncIterator[tuple[str, int]]:
 
 
 async def told(address: tuple[str, int], request: bytes, wait_s: float = 20) -> bytes:
-    """Return the answer to a request; nothing if there is none."""
+    """Return the answer to a request, or b"" if none comes."""
     reader, writer = await asyncio.open_connection(*address)
     writer.write(request)
     try:
@@ -171,7 +171,7 @@ async def test_metrics_and_page_answer_no_stranger_s_name(tmp_path: Path) -> Non
                 assert b" 421 " in (await told(place, request.encode())).partition(b"\r\n")[0]
 
 
-# -- half of a request, and no wish to read the answer
+# -- half of a request, and clients that do not read the answer
 
 
 @asynccontextmanager
@@ -244,7 +244,7 @@ async def test_a_lasting_exchange_outlives_the_others_and_can_be_ended() -> None
 
 
 async def test_failed_tls_handshakes_leave_nothing_behind(tmp_path: Path) -> None:
-    """For example, a browser that refuses the certificate causes such a handshake."""
+    """For example, a browser that refuses the certificate fails in the handshake."""
 
     async def answer(request: web.BaseRequest) -> web.Response:
         return web.Response()
@@ -292,7 +292,7 @@ async def test_an_error_of_ours_is_logged_once_and_costs_that_request_only(
     assert caplog.text.count("Traceback") == 1
 
 
-# -- masks
+# -- masks of WebSocket frames
 
 HEAD = b"GET /mqtt HTTP/1.1\r\nHost: x\r\n\r\n"
 

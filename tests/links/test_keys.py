@@ -1,4 +1,6 @@
-"""Proofs by a key in the handshake, to both ends (gateway/links/FORMAT.md, Keys)."""
+"""The handshake with a key, in which each end proves that it has the key (gateway/links/FORMAT.md,
+Keys).
+"""
 
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -38,7 +40,7 @@ Message = Hello | Welcome | KeyedWelcome | Who
 
 
 def handshakes(data: bytes) -> list[Message]:
-    """Return the messages of the handshake among frames."""
+    """Return the handshake's messages among these frames."""
     found: list[Message] = []
     for body in FrameDecoder(LinkStatistics()).feed(data):
         opened = handshake_from_body(body)
@@ -52,8 +54,8 @@ def handshakes(data: bytes) -> list[Message]:
 
 @dataclass
 class Gateway:
-    """A port of a gateway that knows one device. open: whether it takes those that prove nothing,
-    too.
+    """A gateway's port. keys: of the known devices. open: whether devices without a proof are
+    accepted, too.
     """
 
     open: bool = False
@@ -71,7 +73,7 @@ class Gateway:
         return self.link.receive(data, self.now)
 
     def welcome(self, hello: Hello = HELLO) -> KeyedWelcome:
-        """Let it answer a HELLO."""
+        """Let the gateway receive a HELLO. Return its WELCOME."""
         self.link.take()
         self.hear(hello.to_bytes())
         (answer,) = handshakes(self.link.take())
@@ -79,7 +81,9 @@ class Gateway:
         return answer
 
     def begin(self, hello: Hello = HELLO) -> tuple[Session, Crc32]:
-        """Greet, answer the challenge, and return the session with its check."""
+        """Let a device greet and answer the challenge. Return the session and the check of its
+        frames.
+        """
         check = self.welcome(hello).check(KEY, hello)
         assert isinstance(check, Crc32)
         started = self.hear(Ack(0).to_bytes(check))[-1]
@@ -111,7 +115,7 @@ def test_a_recorded_hello_neither_begins_a_session_nor_ends_one() -> None:
     gateway.begin()
     later = replace(HELLO, attempt=1, nonce=b"another!").signed(KEY)
     session, check = gateway.begin(later)
-    answer = gateway.welcome()  # to the first one, which somebody has recorded
+    answer = gateway.welcome()  # to the first HELLO, which an attacker has recorded
     assert gateway.link.session is session
     for guess in (0, 0xFFFF_FFFF, check.seed ^ 1):
         assert gateway.hear(Data(0, 0, b"forged").to_bytes(Crc32(guess))) == []
@@ -276,7 +280,7 @@ def test_a_device_answers_the_challenge_at_once() -> None:
     (started,) = link.receive(welcome.to_bytes(), 0.1)
     assert isinstance(started, SessionStarted)
     assert link.take() == Ack(0).to_bytes(welcome.check(KEY, hello))
-    assert link.receive(welcome.to_bytes(), 0.2) == []  # it did not get there
+    assert link.receive(welcome.to_bytes(), 0.2) == []  # the first answer was lost
     assert link.take() == Ack(0).to_bytes(welcome.check(KEY, hello))
 
 

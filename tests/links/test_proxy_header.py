@@ -1,4 +1,6 @@
-"""PROXY headers: only proxies of the configuration may name a client, and no header costs much."""
+"""PROXY headers: only proxies of the configuration may state a client's address, and no header
+takes much time or memory.
+"""
 
 import asyncio
 import contextlib
@@ -62,7 +64,7 @@ async def listening(
 
 
 async def coming(port: int, data: bytes, host: str = "127.0.0.1") -> socket.socket:
-    """Connect from an address and send bytes."""
+    """Connect from an address, and send bytes."""
     sock = socket.create_connection(("127.0.0.1", port), source_address=(host, 0))
     sock.setblocking(False)
     await asyncio.get_running_loop().sock_sendall(sock, data)
@@ -70,7 +72,7 @@ async def coming(port: int, data: bytes, host: str = "127.0.0.1") -> socket.sock
 
 
 async def rest_of(sock: socket.socket) -> bytes:
-    """Return all bytes until the listener closes the connection."""
+    """Return all bytes that come until the listener closes the connection."""
     found = b""
     async with asyncio.timeout(60):
         with contextlib.suppress(ConnectionError):
@@ -258,7 +260,7 @@ def test_no_header_ends_in_anything_but_an_address_or_its_error(
 async def test_any_input_of_a_proxy_is_read_up_to_the_end_of_its_header(
     begin: bytes, data: bytes, step: int
 ) -> None:
-    """The bytes after the header stay in the socket, wherever the network splits the input."""
+    """The bytes after the header stay in the socket, in whatever pieces the input arrives."""
     sent, loop = begin + data, asyncio.get_running_loop()
     near, far = socket.socketpair()
     with near, far:

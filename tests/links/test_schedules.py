@@ -1,5 +1,5 @@
-"""The link in memory, both ends driven by a state machine: a session delivers a prefix
-of the sent messages on any line.
+"""The link in memory, with a state machine that drives both ends: on any line, a session delivers a
+prefix of the sent bytes.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ TIMES = st.sampled_from([0.0005, 0.003, 0.02, 0.1, 0.7, 3.0])
 
 
 class Schedule(RuleBasedStateMachine):
-    """Actions of the two applications, of the line and of the power."""
+    """Actions of both applications, of the line, and of the power supplies."""
 
     world: World
     make_device: MakeDevice
@@ -101,13 +101,13 @@ class Schedule(RuleBasedStateMachine):
 
 
 class PythonSchedule(Schedule):
-    """The Python twin of the device."""
+    """The schedule with the Python twin of a device."""
 
     make_device = PythonDevice
 
 
 class CSchedule(Schedule):
-    """The C code that runs on boards."""
+    """The schedule with the C code of boards."""
 
     make_device = CDevice
 

@@ -1,4 +1,4 @@
-"""The serial listener on pseudo terminals."""
+"""The serial listener, on pseudo-terminals."""
 
 import array
 import asyncio
@@ -108,7 +108,7 @@ async def test_idle_gateway_is_not_woken_by_timers(
         for number in range(1, 21):
             broker.last.transport.write(b"x")
             await until(lambda number=number: statistics.payload_bytes_acknowledged == number)  # type: ignore[misc]
-        await asyncio.sleep(0.3)  # longer than any timer for an acknowledgement
+        await asyncio.sleep(0.3)  # longer than any timer of an acknowledgement
         assert not vain
         board.power_off()
 
@@ -228,7 +228,7 @@ async def test_unplugged_the_connection_is_lost_and_plugged_in_again_it_comes_ba
     ]
     assert sum("no such serial port" in message for message in messages) <= 2
     assert sum("gone" in message for message in messages) == 1
-    # a port that is opened, again too, and a board that connects are a line each
+    # one line for each opening of the port, and for each connection of a board
     assert caplog.messages.count(f"{path}: opened at 115200 baud") == 2
     assert [text.partition(", next")[0] for text in caplog.messages if " greets" in text] == [
         f"{path}: sensor-1 greets without a key, start {boot}" for boot in (1, 2)
@@ -352,7 +352,7 @@ async def test_a_sketch_that_prints_between_the_frames_is_named(
     async with listening(broker, line.path) as listener:
         board = Board(line, "roof-1")
         await until(lambda: board.started)
-        for number in range(1200):  # a repeated frame stands apart from the text
+        for number in range(1200):  # a frame that is repeated is not mixed with the text
             os.write(line.master, b"T=%d.5%b" % (number, end))
             board.write(b"reading " * 4)
             await asyncio.sleep(0.05)
@@ -399,8 +399,8 @@ async def test_a_board_that_starts_again_and_again_is_named(
 async def test_a_board_that_its_watchdog_resets_before_it_answers_is_no_matter_of_the_wire(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A loop with delay(3000) polls once: the greeting leaves, and the board never reads
-    an answer.
+    """A sketch whose loop has delay(3000) polls once: the greeting leaves, but the sketch never
+    reads the answer.
     """
     async with listening(broker, line.path) as listener:
         for boot in range(1, 2 * UNHEARD_AFTER):
@@ -476,7 +476,7 @@ async def test_a_stranger_gets_one_clear_line(
         assert len(caplog.records) == 1
         assert said in caplog.text
         assert said in (listener.ports[0].problem or "")
-        board = Board(line)  # and yet it may be flashed and greet
+        board = Board(line)  # it may still be flashed and then greet
         await until(lambda: board.started)
         board.power_off()
 
@@ -522,7 +522,7 @@ async def test_ports_that_flood_noise_do_not_disturb_the_others(broker: Broker) 
                 lambda: board.link.session is not None and not board.link.session.sending.unsent
             )
         assert broker.last.received == b"".join(b"reading %d\n" % number for number in range(50))
-        # a busy machine may make one late; a port that waited for the floods repeats each
+        # on a busy machine one may be late; a port that waited for the floods would repeat all
         assert board.link.statistics.retransmissions < 10
         flooding = False
         board.power_off()
@@ -595,7 +595,8 @@ def test_a_file_that_its_owner_has_locked_is_no_port_in_use(tmp_path: Path) -> N
 def test_closing_keeps_dtr_and_the_line_is_raw(line: Pty) -> None:
     with Tty(line.path, 250_000) as port:
         settings = array.array("I", bytes(64))
-        fcntl.ioctl(port.fd, 0x802C542A, settings)  # TCGETS2: speeds that have no name in termios
+        # TCGETS2, for speeds that have no name in termios
+        fcntl.ioctl(port.fd, 0x802C542A, settings)
         assert list(settings[9:11]) == [250_000, 250_000]
         iflag, oflag, cflag, lflag, *_ = termios.tcgetattr(port.fd)
         assert not cflag & termios.HUPCL
@@ -607,8 +608,8 @@ def test_closing_keeps_dtr_and_the_line_is_raw(line: Pty) -> None:
 
 
 def test_a_deadline_that_has_passed_is_armed_again_before_it_fires() -> None:
-    """The handle that uvloop returns for a past moment does not know its time. The resulting error
-    ended a turn of the gateway half-way.
+    """uvloop's handle for a past time does not know its time. The resulting error once ended a turn
+    of the gateway half-way.
     """
     loop = uvloop.new_event_loop()
     port = object.__new__(SerialPort)

@@ -1,4 +1,4 @@
-"""The hex vectors that the C side is tested with too."""
+"""Hex vectors that the C code is tested with too."""
 
 from binascii import crc_hqx
 from dataclasses import replace
@@ -147,7 +147,7 @@ def test_session_frames_with_a_key_both_ways(kind: str, fields: Fields) -> None:
 
 
 def keyed_hello(fields: Fields, incarnation: str, flags: str) -> Hello:
-    """Return the HELLO of a device, as the board makes it."""
+    """Return the HELLO of a device with a key, as the board builds it."""
     key = bytes.fromhex(fields["key"])
     numbers = (number(fields, name) for name in ("boot", "attempt", incarnation, "next_sequence"))
     bare = Hello(*numbers, 240, 4, fields["device"], number(fields, flags), nonce=bytes(8))

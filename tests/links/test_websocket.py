@@ -1,4 +1,4 @@
-"""MQTT over WebSocket with aiohttp's client, and with a client that breaks the rules."""
+"""MQTT over WebSocket, with aiohttp's client, and with a client that breaks the rules."""
 
 import asyncio
 import contextlib
@@ -70,14 +70,14 @@ async def test_binary_messages_with_any_borders_arrive(broker: Broker) -> None:
 async def test_a_peer_that_pings_reads_nothing_and_goes_is_no_error_of_ours(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The peer is not authenticated: a traceback for each such connection would fill the log."""
+    """The peer is not authenticated. A traceback for each such connection would fill the log."""
     async with listening(broker) as listener:
         _, writer = await _opened(listener)
         await until(lambda: broker.connections)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         pings = (b"\x89\xfd" + bytes(4) + bytes(125)) * 1000
         with contextlib.suppress(TimeoutError):
-            while True:  # until the answers have nowhere to go
+            while True:  # until the connection has no room for the answers
                 writer.write(pings)
                 await asyncio.wait_for(writer.drain(), 1)
         writer.transport.abort()
@@ -238,7 +238,7 @@ async def test_a_web_page_must_be_of_this_host_or_listed(
 async def test_websocket_origin_is_checked_against_dns_rebinding(
     broker: Broker, host: str, status: int
 ) -> None:
-    """With DNS rebinding, the page and the Host header have the same name, which is not the
+    """With DNS rebinding, the page and the Host header have the same name, but it is not the
     gateway's.
     """
     async with listening(broker) as listener, aiohttp.ClientSession() as session:
@@ -314,7 +314,7 @@ async def test_an_address_in_use_says_what_to_do(broker: Broker) -> None:
 
 
 async def _opened(listener: WebSocketListener) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a WebSocket of a client that frames by hand."""
+    """Open a WebSocket for a client that writes its frames by itself."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.addresses[0][1])
     writer.write(
         b"GET /mqtt HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -326,8 +326,8 @@ async def _opened(listener: WebSocketListener) -> tuple[asyncio.StreamReader, as
 
 
 def _fragment(size: int, first: bool) -> bytes:
-    """Return the part of a binary message that is not its last (RFC 6455, section 5.4), masked with
-    zeros.
+    """Return a fragment of a binary message, which is not its last (RFC 6455, section 5.4), masked
+    with zeros.
     """
     return bytes((0x02 if first else 0x00, 0x80 | 126)) + size.to_bytes(2, "big") + bytes(4 + size)
 
@@ -393,7 +393,7 @@ async def test_connections_before_their_websocket_upgrade_are_bounded(
 
 @pytest.mark.parametrize("opcode", [0x81, 0x82, 0x02, 0x88, 0x89, 0x8A])
 async def test_a_frame_without_a_mask_closes_the_connection(broker: Broker, opcode: int) -> None:
-    """RFC 6455, section 5.1: a proxy might take unmasked bytes for a request to itself."""
+    """RFC 6455, section 5.1: a proxy might read unmasked bytes as a request to itself."""
     async with listening(broker) as listener:
         reader, writer = await _opened(listener)
         writer.write(b"\x82\x83" + bytes(4) + b"fit" + bytes((opcode, 3)) + b"CON")

@@ -1,4 +1,4 @@
-"""The C code of the boards as a device in the world: firmware/src built for this machine, and
+"""The C code of the boards as a device in the world: firmware/src, compiled for this machine and
 called through ctypes.
 """
 
@@ -15,8 +15,8 @@ from tests.links.world import Id, Ledger
 
 SOURCES = Path(__file__).parents[2] / "firmware" / "src"
 BUFFERS = ((56, 2, 128), (19, 1, 64), (240, 4, 1024))
-"""(longest payload received, window, bytes of the sending ring): the board's default, the smallest,
-the largest.
+"""Longest received payload in bytes, window in frames, sending ring in bytes: the board's default,
+the smallest, the largest.
 """
 
 NAME = b"sensor-1"
@@ -25,7 +25,7 @@ _SLICE = 16
 
 @cache
 def build(mtu: int, window: int, ring: int, keys: bool = False) -> ctypes.CDLL:
-    """Compile the link with these buffers; undefined behaviour ends the process with a message."""
+    """Compile the link with these buffers. Undefined behaviour ends the process with a message."""
     directory = Path(tempfile.mkdtemp(prefix="onceway-twin-"))
     library = directory / "twin.so"
     files = [SOURCES / f"ow_{name}.c" for name in ("link", "frame", "crc", "cmac", "bytes")]
@@ -62,8 +62,8 @@ def build(mtu: int, window: int, ring: int, keys: bool = False) -> ctypes.CDLL:
 
 
 class CDevice:
-    """`ow_link` and its owner: greets again whenever the session has ended, keeps what does not fit
-    the sending ring yet.
+    """`ow_link` and its application, which greets again when a session has ended, and keeps bytes
+    for which the sending ring has no room yet.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class CDevice:
         if self._pending:
             put = self._twin.twin_put(self._link, self._pending, len(self._pending))
             self._pending = self._pending[put:]
-        # As the UART takes them: the link chooses its bytes late, and its timers start when
+        # As with the UART: the link chooses its bytes late, and its timers start when
         # bytes leave.
         room = _SLICE if self._byte_time else 4096
         buffer = ctypes.create_string_buffer(room)

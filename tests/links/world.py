@@ -1,10 +1,9 @@
-"""Two peers of the reliable link in memory, a clock that is only a number, and a line with all
-kinds of faults.
+"""Two peers of the reliable link in memory, on simulated time, and a line with all kinds of faults.
 
 In: actions (write, advance, reboot, damage), from a state machine or from a random schedule. Out: a
-ledger of what each session sent and received, checked after every step: arrived messages are always
-a prefix of those sent in that session. A session is known by its boot, its attempt and the check of
-its frames, which both ends work out by themselves.
+ledger of the bytes that each session has sent and received. After every step, the received bytes
+must be a prefix of those that were sent in the same session. A session is identified by its boot,
+its attempt and the check of its frames; each end calculates these by itself.
 """
 
 from collections import deque
@@ -21,17 +20,17 @@ from gateway.links.roles import DeviceLink, GatewayLink
 Id = tuple[int, int, Check]
 
 KEY = bytes(range(0x40, 0x50))
-"""Key of the device, where it has one."""
+"""Key of the device, in worlds with keys."""
 
 
 class Collision(Exception):
-    """A damaged frame has a right CRC, as one in 65,536 does without keys: the schedule proves
+    """A damaged frame has a valid CRC, as one in 65,536 has without keys. The schedule then proves
     nothing about the link.
     """
 
 
 class Stream:
-    """Sent and received bytes of one direction of one session."""
+    """Sent and received bytes of one session, in one direction."""
 
     def __init__(self) -> None:
         self.sent = bytearray()
@@ -44,7 +43,9 @@ class Stream:
 
 
 class Ledger:
-    """All streams of a world: `up` from device to gateway, `down` back, each by session."""
+    """All streams of a world, by session. up: from device to gateway. down: from gateway to
+    device.
+    """
 
     def __init__(self, on_start: Callable[[Id], None]) -> None:
         self._on_start = on_start
@@ -62,8 +63,8 @@ class Ledger:
         self._open(known)
 
     def started(self, known: Id) -> None:
-        """Record that a session has begun at the gateway. With keys, the device has begun it
-        before.
+        """Record that a session has begun at the gateway. With keys, it must have begun at the
+        device before.
         """
         assert known in self.at_device or isinstance(known[2], Crc16)
         assert known not in self.at_gateway
@@ -82,10 +83,10 @@ class Ledger:
 
 
 class DeviceEnd(Protocol):
-    """A device in the world: the Python twin, or the C code of the boards."""
+    """A device in the world: the Python twin, or the C code of boards."""
 
     known: Id | None
-    """Identity of the device's session."""
+    """Identity of the device's session, or None."""
 
     def receive(self, data: bytes, now: float) -> None: ...
     def tick(self, now: float) -> None: ...
@@ -101,11 +102,11 @@ class DeviceEnd(Protocol):
 
 
 MakeDevice = Callable[[Ledger, Random, int, int, int | None, bytes | None], DeviceEnd]
-"""ledger, random, boot, incarnation, baud, key."""
+"""Maker of a device. Its arguments: ledger, random, boot, incarnation, baud, key."""
 
 
 class PythonDevice:
-    """`DeviceLink` with the small buffers of a board."""
+    """`DeviceLink` with small buffers, as a board has them."""
 
     def __init__(
         self,
@@ -175,7 +176,7 @@ class PythonDevice:
 
 
 class GatewayEnd:
-    """`GatewayLink` and the broker behind it."""
+    """`GatewayLink` and the application above it."""
 
     def __init__(
         self, ledger: Ledger, gateway_boot: int, now: float, baud: int | None, key: bytes | None
@@ -185,7 +186,8 @@ class GatewayEnd:
         self._ledger = ledger
         self._ids: dict[int, Id] = {}
         self._over: set[int] = set()
-        self._alive: list[Session] = []  # an id is unique while its object lives
+        # keeps the sessions alive: the id() of a freed object may be used again
+        self._alive: list[Session] = []
 
     @property
     def known(self) -> Id | None:
@@ -244,7 +246,9 @@ class GatewayEnd:
 
 
 class Channel:
-    """One direction of the line. Bytes keep their order; all else may happen to them."""
+    """One direction of the line. Bytes keep their order, but may be damaged, lost, inserted or
+    delayed.
+    """
 
     def __init__(self, random: Random, *, latency: float, byte_time: float, piece: int) -> None:
         self.random = random
@@ -276,18 +280,18 @@ class Channel:
             self._in_flight.append((self._free_at, piece))
 
     def inject(self, data: bytes, now: float) -> None:
-        """Put bytes on the line that no one sent."""
+        """Put bytes on the line that no end has sent."""
         self.damaged += 1
         self._in_flight.append((max(self._free_at, now), data))
 
     def cut(self) -> None:
-        """Lose a tail of the bytes in flight: its sender has lost power."""
+        """Lose the last part of the bytes in flight, as when their sender loses power."""
         for _ in range(self.random.randint(0, len(self._in_flight))):
             self._in_flight.pop()
         self._partial_sent = b""
 
     def flush(self) -> None:
-        """Lose a head of the bytes in flight: its receiver has lost power."""
+        """Lose the first part of the bytes in flight, as when their receiver loses power."""
         for _ in range(self.random.randint(0, len(self._in_flight))):
             self._in_flight.popleft()
 
@@ -296,7 +300,7 @@ class Channel:
         return self._in_flight[0][0] if self._in_flight else None
 
     def due(self, now: float, known: Id | None) -> bytes:
-        """Return the next piece if its time has come. known: the session at the receiver."""
+        """Return the next piece if it is due, else b"". known: the session at the receiver."""
         if not self._in_flight or self._in_flight[0][0] > now:
             return b""
         data = self._in_flight.popleft()[1]
@@ -338,13 +342,13 @@ class Channel:
                     damaged += random.randbytes(random.randrange(20))
                 case _:
                     damaged.append(byte)
-                    # four acknowledgements; more of them twice 3-bit numbers cannot tell
+                    # at most four acknowledgements: 3-bit numbers do not show that more are repeated
                     damaged += damaged[-random.randrange(1, 25) :]
         return bytes(damaged)
 
 
 class World:
-    """One gateway port, one board, and the line between them."""
+    """A gateway's port, a board, and the line between them."""
 
     def __init__(
         self,
@@ -372,7 +376,7 @@ class World:
         self.gateway = GatewayEnd(self.ledger, self.gateway_boot, self.now, baud, key)
 
     def advance(self, duration: float) -> None:
-        """Let time pass, event by event."""
+        """Let time pass, one event after the other."""
         end = self.now + duration
         for _ in range(200_000):
             if data := self.device.take(self.now):
@@ -430,8 +434,8 @@ class World:
         self._marks[known] = len(self.up.history), len(self.down.history)
 
     def replay(self, *, up: bool) -> None:
-        """Deliver once more a stretch from before the receiver's session, as a buffer on the way
-        may that was not emptied.
+        """Deliver again some bytes from before the receiver's session, as from a buffer on the way
+        that was not emptied.
         """
         channel, known = (self.up, self.gateway.known) if up else (self.down, self.device.known)
         end = len(channel.history) if known is None else self._marks[known][0 if up else 1]
@@ -442,12 +446,12 @@ class World:
         self.up.noise = self.down.noise = rate
 
     def settle(self) -> None:
-        """Heal the line; then both ends must find each other and finish an exchange."""
+        """Heal the line. Check that both ends find each other and complete an exchange."""
         self.set_noise(0.0)
         self.gateway.resume(self.now)
         self.advance(max(self.up.stalled_until, self.down.stalled_until, self.now) - self.now)
         for _ in range(3):
-            # A side that still lives in an old session learns of the new one by speaking, after 8
+            # An end that is still in an old session learns of the new one when it sends, after 8
             # expiries at the latest.
             self.device.write(b"ping", self.now)
             self.gateway.write(b"pong", self.now)

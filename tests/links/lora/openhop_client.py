@@ -1,7 +1,6 @@
-"""The KISS client of openhop_core as a program, in an environment without any module of
-ours.
+"""The KISS client of openhop_core as a program, in an environment that lacks the project's modules.
 
-In: a request a line, JSON: {"do": "encode", "frames": [hex of type byte and content]}, {"do":
+In: requests in JSON, one a line: {"do": "encode", "frames": [hex of type byte and content]}, {"do":
 "decode", "data": hex, "step": bytes at a time}, {"do": "connect", "port": …, "radio": …}, {"do":
 "send", "frame": hex}, {"do": "take"}. Out: the answer to each request, in one line.
 """
@@ -18,7 +17,7 @@ heard = queue.Queue()
 
 
 class Taken(KissModemWrapper):
-    """A receiver that stores decoded frames."""
+    """A receiver that stores decoded frames in `found`."""
 
     def _process_received_frame(self):
         found.append(bytes(self.rx_frame_buffer).hex())

@@ -1,9 +1,9 @@
-"""A whole board and a whole gateway over bad air, with a clock that is only a number.
+"""A whole board and a whole gateway over bad air, on simulated time.
 
 The board is the firmware with its MQTT client and its journal (`whole_board.c`). The gateway is a
 `Station` with a KISS modem in memory, its transports, and the real broker on a store in memory.
-What counts is the spool: each reading once. Either one may lose its power, the board in the middle
-of a write to its EEPROM.
+Tests check that each reading is in the spool once. Board and gateway may lose their power, the
+board even in the middle of an EEPROM write.
 """
 
 import ctypes
@@ -66,21 +66,21 @@ def build() -> ctypes.CDLL:
 
 
 class Site:
-    """A gateway and radio boards in simulated time. lost, damaged, late: probability of each for a
-    frame. Times are seconds.
+    """A gateway and a radio board in simulated time, in seconds. lost, damaged, late: probability
+    of each for a frame.
     """
 
     def __init__(self, seed: int = 1) -> None:
         self.random = Random(seed)
         self.lost = self.damaged = self.late = 0.0
         self.taken: dict[int, bytes] = {}
-        """Readings in the journal, by sequence."""
+        """Readings that the journal has accepted, by sequence."""
         self.perhaps: dict[int, bytes] = {}
-        """Readings that were being written when the power was cut."""
+        """Readings whose write to the journal a power cut has interrupted."""
         self._writing: dict[int, bytes] = {}
         self.nonces: dict[tuple[bytes, int, int], bytes] = {}
         self.air: list[tuple[bool, bytes]] = []
-        """All frames: upward or not, and its bytes."""
+        """All frames: whether the board sent it, and its bytes."""
         self.sent: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
         self.now = 0.0
         self._numbers = count()
@@ -95,10 +95,10 @@ class Site:
         self._board.board_make(page, len(page))
         self._board.board_start()
 
-    # --- what a test asks for ---
+    # --- actions of a test ---
 
     def sample(self) -> bool:
-        """Take one reading, if the journal accepts it."""
+        """Publish a reading. Return whether the journal accepts it."""
         source = self.random.randbytes(8)
         sequence = self._board.board_next()
         if self._board.board_publish(source) != 0:
@@ -118,7 +118,7 @@ class Site:
         self._gateway()
 
     def settle(self) -> None:
-        """End all faults, and wait until all readings have arrived."""
+        """End all faults, wait until all readings have arrived, and check them."""
         self.lost = self.damaged = self.late = 0.0
         for _ in range(120):
             self.run(60.0)
@@ -127,9 +127,9 @@ class Site:
         self.check()
 
     def check(self) -> None:
-        """Check that each reading is in the spool once, and unchanged. After a power cut, a board
-        that cannot know whether the gateway had committed it sends it again under the same
-        identity, which the table takes once.
+        """Check that each reading is in the spool once, and unchanged. After a power cut, a reading
+        may be there twice: the board sends it again with the same identity if it does not know of
+        the gateway's commit. The table then has it once.
         """
         rows = self.rows
         identities = {(device, life, sequence) for device, life, sequence, _ in rows}
@@ -141,14 +141,16 @@ class Site:
         assert set(self.taken) <= landed <= set(self.taken) | set(self.perhaps), "lost"
 
     def cut_board(self, at_write: int = 0) -> None:
-        """Cut its power, now or in the middle of a later write to its EEPROM."""
+        """Cut the board's power: now, or if `at_write` is given, in the middle of that EEPROM
+        write, counted from now.
+        """
         if at_write:
             self._board.board_cut_at_write(at_write, self.random.randrange(4))
         else:
             self._restart_board()
 
     def cut_gateway(self) -> None:
-        """Lose uncommitted changes and the radio's state."""
+        """Cut the gateway's power. Uncommitted changes and the radio's state are lost."""
         self.cuts += 1
         self.world.power_cut()
         self._start_gateway()
@@ -231,7 +233,7 @@ class Site:
         return min(moments)
 
     def _gateway(self) -> None:
-        """Carry due frames: commits are quick, the modem's port is."""
+        """Let the gateway do all work that is due. Commits take no time."""
         if self._leaves is not None and self.now >= self._leaves:
             self._leaves = None
             self.tnc.finish()
@@ -300,5 +302,5 @@ class Site:
     def _land(self, up: bool, frame: bytes) -> None:
         if not up:
             self._board.board_hear(frame, len(frame))
-        elif self._leaves is None:  # a radio that sends hears nothing
+        elif self._leaves is None:  # a radio that is sending hears nothing
             self.tnc.hear(frame, 20, -90)

@@ -43,7 +43,7 @@ def test_long_symbols_take_the_low_data_rate_optimisation() -> None:
 
 
 def test_a_longer_preamble_costs_its_symbols() -> None:
-    """Preamble of a KISS modem: 16 symbols at SF9, 32 at SF7."""
+    """A KISS modem has preambles of 16 symbols at SF9, and 32 at SF7."""
     for factor, preamble in ((9, 16), (7, 32)):
         longer = Modulation(factor, preamble=preamble).airtime(8) - Modulation(factor).airtime(8)
         assert longer == pytest.approx((preamble - 8) * Modulation(factor).symbol)

@@ -1,4 +1,6 @@
-"""No hour holds more than the law allows, even if each frame leaves as early as possible."""
+"""In no hour does a radio send longer than the law allows, even if each frame leaves as early as
+possible.
+"""
 
 import json
 import logging
@@ -17,17 +19,17 @@ from gateway.links.lora.ledger_file import LATE, Ledgers, read, read_count, writ
 from gateway.system.regions import EU868
 
 Span = tuple[float, float]
-"""Start and end of a transmission."""
+"""Start and end of a transmission, in seconds."""
 
 HOUR = 3600.0
 DUTIES = st.sampled_from([0.001, 0.01, 0.1])
 TINY = 2e-6
-"""Rounding of a clock that counts microseconds."""
+"""Rounding error of a clock that counts microseconds, in seconds."""
 
 
 def worst_hour(sent: list[Span], hour: float = HOUR) -> float:
-    """Return the most that any window of this length holds: windows that end with a transmission,
-    and those that begin with one.
+    """Return the longest time sent in any window of `hour` seconds. It is enough to try windows
+    that end with a transmission or begin with one.
     """
     starts = [start for start, _ in sent]
     sums = list(accumulate((end - start for start, end in sent), initial=0.0))
@@ -69,7 +71,9 @@ def test_earliest_sending_by_the_ledger_keeps_the_law(
 def test_a_radio_that_sends_a_little_later_than_ordered_keeps_the_law(
     late: float, kept: bool
 ) -> None:
-    """The radio sends the first burst late, and the next burst at once."""
+    """The radio is late in the first half hour, and then in time, so the frames come closer
+    together. late: the margin that the ledger allows for this, in seconds.
+    """
     told = greedy(Ledger(0.1, margin=late), [20.0] * 40, [0.0] * 40)
     delays = [0.9 if start < HOUR / 2 else 0.0 for start, _ in told]
     sent = [(start + by, end + by) for (start, end), by in zip(told, delays, strict=True)]
@@ -78,7 +82,7 @@ def test_a_radio_that_sends_a_little_later_than_ordered_keeps_the_law(
 
 
 def test_ledger_allows_99_percent_of_the_legal_airtime() -> None:
-    """The radio answers for three hours without a pause."""
+    """The gateway sends for three hours without a pause of its own."""
     airtime = Modulation(9).airtime(8)
     sent = greedy(Ledger(0.1), [airtime] * 9_000, [0.0] * 9_000)
     assert sent[-1][1] > 3 * HOUR
@@ -88,7 +92,7 @@ def test_ledger_allows_99_percent_of_the_legal_airtime() -> None:
 
 
 def test_the_first_hour_holds_no_more_than_any_other() -> None:
-    """A token bucket that is full at the start would allow twice the airtime."""
+    """If a token bucket is full at the start, it allows twice the airtime in the first hour."""
     sent = greedy(Ledger(0.1), [1.0] * 800, [0.0] * 800)
     assert sum(1 for start, _ in sent if start < HOUR) == 360
 
@@ -137,8 +141,8 @@ def test_a_board_that_keeps_silent_keeps_the_law(duty: float, factor: int, seed:
 
 
 def test_the_textbook_silence_alone_is_too_short_for_the_worst_hour() -> None:
-    """Without the addition by `silence_factor`, with 1/d − 1, the board of this test breaks the
-    law.
+    """With a silence of 1/d − 1 airtimes, the board of this test breaks the law. `silence_factor`
+    makes the silence longer.
     """
     airtime = Modulation(12).airtime(64)
     shares = {}
@@ -212,7 +216,7 @@ def test_frames_may_go_on_while_the_file_is_written() -> None:
 
 
 def test_kill_during_a_transmission_does_not_use_up_the_hour() -> None:
-    """The ledger's file is written while a frame is still on the air."""
+    """The ledger's file is written while a frame is on the air."""
     ledgers = Ledgers(EU868, "m", None, 100.0)
     ledgers.ask("P", 1.0, 100.0)
     ledgers.grant()
@@ -283,7 +287,9 @@ def test_the_file_is_written_whole(tmp_path: Path) -> None:
 
 
 def saved(folder: Path, airtime: float) -> Ledgers:
-    """Return a gateway's run that ends with this many seconds sent."""
+    """Return the ledgers of a gateway that has sent for `airtime` seconds and has written its
+    file.
+    """
     file = folder / "airtime.json"
     book = Ledgers(EU868, "m", read(file), 0.0, read_count(file))
     write(file, book.ask("P", airtime, 0.0), book.count)
@@ -324,7 +330,7 @@ def test_a_copy_that_is_put_back_counts_as_an_hour_used_up(
 
 
 def saved_after(folder: Path) -> int:
-    """Write once more; return the number that was the newest before."""
+    """Let a gateway write its file once more. Return the file's count of writes from before."""
     file = folder / "airtime.json"
     before = read_count(file)
     book = Ledgers(EU868, "m", read(file), 9.0, before)

@@ -1,5 +1,5 @@
-"""Frames, encryption and packing of the turn link: the hex vectors that the C side is tested with
-too, and random and damaged input.
+"""Frames, encryption and packing of the turn link: hex vectors that the C code is tested with too,
+and random and damaged input.
 """
 
 from dataclasses import replace
@@ -152,7 +152,7 @@ def test_every_bit_of_a_greeting_counts() -> None:
 
 
 def test_a_reading_is_as_long_as_the_figures_say() -> None:
-    """The reading takes two sealed frames; `exchange.py` calculates with their lengths."""
+    """A reading takes two sealed frames. `exchange.py` calculates with their lengths."""
     cipher = SessionCipher(KEY)
     up = cipher.seal(Header(1, 1, TURN, 1), UP, 1, pack_turn(READING))
     done = Answer(tuple(expected(READING)))
@@ -165,7 +165,7 @@ def test_a_reading_is_as_long_as_the_figures_say() -> None:
 
 
 def test_a_nonce_has_direction_and_counter_and_nothing_else() -> None:
-    """RFC 3610 specifies the cipher; this test fixes the nonce."""
+    """RFC 3610 specifies the cipher. This test fixes the bytes of the nonce."""
     header = Header(9, 8, TURN, 0x12EF & 0x3F)
     sealed = AESCCM(KEY, tag_length=4).encrypt(
         bytes((UP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0xEF)), b"text", header.to_bytes()

@@ -1,4 +1,4 @@
-"""The KISS modem against one that follows the document of its protocol."""
+"""The KISS modem's driver, with a modem that follows the description of its protocol."""
 
 import struct
 
@@ -23,7 +23,7 @@ CHANNEL = 869_525_000
 
 
 def exchange(modem: KissModem, tnc: Tnc, now: float, *, step: int = 1000) -> list[Event]:
-    """Carry bytes in both directions until both ends are silent; `step` at a time."""
+    """Carry bytes in both directions, `step` bytes at a time, until both ends are silent."""
     events: list[Event] = []
     while data := modem.take():
         for at in range(0, len(data), step):
@@ -106,7 +106,9 @@ def test_unsent_frame_is_reported(answer: bytes) -> None:
 
 
 def test_busy_modem_may_have_sent_the_frame_nevertheless() -> None:
-    """The modem is also busy if it cannot report all received frames; its TX_DONE still comes."""
+    """A modem also reports that it is busy if it cannot report all received frames. TX_DONE then
+    still comes.
+    """
     busy = wrap(b"\x06\xf1\x07")
     modem, tnc = ready()
     modem.send(b"one", 1.0)
@@ -119,7 +121,8 @@ def test_busy_modem_may_have_sent_the_frame_nevertheless() -> None:
     modem.take()
     assert modem.receive(busy, 2.1) == []
     late = 2.0 + modem.airtime(3) + ANSWER_WAIT
-    assert modem.tick(late) == [Sent(late, False)]  # it had another one, and never took this
+    # it has sent an earlier frame, and never accepted this one
+    assert modem.tick(late) == [Sent(late, False)]
     assert modem.idle
 
 
@@ -150,8 +153,8 @@ def test_port_without_a_modem_is_reported() -> None:
 
 @pytest.mark.parametrize("dropped", range(1, 7))
 def test_an_answer_that_a_full_queue_has_dropped_is_asked_for_again(dropped: int) -> None:
-    """The test drops each answer of the setup in turn, and the answer to the check of the
-    channel.
+    """The test drops one answer: one of those during the setup, or the answer to the later check of
+    the channel.
     """
     modem, tnc = KissModem(CHANNEL, Modulation(9), 14), Tnc()
     modem.open(0.0)
@@ -189,7 +192,7 @@ def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
     modem.open(10.0)
     tnc.boot()
     assert len(exchange(modem, tnc, 10.0)) == 1
-    tnc.boot()  # back on the channel that it has from its maker
+    tnc.boot()  # back on the default channel of its maker
     assert modem.tick(10.0 + LOOK_EVERY) == []
     (failed,) = exchange(modem, tnc, 40.0)
     assert isinstance(failed, Failed)

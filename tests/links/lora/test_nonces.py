@@ -1,9 +1,8 @@
-"""No nonce comes twice under one key, whatever is lost, cut or set back: where one does, AES-CCM
-tells its plaintext, and lets itself be forged (RFC 3610, section 5).
+"""No nonce is used twice with one key, whatever is lost, cut or restored. If one were, AES-CCM
+would reveal the plaintext, and frames could be forged (RFC 3610, section 5).
 
-Both halves seal frames in a campaign on bad air; the ledger of `world.py` has each key, direction
-and counter, and the frame that went with it. It allows a second one only if it is the same, byte
-for byte.
+Board and gateway seal frames over bad air. The ledger of `world.py` records key, direction and
+counter of each frame. It allows the same three again only for the same frame, byte for byte.
 """
 
 from collections import Counter
@@ -17,7 +16,7 @@ from tests.links.lora.world import SEEDS, Ledger, World
 
 @dataclass
 class Backup:
-    """State on a gateway's disk at some moment."""
+    """Stored state of a gateway at some time."""
 
     session_present: bool
     held: set[int]
@@ -30,7 +29,9 @@ def backup(world: World) -> Backup:
 
 
 def restore(world: World, old: Backup) -> None:
-    """The gateway takes forgotten readings again: the table tells that, the test does not."""
+    """Restore the gateway's state. It then accepts again readings that it has forgotten; this test
+    does not check readings.
+    """
     gateway = world.gateway
     gateway.session_present = old.session_present
     gateway.held, gateway.marks = {*old.held}, {*old.marks}
@@ -38,7 +39,9 @@ def restore(world: World, old: Backup) -> None:
 
 
 def set_back(world: World) -> None:
-    """Write an old image into the board's EEPROM, as a user can: starts are counted again."""
+    """Write an old image into the board's EEPROM, as a user can. The count of starts is then lower
+    again.
+    """
     world.board.boot = max(0, world.board.boot - world.random.randint(1, 5))
     world.board.start(world.now)
 
@@ -52,7 +55,7 @@ def lose_memory(world: World) -> None:
 def test_a_campaign_of_cuts_losses_and_restores_uses_none_twice(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Ledger, "check", lambda ledger: None)  # of readings
+    monkeypatch.setattr(Ledger, "check", lambda ledger: None)  # this test does not check readings
     world = World(900 + seed)
     world.lost, world.doubled, world.late, world.replayed = 0.1, 0.1, 0.05, 0.2
     old = backup(world)

@@ -1,4 +1,4 @@
-"""The airtime that a site needs, and the message about a plan that cannot work."""
+"""The airtime that a site needs, and the error about a plan that cannot work."""
 
 import json
 import re
@@ -44,8 +44,8 @@ def test_an_exchange_costs_what_the_table_in_the_readme_says() -> None:
 
 
 def test_a_site_without_collisions_needs_what_its_frames_take() -> None:
-    """One board in the band of ten percent sends 6 readings an hour, and no other board can
-    collide.
+    """A single board sends 6 readings an hour in the band that allows ten percent, so there are no
+    collisions.
     """
     alone = plan(replace(SITE, sensors=1))
     cost = exchange(20, 7)
@@ -55,8 +55,8 @@ def test_a_site_without_collisions_needs_what_its_frames_take() -> None:
 
 
 def test_collisions_are_those_of_pure_aloha() -> None:
-    """First order: an exchange collides with the exchanges that begin within its airtime before and
-    after it.
+    """To first order, an exchange collides with each exchange that begins within one airtime before
+    or after it.
     """
     cost, rate = exchange(20, 7), 99 / 600
     expected = 1 - exp(-rate * 2 * cost.airtime)
@@ -65,8 +65,8 @@ def test_collisions_are_those_of_pure_aloha() -> None:
 
 @pytest.mark.parametrize("factor", [7, 9, 12])
 def test_reception_on_a_full_channel_matches_the_plan(factor: int) -> None:
-    """The largest number of sensors that a plan allows is just below the limit. The limit is about
-    the 1/2e of pure ALOHA, less the airtime of the gateway's answers.
+    """A plan allows sensors up to just below the limit. The limit is about 1/2e, as in pure ALOHA,
+    less the airtime of the gateway's answers.
     """
     site = Site(1, 100_000 * exchange(20, factor).up, factor)
     most = most_heard(factor, Radio.SX127X)
@@ -81,8 +81,8 @@ def test_reception_on_a_full_channel_matches_the_plan(factor: int) -> None:
 
 
 def test_the_channel_behaves_as_the_model_says() -> None:
-    """Boards with random phases send on a simulated channel. The test compares the share of spoiled
-    first attempts with the model.
+    """Boards with random phases send on a simulated channel. The share of their first attempts that
+    collide is compared with the model.
     """
     site = Site(sensors=60, every=60.0, factor=8)
     cost, random = site.exchange, Random(7)

@@ -1,4 +1,4 @@
-"""A radio at a port warns before its channel is full, once as long as it lasts."""
+"""A radio at a port warns before its channel is full, once for as long as this lasts."""
 
 import asyncio
 import logging
@@ -51,7 +51,7 @@ async def listener(tmp_path: Path, line: Pty) -> AsyncIterator[LoraListener]:
 
 
 def serve(line: Pty, tnc: Tnc) -> None:
-    """Answer as the modem at the other end of the line."""
+    """Let the modem answer at the other end of the line."""
 
     def answer() -> None:
         tnc.feed(os.read(line.master, 4096))
@@ -68,7 +68,7 @@ def say(line: Pty, tnc: Tnc) -> None:
 async def test_load_near_what_the_channel_carries_is_warned_of_once(
     line: Pty, listener: LoraListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Collisions count for any sender, also for frames of neighbours."""
+    """Frames of neighbours count, too, because they also cause collisions."""
     tnc = Tnc()
     serve(line, tnc)
     await until(lambda: listener.status.told)

@@ -1,8 +1,8 @@
-"""The KISS driver against the one of openhop_core (PyPI, MIT), which others use with the same
-modems: they read each other's frames, and talk over two modems of the rig.
+"""The KISS driver and that of openhop_core (PyPI, MIT), which others use with the same modems: they
+read each other's frames, and talk over two modems of the rig.
 
-It is installed once, into a virtual environment of its own in build/. The installation needs the
-internet.
+The test installs openhop_core once, into a virtual environment of its own in build/, for which it
+needs the internet.
 """
 
 import asyncio
@@ -38,11 +38,11 @@ CHANNEL = {
     "coding_rate": 5,
 }
 ODD = bytes((0xC0, 0xDB, 0xDC, 0xDD, 0x00, 0xFF))
-"""Bytes that have to be escaped, the escape bytes, and ends of the range."""
+"""The bytes that must be escaped, the escape bytes, 0x00 and 0xFF."""
 
 
 def install() -> Path:
-    """Return its interpreter."""
+    """Install openhop_core if it is missing. Return the Python interpreter of its environment."""
     python = HOME / "bin" / "python"
     if not (HOME / "ready").exists():
         shutil.rmtree(HOME, ignore_errors=True)
@@ -54,7 +54,7 @@ def install() -> Path:
 
 
 class Oracle:
-    """The other client, in its process."""
+    """The process of the other client. One line asks, one line answers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -88,7 +88,7 @@ async def oracle() -> AsyncIterator[Oracle]:
 
 
 class Driver:
-    """Our driver, at a port."""
+    """Onceway's driver, at a port."""
 
     def __init__(self, path: Path, factor: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -121,7 +121,9 @@ class Driver:
 
 
 def contents(random: Random, count: int, longest: int) -> list[bytes]:
-    """Return random contents; half of their bytes are odd ones."""
+    """Return `count` random contents of at most `longest` bytes. About half of the bytes are from
+    ODD.
+    """
     return [
         bytes(
             random.choice((random.randrange(256), random.choice(ODD)))
@@ -150,8 +152,8 @@ async def test_each_reads_what_the_other_one_writes(oracle: Oracle) -> None:
 
 
 async def test_broken_frames_are_dropped_by_both_parsers(oracle: Oracle) -> None:
-    """The input is noise with many delimiters and escapes. The parsers return the same frames, with
-    one exception: after an escape before a delimiter, the other parser also drops the next frame.
+    """The input is noise with many delimiters and escapes. It has no escape before a delimiter:
+    after one, the other parser also drops the next frame.
     """
     random = Random(17)
     noise = b"\xc0" + b"".join(contents(random, 2000, 20)).replace(b"\xdb\xc0", b"\xdb\x00\xc0")

@@ -1,4 +1,4 @@
-"""The driver of the RYLR998 against the rig's emulator, which follows the AT command guide."""
+"""The driver of the RYLR998, with the rig's emulator, which follows the AT command guide."""
 
 import pytest
 from hypothesis import given
@@ -24,7 +24,7 @@ NASTY = b"\r\n+RCV=1,2,xx,-3,4\r\n+OK\r\n+ERR=1\r\n,-1,2\r\n\x00\xff"
 
 
 class Pair:
-    """Driver and emulator, with nothing between them."""
+    """The driver and the emulator, connected without a line between them."""
 
     def __init__(self) -> None:
         self.said = b""
@@ -36,7 +36,7 @@ class Pair:
         self.said += data
 
     def run(self, now: float, step: int = 1000) -> list[Event]:
-        """Carry bytes in both directions until both ends are silent; `step` at a time."""
+        """Carry bytes in both directions, `step` bytes at a time, until both ends are silent."""
         events: list[Event] = []
         while True:
             asked = self.radio.take()

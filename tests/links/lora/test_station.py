@@ -1,4 +1,6 @@
-"""One radio: the frames that a board hears, and those that law, disk or modem delay or prevent."""
+"""One radio: the frames that a board hears, and those that the law, the disk or the modem delays or
+prevents.
+"""
 
 from gateway.links.lora.airtime import Modulation
 from gateway.links.lora.frames import Hello, Welcome
@@ -15,7 +17,7 @@ KEYS = {device: bytes(range(device, device + 16)) for device in range(1, 101)}
 
 
 class Site:
-    """A station with its modem; the disk is quick unless it is told to wait."""
+    """A station with its modem. The disk writes at once while `disk` is true."""
 
     def __init__(self, band: str = "P") -> None:
         self.tnc = Tnc()
@@ -29,7 +31,7 @@ class Site:
         assert self.run(0.0) == [RadioReady("KISS modem, firmware 2")]
 
     def run(self, now: float) -> list[Event]:
-        """Carry everything that is due."""
+        """Do all work that is due. Return the events."""
         events = self.station.tick(now)
         while True:
             if self.disk and self.station.record(now) is not None:
@@ -97,7 +99,7 @@ def test_frame_is_sent_after_its_record_is_on_disk() -> None:
 
 
 def test_frame_beyond_the_duty_cycle_is_counted_and_sent_later() -> None:
-    """The band allows one percent, 36 s an hour, and boards greet without end."""
+    """The band allows one percent, 36 s an hour, but boards send greetings all the time."""
     site, now, sent = Site("M"), 1.0, []
     for number in range(800):
         site.greet(now, 1 + number % 100, 1 + number // 100)

@@ -1,5 +1,5 @@
-"""The turn link over bad air and through power cuts: every reading once, no nonce twice,
-and the board within the law. The board's half is the C code.
+"""The turn link over bad air and through power cuts: every reading arrives once, no nonce is used
+twice, and the board keeps the law. The board's half is the C code.
 """
 
 import ctypes
@@ -48,7 +48,7 @@ from tests.links.lora.world import (
 )
 
 DOWN_KIND = 0x40
-"""Bits of the third byte of a frame for a board."""
+"""Bit in the third byte of a frame that marks frames for a board."""
 FRAMES = ("loss", "doubles", "delays", "damage", "replays", "all")
 
 
@@ -58,7 +58,7 @@ def settled(world: World) -> None:
 
 
 def begun(seed: int = 1) -> World:
-    """Return a world whose first reading is through."""
+    """Return a world in which the first reading has arrived."""
     world = World(seed)
     world.board.sample()
     world.run(30.0)
@@ -75,8 +75,8 @@ def is_greeting(frame: bytes) -> bool:
 
 
 class Peer:
-    """A board in a few lines, for tests of single frames: it has greeted, and a session is offered
-    to it.
+    """A minimal board, for tests of single frames. It has sent its greeting, and the gateway has
+    offered it a session.
     """
 
     def __init__(self, link: TurnLink) -> None:
@@ -97,7 +97,7 @@ class Peer:
 
 
 def opened() -> tuple[TurnLink, Peer, Session]:
-    """Return a link, a board, and the session between them; its first turn was a poll."""
+    """Return a link, a board, and the session between them. The board's first turn was a poll."""
     link = TurnLink(NETWORK, {DEVICE: KEY}.get)
     peer = Peer(link)
     started, received = link.receive(peer.turn(0, b""), 1.0)
@@ -110,7 +110,7 @@ def opened() -> tuple[TurnLink, Peer, Session]:
 
 
 def answers(world: World, frames: list[bytes]) -> int:
-    """Return the number of frames that the gateway sends for these, one a second."""
+    """Give the gateway these frames, one a second. Return the number of frames that it sends."""
     sent = 0
     for frame in frames:
         world.now += 1.0
@@ -133,8 +133,8 @@ def test_a_reading_takes_two_frames_of_the_promised_size() -> None:
 
 
 def test_a_welcome_that_was_held_back_tells_no_board_an_old_time() -> None:
-    """An attacker jams the air, and sends the gateway's recorded answer when the board greets
-    again.
+    """An attacker jams the gateway's answer and records it. The attacker sends it when the board
+    greets again.
     """
     world = World(5)
     world.lost = 1.0
@@ -164,7 +164,7 @@ def test_bad_air_loses_and_doubles_nothing(fault: str, seed: int) -> None:
 
 
 class Forging(World):
-    """Air in which forged frames follow each frame, at both ends."""
+    """A world in which forged frames follow each frame, at both ends."""
 
     def __init__(self, seed: int) -> None:
         self.foreign = Foreign(replays=False, seed=seed)
@@ -245,7 +245,7 @@ def test_more_than_one_answer_holds_comes_at_once_without_another_reading() -> N
 
 
 def test_an_answer_that_is_late_waits_for_the_board_to_ask_again() -> None:
-    """The broker commits after the board has gone to sleep."""
+    """The broker's answer comes after the board has gone to sleep."""
     link, peer, session = opened()
     frame = peer.turn(1, b"\x08\x00\x09reading")
     (received,) = link.receive(frame, 10.0)
@@ -275,8 +275,8 @@ def test_each_copy_gets_the_same_answer_though_more_waits_by_then() -> None:
 
 
 def test_a_turn_that_is_owed_nothing_gets_one_answer_too() -> None:
-    """Data written between two copies of a frame wait for the next turn, so that no nonce is used
-    twice.
+    """Data that are written between two copies of a frame wait for the next turn. If they were sent
+    with the second copy, a nonce would be used twice.
     """
     link, peer, session = opened()
     frame = peer.turn(1, b"\x40\x02\x00\x07")
@@ -336,8 +336,8 @@ def test_patient_gateway_lets_other_gateways_answer_first() -> None:
 
 
 def test_an_answer_that_makes_no_sense_makes_the_board_begin_again() -> None:
-    """The ANSWER contains a form that this firmware does not know, and the part behind that form
-    must not be lost.
+    """The ANSWER has a form that this firmware does not know, so the board cannot find the packets
+    after it. They must not be lost.
     """
     world = begun()
     session = world.gateway.session
@@ -376,7 +376,7 @@ def test_replayed_turn_gets_a_bounded_number_of_answers() -> None:
 
 
 def test_recorded_frames_are_refused_after_a_restart_of_the_gateway() -> None:
-    """The gateway restarted or was restored: in both cases, it has no session."""
+    """The gateway has restarted or was restored: in both cases, it has no session."""
     world = begun()
     for _ in range(10):
         world.board.sample()

@@ -1,5 +1,5 @@
-"""A board that two gateways of a site hear, over one air: two frames at a time are lost. Of both
-only one answers, and every reading comes through once, wherever the board is heard.
+"""Two gateways of a site hear the same board over one air, in which two frames at the same time are
+lost. Only one gateway answers. Every reading arrives once, whichever gateway hears the board.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.links.lora.world import DEVICE, RADIO, Board, Gateway, Ledger
 
 
 class One(Gateway):
-    """One of the two gateways. heard: the board is in range, and the gateway's radio works. `marks`
-    are those of the table.
+    """One of the two gateways. heard: whether the board is in range and the gateway's radio works.
+    marks: sequences in the table.
     """
 
     def __init__(self, random: Random, ledger: Ledger, rank: int, site: Roaming) -> None:
@@ -39,7 +39,7 @@ class One(Gateway):
 
 
 class Roaming:
-    """A board, two gateways, and the site that moves its MQTT session between them."""
+    """A board, two gateways, and the site that moves the board's MQTT session between them."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -48,9 +48,9 @@ class Roaming:
         self.lost = 0.0
         self.collisions = 0
         self.answers: list[int] = []
-        """Number of the sending gateway, frame by frame."""
+        """Number of the sending gateway, for each frame from a gateway."""
         self._air: list[tuple[float, float, int, bytes]] = []
-        """Frames in the air: end, begin, sender (-1: the board), and content."""
+        """Frames in the air: end, begin, sender (-1 is the board), and bytes."""
         self.board = Board(self.random, self.ledger)
         self.gateways = [One(self.random, self.ledger, rank, self) for rank in (0, 1)]
         for gateway in self.gateways:
@@ -58,7 +58,7 @@ class Roaming:
         self.board.start(self.now)
 
     def move(self, here: One) -> None:
-        """Imitate `gateway/site`: the session is at one of the gateways."""
+        """Move the session to this gateway, as `gateway/site` does."""
         for other in self.gateways:
             if other is not here and other.session_present:
                 here.session_present, other.session_present = True, False
@@ -127,7 +127,7 @@ def test_the_one_that_has_the_board_answers_and_the_other_is_quiet(seed: int) ->
     world.readings(10)
     assert set(world.answers) == {had}
     assert world.collisions == 0
-    # after its power was cut the board comes back to the same one
+    # after a power cut, the board is with the same gateway
     world.board.start(world.now)
     world.readings(5)
     assert set(world.answers) == {had}
@@ -184,8 +184,8 @@ def test_greeting_is_left_to_the_last_gateway_of_the_board() -> None:
 
 
 def test_radio_knows_its_site_and_its_local_sessions(tmp_path: Path) -> None:
-    """The radio gets the number of gateways from the configuration and the broker; a single gateway
-    never waits.
+    """The radio learns the number of gateways from the configuration, and its sessions from the
+    broker. A single gateway never waits for others.
     """
     lora = {"port": "/dev/radio", "modem": "kiss", "boards": {"roof-7": 3}}
     values = {"gateway": {"name": "barn", "data": str(tmp_path)}, "lora": [lora]}

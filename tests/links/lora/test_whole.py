@@ -1,5 +1,5 @@
-"""The board's MQTT client over the turn link, into the broker: each reading once, whatever the air
-does; two frames a reading.
+"""The board's MQTT client over the turn link, into the broker: each reading arrives once, whatever
+happens on the air, and takes two frames.
 """
 
 import pytest
@@ -41,7 +41,7 @@ def test_airtime_of_a_reading_is_within_the_goal() -> None:
     assert site.sample()
     site.run(60.0)
     spent = sum(end - start for start, end in site.sent[True][up:] + site.sent[False][down:])
-    assert spent == pytest.approx(0.383, abs=0.001)  # 0.490 is the goal through a KISS modem
+    assert spent == pytest.approx(0.383, abs=0.001)  # s; through a KISS modem the goal is 0.490 s
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -101,7 +101,7 @@ def test_a_command_comes_with_the_answer_to_the_next_turn_once() -> None:
 
 
 def test_idle_board_polls_and_receives_commands() -> None:
-    """The poll comes after half of the keep-alive time of 7,200 s."""
+    """The poll comes after half of the Keep Alive of 7,200 s."""
     site = begun()
     operator = site.world.accepted("operator", answers=True)
     operator.publish("c", b"\0\0\0\1", qos=2)

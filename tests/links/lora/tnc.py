@@ -1,4 +1,4 @@
-"""A KISS modem in memory, as its protocol's document describes it, with its own coding of KISS. In:
+"""A KISS modem in memory, as the description of its protocol says, with its own coding of KISS. In:
 bytes of the host. Out: bytes for the host, and the frames on the air.
 """
 
@@ -18,7 +18,7 @@ def unwrap(body: bytes) -> bytes:
 
 
 class Tnc:
-    """One pending frame; `finish` lets it leave."""
+    """A modem with room for one frame. The frame is on the air until the test calls `finish`."""
 
     def __init__(self) -> None:
         self.out = b""

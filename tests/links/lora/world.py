@@ -1,9 +1,8 @@
-"""A board and a gateway over bad air, with a clock that is only a number.
+"""A board and a gateway over bad air, on simulated time.
 
-The board is the C code that runs on boards, with a small MQTT client around it that keeps what a
-real one keeps in its EEPROM. The gateway is `TurnLink` with a small broker behind it that commits
-late. Either one may lose its power at any moment. The ledger knows every reading, every nonce, and
-when the board sent.
+The board is the C code of boards, with a small MQTT client that keeps what a real one keeps in its
+EEPROM. The gateway is `TurnLink` with a small broker that commits late. Either may lose its power
+at any time. The ledger has every reading, every nonce, and the times at which the board sent.
 """
 
 import ctypes
@@ -38,7 +37,7 @@ RADIO = Modulation(FACTOR)
 UP, DATA, DOWN = 1, 2, 3
 IDLE, OPEN = 0, 2
 SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 4)))
-"""Seeds of campaigns."""
+"""Seeds of the random schedules."""
 TOPIC = b"s/t"
 
 CONNECT = bytes.fromhex("101400044d515454050200000d11ffffffff210001") + b"\x00"
@@ -77,13 +76,15 @@ def acknowledge(kind: int, identifier: int) -> bytes:
 
 
 class Ledger:
-    """Promises: events that must never happen, and events that must have happened in the end."""
+    """The promises of a world: events that must never happen, and events that must have happened at
+    the end.
+    """
 
     def __init__(self) -> None:
         self.nonces: dict[tuple[bytes, int, int], bytes] = {}
         self.sent: list[tuple[float, float]] = []
         self.air: list[tuple[bool, bytes]] = []
-        """All frames: upward or not, and its bytes."""
+        """All frames: whether the board sent it, and its bytes."""
         self.readings: dict[int, bytes] = {}
         self.delivered: list[tuple[int, bytes]] = []
         self.commands: list[int] = []
@@ -100,8 +101,8 @@ class Ledger:
 
 
 class Board:
-    """The C code and an MQTT client. State that outlives a power cut is in `__init__`; other state
-    in `start`.
+    """The C code and an MQTT client. The state in `__init__` outlives a power cut; the state in
+    `start` does not.
     """
 
     def __init__(self, random: Random, ledger: Ledger) -> None:
@@ -110,7 +111,7 @@ class Board:
         self.incarnation = 0
         self.next_sequence = 1
         self.journal: dict[int, bool] = {}
-        """Sequence: PUBREC has come."""
+        """Whether PUBREC has arrived, by sequence."""
         self.sent_before: set[int] = set()
 
     def start(self, now: float) -> None:
@@ -122,7 +123,7 @@ class Board:
         self._greet()
 
     def lose_memory(self) -> None:
-        """Wipe the EEPROM: earlier data was delivered before, or is lost."""
+        """Wipe the EEPROM."""
         self.boot, self.incarnation = 0, 0
 
     def _greet(self) -> None:
@@ -145,7 +146,7 @@ class Board:
             self._lib.ow_turn_poll(self._turn)
 
     def step(self, now: float) -> bytes | None:
-        """Let time pass; return a frame that begins now."""
+        """Let the board work until now. Return the frame that it begins to send, if any."""
         if self.sending_until is not None:
             if now < self.sending_until:
                 return None
@@ -188,7 +189,7 @@ class Board:
 
     @property
     def wait(self) -> float:
-        """Seconds until it has something to do."""
+        """Seconds until the board has something to do."""
         return max(self._lib.turn_wait(self._turn), 1) / 1000
 
     def _take(self, data: bytes) -> None:
@@ -196,7 +197,7 @@ class Board:
         identifier = int.from_bytes(data[2:4], "big")
         if kind == 0x20:
             self._connected = True
-            if not data[2]:  # no session present
+            if not data[2]:  # Session Present is 0
                 self.journal = dict.fromkeys(self.journal, False)
         elif kind == PUBREC and identifier in self._flights:
             self.journal[identifier] = True
@@ -236,7 +237,7 @@ class Board:
 
 
 class Gateway:
-    """`TurnLink` and a broker. Commits outlive a power cut."""
+    """`TurnLink` and a small broker. Committed state outlives a power cut."""
 
     def __init__(self, random: Random, ledger: Ledger) -> None:
         self._random, self._ledger = random, ledger
@@ -308,7 +309,7 @@ class Gateway:
         return [outgoing.frame for outgoing in self.link.take(now)]
 
     def _commit(self, session: Session, data: bytes) -> None:
-        """Commit one transaction, and then write its answers."""
+        """Process one packet as one commit, then write its answer."""
         kind = data[0]
         if kind == 0x10:
             self._write(session, packet(0x20, bytes((self.session_present, 0, 0))))
@@ -334,8 +335,8 @@ class Gateway:
 
 
 class World:
-    """Both ends, and the air between them. rates: share of frames that are lost, heard twice, late,
-    damaged; replay: an old frame is sent again.
+    """A board, a gateway, and the air between them. lost, doubled, late, damaged: probability for
+    each frame. replayed: probability that an old frame is sent again.
     """
 
     def __init__(self, seed: int) -> None:
