@@ -16,7 +16,7 @@ def monitor_hex(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def board(tmp_path: Path, monitor_hex: Path) -> AsyncIterator[SimulatedBoard]:
-    """Yield a board at speed `step`, without boot loader, whose program has started."""
+    """Yield a board at speed `step`, without boot loader, whose test program has started."""
     async with SimulatedBoard(
         tmp_path / "board", firmware=monitor_hex, speed="step", record=True, bootloader=False
     ) as board:

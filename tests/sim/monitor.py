@@ -1,5 +1,5 @@
-"""The board under test at speed `step`: ask its test program (programs/monitor.c) something, let
-board time pass, take the answer.
+"""Calls to a board at speed `step` with its test program (programs/monitor.c): send it a command,
+let board time pass, and read the answer.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from hil.boards.simulator import HZ, SimulatedBoard, Stats
 
 MS = HZ // 1000
 START_UP = 70 * MS
-"""Longer than the time from any reset to the first bytes."""
+"""More cycles than any start takes until its first bytes."""
 
 
 def build(source: Path, folder: Path) -> Path:
-    """Compile a program for the Uno; returns the HEX file."""
+    """Compile a program for the Uno. Return the HEX file."""
     elf, image = folder / f"{source.stem}.elf", folder / f"{source.stem}.hex"
     compiler = [
         "avr-gcc",
@@ -33,13 +33,15 @@ def build(source: Path, folder: Path) -> Path:
 
 
 async def ask(board: SimulatedBoard, question: bytes, length: int, within: int = 500 * MS) -> bytes:
-    """Send `question` and run until `length` bytes have come back, at most `within` cycles."""
+    """Send `question`. Run at most `within` cycles, until `length` bytes have arrived, and return
+    these.
+    """
     await board.send(question)
     return await listen(board, length, within)
 
 
 async def listen(board: SimulatedBoard, length: int, within: int = 500 * MS) -> bytes:
-    """Run until `length` bytes have come, at most `within` cycles."""
+    """Run at most `within` cycles, until `length` bytes have arrived, and return these."""
     answer = b""
     for _ in range(0, within, MS):
         answer += await board.run(MS)
@@ -49,7 +51,7 @@ async def listen(board: SimulatedBoard, length: int, within: int = 500 * MS) -> 
 
 
 async def write_cell(board: SimulatedBoard, address: int, value: int, mode: int = 0) -> int:
-    """Program an EEPROM cell and return how long it took, in microseconds."""
+    """Let the board program an EEPROM cell. Return how long that took, in microseconds."""
     answer = await ask(board, b"E%c" % mode + address.to_bytes(2) + bytes([value]), 3)
     assert answer[:1] == b"e"
     return 4 * int.from_bytes(answer[1:])
@@ -58,7 +60,7 @@ async def write_cell(board: SimulatedBoard, address: int, value: int, mode: int 
 async def eventually(
     board: SimulatedBoard, condition: Callable[[Stats], bool], seconds: float = 20.0
 ) -> None:
-    """Wait, in real time, until the board's counters have these values."""
+    """Wait at most `seconds` of real time until `condition` holds for the board's counters."""
     async with asyncio.timeout(seconds):
         while not condition(await board.stats()):  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -1,4 +1,6 @@
-"""The rig's own voltages: every conversion finds another voltage, is exact, and is in the log."""
+"""The voltages that the rig sets: every conversion measures a new voltage exactly, and is in the
+log.
+"""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Sleep modes, watchdog and ADC as a program sees them."""
+"""Sleep modes, watchdog and ADC, as a program sees them."""
 
 import pytest
 
@@ -11,8 +11,8 @@ IDLE, POWER_DOWN, POWER_SAVE, STANDBY = 0, 2, 3, 6  # SMCR
 
 
 async def test_timers_run_in_idle_until_the_watchdog_wakes(board: SimulatedBoard) -> None:
-    """The watchdog's oscillator jitters, so two boards with the same EEPROM draw
-    different nonces.
+    """The watchdog's oscillator jitters. So two boards with the same EEPROM draw different
+    nonces.
     """
     first, second = await idle_time(board), await idle_time(board)
     assert first == pytest.approx(64_000, rel=1 / 400)
@@ -20,8 +20,8 @@ async def test_timers_run_in_idle_until_the_watchdog_wakes(board: SimulatedBoard
 
 
 async def idle_time(board: SimulatedBoard) -> int:
-    """Return how far the timer counts, in 64 cycles, until the watchdog wakes the board. A reset
-    follows.
+    """Let the board sleep until the watchdog wakes it. Return the timer's count, in units of 64
+    cycles. The board is then reset.
     """
     answer = await ask(board, b"P%c" % IDLE, 3)
     await board.reset()
@@ -91,7 +91,7 @@ async def test_a_stopped_crystal_hangs_a_board_whose_watchdog_is_off(board: Simu
 
 
 async def test_the_watchdog_resets_a_board_whose_crystal_has_stopped(board: SimulatedBoard) -> None:
-    await board.send(b"W")  # the watchdog is on, 60 ms
+    await board.send(b"W")  # the watchdog is on, with 60 ms
     await board.run(10 * MS)
     await board.hang()
     assert (await listen(board, 3, 500 * MS))[:1] == b"B"

@@ -1,4 +1,4 @@
-"""Times of readings when the board's clock is off by half a percent."""
+"""Times of readings from a board whose clock is wrong by half a percent."""
 
 import asyncio
 import time
@@ -17,14 +17,14 @@ from tests.sim.monitor import eventually
 
 pytestmark = pytest.mark.sim
 
-EPOCH = 1_767_225_600.25  # UTC when the board's process started
+EPOCH = 1_767_225_600.25  # UTC at cycle 0 of the board
 INTERVAL_S = 30
 MOST_DRIFT = 0.005
 
 
 class Drifting(Gateway):
-    """A gateway whose clock gains `drift` seconds a second on the board's. Its cable is unplugged
-    from `gone` until `back`, in seconds of board time.
+    """A gateway whose clock gains `drift` seconds a second on the board's clock. Its cable is
+    unplugged from `gone` until `back`, in seconds of board time.
     """
 
     drift, gone, back, now = 0.0, 0.0, 0.0, 0.0
@@ -49,7 +49,7 @@ def readings(gateway: Gateway) -> list[Record]:
 
 @pytest.mark.parametrize("drift", [-MOST_DRIFT, MOST_DRIFT])
 async def test_a_time_is_right_within_what_it_says(tmp_path: Path, drift: float) -> None:
-    """The gateway sends the time repeatedly, is away for ten minutes, and comes back."""
+    """The gateway sends the time several times, is away for ten minutes, and comes back."""
     gateway = Drifting()
     gateway.drift, gateway.gone, gateway.back = drift, 300, 900
     (tmp_path / "board").mkdir()
@@ -79,5 +79,5 @@ async def test_a_board_that_drifts_passes_more_time_than_this_machine(tmp_path: 
         first, before, second = time.monotonic(), await board.stats(), time.monotonic()
         await asyncio.sleep(1)
         third, after, fourth = time.monotonic(), await board.stats(), time.monotonic()
-    passed = (after.cycle - before.cycle) / HZ  # an answer is given somewhere in its wait
+    passed = (after.cycle - before.cycle) / HZ  # the answer belongs to some moment of the call
     assert after.slipped > 0 or 1.05 * (third - second) < passed < 1.15 * (fourth - first)

@@ -1,5 +1,5 @@
-"""The control socket: one object per line, refusals that say why, a stream of events, and no client
-that can harm it.
+"""The control socket: one JSON object a line, refusals with a reason, a stream of events, and no
+client that can harm the board.
 """
 
 import asyncio
@@ -113,7 +113,7 @@ async def test_event_reader_that_never_reads_is_dropped(
 
 async def test_a_connection_too_many_is_closed_and_the_others_live(board: SimulatedBoard) -> None:
     async with AsyncExitStack() as stack:
-        for _ in range(7):  # and the one of `board`
+        for _ in range(7):  # `board` has another one
             reader, writer = await stack.enter_async_context(connection(board))
             writer.write(b"stats\n")
             assert await reader.readline()

@@ -1,4 +1,6 @@
-"""The EEPROM: 3.4 ms a cell, files with the written content, and cells that tear as real ones."""
+"""The EEPROM: 3.4 ms a cell, files with the written content, and cells that are torn like real
+ones.
+"""
 
 import pytest
 
@@ -8,7 +10,7 @@ from tests.sim.monitor import MS, START_UP, ask, listen, write_cell
 
 pytestmark = pytest.mark.sim
 
-# cycles until the five bytes of a write command have come and the write has begun
+# cycles until the five bytes of a write command have arrived and the write has begun
 BEGIN = HZ // 11_520 * 5 + 200
 HALF = 17 * MS // 10
 
@@ -34,7 +36,7 @@ async def test_a_write_takes_its_time_and_is_in_the_image(board: SimulatedBoard)
 async def test_erase_and_write_alone_take_half_and_do_half(board: SimulatedBoard) -> None:
     await write_cell(board, 1, 0b1010_0000)
     assert 1800 <= await write_cell(board, 1, 0b0110_1111, mode=2) <= 1812
-    assert await read_cell(board, 1) == 0b0010_0000  # only zeros are programmed
+    assert await read_cell(board, 1) == 0b0010_0000  # without an erase, bits only become 0
     assert 1800 <= await write_cell(board, 1, 0x00, mode=1) <= 1812
     assert await read_cell(board, 1) == 0xFF
 
@@ -90,9 +92,9 @@ async def test_a_torn_cell_is_partly_erased_or_partly_programmed(
         await board.power(False)
         value = board.eeprom_image.read_bytes()[address]
         if part < 0.5:
-            assert value & old == old  # ones never fall during the erase
+            assert value & old == old  # a bit that is 1 stays 1 during the erase
         else:
-            assert value & new == new  # nor below the new value while zeros are programmed
+            assert value & new == new  # a bit that is 1 in the new value stays 1 during the write
         seen.add(value)
         await board.power(True)
         await listen(board, 3, START_UP)

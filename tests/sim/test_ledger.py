@@ -1,5 +1,5 @@
-"""The ledger against a model of the journal: whatever tears, it knows exactly the publications that
-were complete in the EEPROM.
+"""The ledger, compared with a model of the journal: whatever is torn, the ledger has exactly the
+publications that were complete in the EEPROM.
 """
 
 from binascii import crc_hqx
@@ -38,8 +38,8 @@ def source(number: int) -> bytes:
     return number.to_bytes(8)
 
 
-# One attempt to journal: where the power goes (None: nowhere), what the torn cell then holds, and
-# in which direction the slot is written.
+# One attempt to write a slot: byte at which the power fails (None: it does not), value of the torn
+# cell, and whether the slot is written backwards.
 attempts = st.lists(
     st.tuples(st.none() | st.integers(0, SLOT_SIZE - 1), st.integers(0, 255), st.booleans()),
     max_size=200,
@@ -50,8 +50,8 @@ attempts = st.lists(
 def test_torn_slots_are_no_publications_and_whole_ones_always_are(
     attempts: list[tuple[int | None, int, bool]],
 ) -> None:
-    """The model has 60 slots in turn. A sequence is used again if its slot never became valid, and
-    one slot is rewritten many times.
+    """The model uses 60 slots in turn. If a slot never became valid, the next attempt uses the same
+    slot and sequence.
     """
     image = bytearray(b"\xff" * EEPROM_SIZE)
     ledger, expected, sequence, slot = Ledger(), [], 1, 0
@@ -112,8 +112,8 @@ def test_a_sequence_that_becomes_another_publication_is_a_contradiction() -> Non
 
 
 def test_slot_valid_for_a_moment_counts_only_if_the_board_starts_then() -> None:
-    """The second attempt at sequence 1 has the content of the first one for a moment, until its
-    last byte.
+    """While the second attempt at sequence 1 is written, the slot has the content of the first
+    attempt, until the last byte.
     """
     first, second = writes_of(0, slot_bytes(1, source(0))), writes_of(0, slot_bytes(1, source(1)))
     torn = [*first[14:], *first[12:14], *first[5:12], Start(0, "power-on")]
@@ -132,7 +132,7 @@ def test_slot_valid_for_a_moment_counts_only_if_the_board_starts_then() -> None:
 def test_slot_repaired_at_a_start_was_begun_before_the_cut(
     mended: tuple[int, ...], begun: int
 ) -> None:
-    """A board writes a slot from its end, so a cut may leave the whole slot without its
+    """A board writes a slot backwards, so a power cut may leave the whole slot except for its
     sequence.
     """
     whole = slot_bytes(70_000, source(5))
@@ -146,7 +146,7 @@ def test_slot_repaired_at_a_start_was_begun_before_the_cut(
 
 
 def test_a_slot_that_is_looked_at_after_each_byte_was_not_begun_by_an_older_attempt() -> None:
-    """A start may write a torn slot long before the next publication goes into that slot."""
+    """A start may repair a torn slot long before the next publication is written to this slot."""
     whole = slot_bytes(70_000, source(5))
     torn = bytes(byte ^ 0x5A for byte in whole)
     ledger = Ledger()
@@ -176,7 +176,7 @@ def test_marks_are_those_of_this_sequence_only() -> None:
     )
     assert (ledger.state(1), ledger.state(2)) == ((True, False), (True, True))
     assert ledger.waiting() == [1]
-    # the marks of 1 are still there
+    # the slot still has the marks of 1
     for write in writes_of(0, sealed((3).to_bytes(4) + source(3))):
         ledger.apply(write)
     assert len(ledger.publications) == 2
@@ -222,7 +222,7 @@ def test_a_log_is_read_with_what_the_image_knows_beyond_it(tmp_path: Path) -> No
         image[write.address] = write.value
         lines.append(f"{1000 + number} {write.address:03x} {write.value:02x} 0\n")
     lines.insert(0, "900 start power-on\n")
-    # killed before the last byte of the CRC was logged
+    # as if killed before the last byte of the CRC was logged
     (tmp_path / "log").write_text("".join(lines[:14]))
     (tmp_path / "image").write_bytes(image)
     ledger = Ledger.read(tmp_path / "log", tmp_path / "image")

@@ -1,5 +1,5 @@
-"""The sensor by radio: its driver on the model of the chip, with a gateway's half of the turn link
-in memory; and the whole way through the ether to a gateway.
+"""The sensor sketch for radio boards: its driver on the model of the chip, with a gateway's half of
+the turn link in memory. Then the whole way, through the ether to a gateway.
 """
 
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ ANSWERS_MS = 40
 
 
 def provisioned(folder: Path) -> Path:
-    """Return the sensor with name, key and channel."""
+    """Return the HEX file of the sensor, with name, key and channel."""
     image = IntelHex(str(BUILD / "uno" / "sensor-lora.hex"))
     image.puts(kind("uno").identity, radio_page(Identity("roof-1", KEY), PLAN))
     image.write_hex_file(str(folder / "roof-1.hex"))
@@ -38,7 +38,7 @@ def provisioned(folder: Path) -> Path:
 
 @dataclass
 class Far:
-    """A gateway's half of the link at the far end of the air. It answers after ANSWERS_MS, as a
+    """A gateway's half of the link, at the other end of the air. It answers after ANSWERS_MS, as a
     modem does.
     """
 
@@ -48,12 +48,12 @@ class Far:
     heard: int = 0
 
     async def silence(self, seconds: float) -> bool:
-        """Whether the radio sends nothing for this time."""
+        """Run the board for this time. Return whether its radio has sent nothing."""
         await self.board.run(round(seconds * HZ))
         return (await self.board.stats()).frames == self.heard
 
     async def frame(self, seconds: float = 30) -> Event:
-        """Let the board run until its next frame is over."""
+        """Run the board until its next frame has ended. Return the event."""
         for _ in range(round(seconds * 100)):
             if (await self.board.stats()).frames > self.heard:
                 break
@@ -66,8 +66,8 @@ class Far:
         return event
 
     async def answer(self, *, good: bool = True) -> tuple[bytes, list[turns.Event]]:
-        """Take the board's next frame, and give it its answer. Returns the frame, and what the
-        gateway makes of it.
+        """Answer the board's next frame. good: whether the board receives the answer intact. Return
+        the frame, and the link's events.
         """
         frame = bytes.fromhex((await self.frame()).details["frame"])
         found = self.link.receive(frame, self.board.cycle / HZ)
@@ -98,8 +98,8 @@ async def test_a_board_sends_as_its_identity_page_says(far: Far) -> None:
 
 
 async def test_a_board_listens_as_the_errata_note_wants_it(far: Far) -> None:
-    """Semtech's errata note for the SX1276/77/78, 2.3: with AutomaticIFOn, as after a reset, the
-    receiver accepts strong signals of other channels.
+    """Semtech's errata note for the SX1276/77/78, 2.3: with AutomaticIFOn, which is set after a
+    reset, the receiver accepts strong signals of other channels.
     """
     for again in (False, True):
         if again:
@@ -129,7 +129,7 @@ async def test_a_board_hears_its_answer_and_goes_on(far: Far) -> None:
 @pytest.mark.parametrize("step", ["sends", "sent", "listens", "heard"])
 async def test_power_can_be_cut_at_each_step_of_a_turn(far: Far, step: str) -> None:
     await far.answer()
-    await far.board.run(20 * MS)  # it has read the answer
+    await far.board.run(20 * MS)  # the board has read the answer
     await far.board.command(f"cut {step} 1")
     if step == "sends":
         await far.board.run(2 * HZ)
@@ -155,7 +155,7 @@ async def test_answer_with_a_wrong_crc_is_ignored(far: Far) -> None:
 
 async def test_a_radio_that_loses_its_supply_is_set_up_again(far: Far) -> None:
     await far.answer()
-    await far.board.run(20 * MS)  # it has read the answer
+    await far.board.run(20 * MS)  # the board has read the answer
     await far.board.radio(False)
     await far.board.radio(True)
     await far.board.run(20 * MS)
@@ -180,8 +180,8 @@ async def test_a_radio_that_does_not_answer_stops_neither_the_board_nor_its_jour
 
 
 async def test_the_law_keeps_a_board_silent_after_a_start(far: Far) -> None:
-    """The last frame before the start is unknown, so the pause is as long as after the longest
-    frame.
+    """The board does not know its last frame before the start. So it is silent for as long as after
+    the longest frame.
     """
     longest = Modulation(PLAN.factor).airtime(LONGEST_FRAME)
     first = await far.frame()

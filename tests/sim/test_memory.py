@@ -1,5 +1,5 @@
-"""The sensor with its journal in a memory on the I2C bus: nothing is lost or duplicated wherever
-its power is cut.
+"""The sensor, with its journal in a memory on the I2C bus: wherever its power is cut, nothing is
+lost or duplicated.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,9 @@ def board_in(folder: Path, kind: Kind | None, seed: int = 1, interval: int = 250
 
 
 def check(gateway: Gateway, waiting: int = 3) -> None:
-    """Check that each sequence was delivered once, except the last ones, which are on their way."""
+    """Check that each sequence was delivered once, except the last ones, which may be on
+    their way.
+    """
     delivered = sorted(delivery.sequence for delivery in gateway.deliveries)
     assert len(delivered) == len(set(delivered)), "doubled"
     assert delivered[-1] - len(delivered) <= waiting, "lost"
@@ -59,7 +61,7 @@ async def test_power_cut_at_every_write_to_the_memory(
 
 
 async def test_hours_without_a_gateway_fit(tmp_path: Path) -> None:
-    """The chip's own EEPROM holds only sixty readings."""
+    """The chip's own EEPROM has room for only sixty readings."""
     gateway = Gateway()
     async with board_in(tmp_path / "board", "fram") as board:
         await board.run(60 * HZ)
@@ -75,7 +77,9 @@ async def test_hours_without_a_gateway_fit(tmp_path: Path) -> None:
 async def test_damage_at_rest_is_mended_before_the_watchdog_bites(
     tmp_path: Path, kind: Kind
 ) -> None:
-    """The board reads all slots, and reports each damaged slot under its sequence."""
+    """At its start, the board reads all slots, and reports each damaged slot under its
+    sequence.
+    """
     gateway = Gateway()
     async with board_in(tmp_path / "board", kind) as board:
         await board.run(5 * HZ)
@@ -95,7 +99,9 @@ async def test_damage_at_rest_is_mended_before_the_watchdog_bites(
 
 
 async def test_a_memory_that_is_missing_is_shown(tmp_path: Path) -> None:
-    """The board runs without the memory, takes no samples, and reports this at each connection."""
+    """Without the memory the board runs, but takes no samples. It reports this at each
+    connection.
+    """
     said: list[bytes] = []
 
     class Listening(Gateway):

@@ -1,5 +1,5 @@
-"""The serial port in real time: avrdude and Optiboot, DTR, hang-ups, and the traces a process
-leaves or does not leave.
+"""The serial port in real time: avrdude and Optiboot, DTR, hang-ups, and files that a process
+leaves behind or removes.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def hear(port: int, length: int, seconds: float = 20.0) -> bytes:
 
 
 async def close(board: SimulatedBoard, port: int) -> None:
-    """Close the port and wait until the board has seen it."""
+    """Close the port, and wait until the board's process has noticed that."""
     os.close(port)
     await eventually(board, lambda stats: not stats.open)
 
@@ -91,10 +91,10 @@ async def test_avrdude_flashes_and_verifies_and_the_program_runs(
         events = await board.subscribe()
         port = open_port(board)
         while (await events.wait_for("boot")).details["cause"] != "external":
-            pass  # the boot loader may have ended only now, after avrdude
+            pass  # the boot loader may still be running after avrdude
         assert (await events.wait_for("boot")).details[
             "cause"
-        ] == "watchdog"  # the boot loader gives up waiting
+        ] == "watchdog"  # the boot loader's timeout
         assert (await hear(port, 3))[:2] == b"B\x00"  # Optiboot clears MCUSR
         os.write(port, b"N")
         assert await hear(port, 1) == b"n"
@@ -105,7 +105,9 @@ async def test_avrdude_flashes_and_verifies_and_the_program_runs(
 
 
 async def test_a_flash_cut_off_by_power_can_be_repeated(tmp_path: Path) -> None:
-    """No program can overwrite the boot loader, so a board cannot be bricked over its port."""
+    """No program can overwrite the boot loader, so a board can always be flashed again over its
+    port.
+    """
     write = ("-U", f"flash:w:{BUILD / 'uno' / 'sensor.hex'}:i")
     async with SimulatedBoard(tmp_path / "board") as board:
         events = await board.subscribe()
@@ -134,7 +136,7 @@ async def test_each_opening_resets_the_board(uno: SimulatedBoard) -> None:
     for _ in range(2):
         port = open_port(uno)
         assert (await events.wait_for("reset")).details["cause"] == "external"
-        second = open_port(uno)  # the line is up already: no edge
+        second = open_port(uno)  # DTR is asserted already: no edge
         os.close(second)
         await close(uno, port)
     assert (await uno.stats()).boots >= 3
@@ -148,7 +150,7 @@ async def test_an_opener_that_clears_hupcl_spares_the_next_one_the_reset(
     settings = termios.tcgetattr(port)
     settings[2] &= ~termios.HUPCL
     termios.tcsetattr(port, termios.TCSANOW, settings)
-    assert (await hear(port, 3))[:1] == b"B"  # through the boot loader
+    assert (await hear(port, 3))[:1] == b"B"  # after the boot loader
     boots = (await uno.stats()).boots
     await close(uno, port)
     port = open_port(uno)
@@ -168,7 +170,8 @@ async def test_a_program_that_sets_hupcl_again_lets_the_next_one_reset_the_board
     termios.tcsetattr(port, termios.TCSANOW, settings)
     await close(uno, port)
     boots = (await uno.stats()).boots
-    port = open_port(uno)  # the board's process is not asked in between: it may see nothing of this
+    # no question to the board's process in between, so it may miss this closing
+    port = open_port(uno)
     settings[2] |= termios.HUPCL
     termios.tcsetattr(port, termios.TCSANOW, settings)
     os.close(port)
@@ -182,8 +185,8 @@ async def test_next_opener_of_a_port_gets_no_old_bytes(
 ) -> None:
     assert uno.pid
     port = open_port(uno)
-    assert (await hear(port, 3))[:1] == b"B"  # through the boot loader
-    os.kill(uno.pid, signal.SIGSTOP)  # so that it sees writing and closing at once
+    assert (await hear(port, 3))[:1] == b"B"  # after the boot loader
+    os.kill(uno.pid, signal.SIGSTOP)  # so that it sees the write and the close at the same time
     os.write(port, b"NN")
     os.close(port)
     os.kill(uno.pid, signal.SIGCONT)
@@ -215,7 +218,7 @@ async def test_unplugging_hangs_up_and_plugging_brings_the_port_back(uno: Simula
     await eventually(uno, lambda stats: stats.open)
     await uno.unplug()
     assert not uno.port.is_symlink()
-    assert os.read(port, 1) == b""  # end of file: hung up
+    assert os.read(port, 1) == b""  # end of file: the line has hung up
     os.close(port)
     await uno.plug()
     port = open_port(uno)

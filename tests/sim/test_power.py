@@ -1,4 +1,4 @@
-"""Power and reset: the state that survives each, and cuts exactly at the requested moment."""
+"""Power and reset: which state survives each, and power cuts at exactly the requested moment."""
 
 import pytest
 
@@ -11,7 +11,7 @@ POWER_ON, EXTERNAL, BROWN_OUT, WATCHDOG = 1, 2, 4, 8  # MCUSR
 
 
 async def start_report(board: SimulatedBoard) -> tuple[int, int]:
-    """Return MCUSR and the byte of RAM that is not cleared, as the program found them."""
+    """Return MCUSR and a byte of RAM that no start clears, as the program found them."""
     answer = await listen(board, 3, START_UP)
     assert answer[:1] == b"B"
     return answer[1], answer[2]

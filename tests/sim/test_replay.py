@@ -1,4 +1,4 @@
-"""A recording of timed inputs, replayed, gives the same bytes at the same cycles."""
+"""The replay of a recording of timed inputs gives the same bytes at the same cycles."""
 
 import os
 import shutil
@@ -15,7 +15,9 @@ pytestmark = pytest.mark.sim
 
 
 def replay(recorded: SimulatedBoard, images: Path, folder: Path) -> None:
-    """Run the recording against copies of the images it began with."""
+    """Replay a board's recording in `folder`, with copies of the images from before the
+    recording.
+    """
     folder.mkdir()
     for name in ("flash.bin", "eeprom.bin"):
         shutil.copy(images / name, folder / name)
@@ -123,7 +125,8 @@ async def test_refused_command_is_not_in_the_recording(tmp_path: Path, monitor_h
         for refused in ("reset", "cut tx 0", "adc 9 9"):
             with pytest.raises(BoardError):
                 await board.command(refused)
-        os.close(os.open(board.port, os.O_RDWR | os.O_NOCTTY))  # resets nothing: there is no power
+        # resets nothing, because the board has no power
+        os.close(os.open(board.port, os.O_RDWR | os.O_NOCTTY))
         await board.stats()
     assert [line.partition(" ")[2] for line in board.inputs.read_text().splitlines()] == [
         "power off",

@@ -1,5 +1,5 @@
-"""The sensor's firmware as it is flashed: nothing is lost, duplicated or renumbered wherever its
-power is cut.
+"""The sensor's firmware, as it is flashed: wherever its power is cut, nothing is lost, duplicated
+or renumbered.
 """
 
 import subprocess
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.sim
 FIRMWARE = Path(__file__).parents[2] / "firmware"
 SENSOR = BUILD / "uno" / "sensor.hex"
 INTERVAL_MS = 250
-STARTED = 3 * HZ  # the boot loader waits a second
-READINGS = 2  # completed in the run that is cut everywhere
+STARTED = 3 * HZ  # the boot loader waits for a second
+READINGS = 2  # completed in each run
 
 
 def fresh_eeprom() -> bytes:
@@ -36,11 +36,11 @@ def board_in(folder: Path, eeprom: bytes, seed: int = 1, firmware: Path = SENSOR
 
 
 def check(board: SimulatedBoard, gateway: Gateway, eeprom: bytes, waiting: int = 3) -> None:
-    """Each publication that became done was delivered once and unaltered, each other one at most
-    once, and nothing else was.
+    """Check that each publication that became done was delivered once and unaltered, each other one
+    at most once, and nothing else.
 
-    eeprom: what the board held when it met this gateway. waiting: publications that may be on their
-    way.
+    eeprom: the board's content when it first connected to this gateway. waiting: largest number of
+    publications that may be undelivered.
     """
     before, after = (
         Ledger.from_image(eeprom),
@@ -93,9 +93,7 @@ async def used_eeprom(folder: Path) -> bytes:
 
 
 async def uncut(folder: Path, eeprom: bytes) -> tuple[int, int]:
-    """Make a run without a cut; return how many EEPROM cells it writes and how many bytes it
-    sends.
-    """
+    """Run without a power cut. Return the number of EEPROM cells written, and of bytes sent."""
     gateway = Gateway()
     async with board_in(folder, eeprom) as board:
         await converse(board, gateway, completed=READINGS)
@@ -106,7 +104,7 @@ async def uncut(folder: Path, eeprom: bytes) -> tuple[int, int]:
 
 async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path, step: int) -> None:
     """The board writes boot counter, incarnation, journal and marks. The power fails in the middle
-    of each write and after its end.
+    of each write, and after it.
     """
     eeprom = fresh_eeprom()
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
@@ -119,7 +117,7 @@ async def test_power_cut_at_every_eeprom_write_of_a_first_start(tmp_path: Path, 
 
 
 async def test_power_cut_at_every_eeprom_write_of_a_later_start(tmp_path: Path, step: int) -> None:
-    """The slots are reused, so every written cell had another content before."""
+    """The slots are used again, so every cell had another content before."""
     eeprom = await used_eeprom(tmp_path / "used")
     writes, _ = await uncut(tmp_path / "uncut", eeprom)
     for number in range(1, writes + 1, step):
@@ -141,8 +139,8 @@ async def test_power_cut_at_every_byte_sent(tmp_path: Path, step: int) -> None:
 
 
 class Forgetful(Gateway):
-    """A gateway that forgets the packet identifiers at each connection, but says that the session
-    is present.
+    """A gateway that forgets the packet identifiers at each connection, although it says that the
+    session is present.
     """
 
     def connected(self) -> None:
@@ -151,7 +149,7 @@ class Forgetful(Gateway):
 
 
 class Hollow(Gateway):
-    """A gateway that acknowledges the third publication and does not store it."""
+    """A gateway that acknowledges the third publication, but does not store it."""
 
     def deliver(self, delivery: Delivery) -> None:
         if delivery.sequence != 3:
@@ -168,8 +166,8 @@ COMMANDS = (b"interval 500", b"reboot")
 
 
 async def obey(folder: Path, cut: str, seed: int) -> tuple[int, int]:
-    """Give a new board the commands and cut its power once. Returns EEPROM cells written and bytes
-    sent before the cut, or at the end.
+    """Give a new board the commands, and cut its power once. Return the number of EEPROM cells
+    written and bytes sent until the first readings are complete.
     """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
     async with board_in(folder, eeprom, seed) as board:
@@ -192,7 +190,7 @@ async def obey(folder: Path, cut: str, seed: int) -> tuple[int, int]:
 async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
     tmp_path: Path, step: int
 ) -> None:
-    """Each command takes effect once; a power cut counts as the reboot."""
+    """Each command takes effect exactly once. A power cut counts as the reboot."""
     writes, sent = await obey(tmp_path / "uncut", "eeprom 1000000", 1)
     for number in range(1, writes + 1, step):
         await obey(tmp_path / f"torn-{number}", f"eeprom {number} torn", number)
@@ -201,7 +199,7 @@ async def test_power_cut_at_every_eeprom_write_and_byte_sent_while_it_obeys(
 
 
 async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
-    """The build is for old boot loaders, under which a watchdog would reset the board in a loop. A
+    """With old boot loaders, for which this build is, a watchdog would reset the board in a loop. A
     reboot is a jump to address 0.
     """
     eeprom, gateway = fresh_eeprom(), Gateway(commands=COMMANDS)
@@ -218,7 +216,7 @@ async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
 
 
 def statuses(gateway: Gateway) -> list[dict[str, float]]:
-    """Return the values of each status, by the ending of their names."""
+    """Return the values of each status, by the last part of their names."""
     packs = [decode(delivery.payload) or () for delivery in gateway.deliveries]
     return [
         {record.name.rpartition(":")[2]: record.value for record in records}
@@ -244,8 +242,8 @@ async def test_an_interval_that_leaves_less_than_a_year_must_be_forced(tmp_path:
 async def test_an_interval_may_be_minutes_or_days_long(
     tmp_path: Path, command: bytes, seconds: int, life: float
 ) -> None:
-    """The interval survives a power cut. A 16-bit count of milliseconds would end at 65.5 s. A
-    start samples at once.
+    """The interval survives a power cut. A count of milliseconds in 16 bits would end at 65.5 s.
+    After a start, the board samples at once.
     """
     gateway = Gateway(commands=(command,))
     async with board_in(tmp_path / "board", ERASED) as board:
@@ -262,7 +260,7 @@ async def test_an_interval_may_be_minutes_or_days_long(
 
 @pytest.fixture
 def sensor_of_short_days(tmp_path: Path) -> Path:
-    """Return a build of the sensor whose days have ten seconds."""
+    """Return a build of the sensor whose day has ten seconds."""
     command = ["make", "-s", "-C", FIRMWARE, f"BUILD={tmp_path}", f"{tmp_path}/uno/sensor.hex"]
     subprocess.run([*command, "DEFINES=-DSENSOR_STATUS_EVERY_S=10"], check=True)
     return tmp_path / "uno" / "sensor.hex"
@@ -294,8 +292,8 @@ async def test_a_loop_of_resets_spares_the_cells_of_the_boot_counter(tmp_path: P
 
 
 async def test_eeprom_of_the_sensor_lives_ten_years(tmp_path: Path) -> None:
-    """The board takes a reading a minute. 479 readings, and one in progress, use each slot eight
-    times; the first use of an erased mark may take one more write.
+    """The board takes a reading a minute. With 480 readings, each slot is used eight times. An
+    erased mark may need one more write.
     """
     measurement = await measure(SENSOR, 479, fresh_eeprom())
     assert measurement.eeprom_years >= 10
@@ -305,7 +303,9 @@ async def test_eeprom_of_the_sensor_lives_ten_years(tmp_path: Path) -> None:
 async def test_a_full_journal_skips_samples_and_the_next_reading_counts_them(
     tmp_path: Path,
 ) -> None:
-    """The gateway is away for 400 samples. The count ends at 255, and no slot is overwritten."""
+    """The gateway is away for 400 samples. The count of missed samples stops at 255, and no slot is
+    overwritten.
+    """
     gateway = Gateway()
     async with board_in(tmp_path / "board", with_interval(100)) as board:
         await board.run(40 * HZ)

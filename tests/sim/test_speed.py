@@ -1,6 +1,5 @@
-"""Cost of simulated boards: 6 busy or 40 sleeping ones must hold real time on 2 cores.
-
-Counted in processor time, which does not depend on what else the machine does.
+"""The cost of simulated boards: 2 cores must run 6 busy or 40 sleeping boards in real time. The
+tests measure processor time, which does not depend on the machine's other load.
 """
 
 from pathlib import Path
@@ -13,7 +12,7 @@ from tests.sim.monitor import listen
 pytestmark = pytest.mark.sim
 
 CORES = 2
-CLOCK_TICKS = 100  # of /proc/PID/stat
+CLOCK_TICKS = 100  # ticks a second in /proc/PID/stat
 
 
 def processor_seconds(board: SimulatedBoard) -> float:
@@ -22,7 +21,7 @@ def processor_seconds(board: SimulatedBoard) -> float:
 
 
 async def cost(board: SimulatedBoard, seconds: int) -> float:
-    """Return the processor seconds per second of board time."""
+    """Run the board. Return the processor time for a second of board time, in seconds."""
     before = processor_seconds(board)
     for _ in range(seconds * 100):
         await board.run(HZ // 100)
@@ -30,7 +29,7 @@ async def cost(board: SimulatedBoard, seconds: int) -> float:
 
 
 async def test_six_busy_boards_fit_on_two_cores(board: SimulatedBoard) -> None:
-    """A busy board polls and never sleeps, and bytes flow in both directions at full rate."""
+    """A busy board polls and never sleeps. Bytes flow in both directions at full rate."""
     before = processor_seconds(board)
     for _ in range(200):
         await board.send(b"R\x00\x00" * 38)
@@ -40,14 +39,15 @@ async def test_six_busy_boards_fit_on_two_cores(board: SimulatedBoard) -> None:
 
 
 async def test_clients_cannot_reach_a_board_at_speed_step(board: SimulatedBoard) -> None:
-    """A program with the name of an earlier port could open the port and reset the board. In one of
-    thousands of runs, this was a different program.
+    """The kernel uses names of ports again. A program that still has the name of an earlier port
+    could open this board's port, and so reset the board. In one of thousands of runs, that
+    happened.
     """
     assert not board.port.is_symlink()
 
 
 async def test_forty_sleeping_boards_fit_on_two_cores(tmp_path: Path) -> None:
-    """A sleeping board is the sensor between its samples."""
+    """A sleeping board is a sensor between two samples."""
     async with SimulatedBoard(
         tmp_path, firmware=BUILD / "uno" / "sensor.hex", speed="step"
     ) as board:

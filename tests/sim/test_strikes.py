@@ -14,8 +14,8 @@ pytestmark = pytest.mark.sim
 
 
 async def struck(board: SimulatedBoard, completed: int, *orders: tuple[int, str]) -> list[Event]:
-    """Give the board these orders and return its events, until a number of publications are
-    completed or it is off.
+    """Give the board these orders, each for a sample. Run until `completed` publications are
+    complete or the board is off, and return its events.
     """
     events = await board.subscribe()
     for number, (sample, command) in enumerate(orders, 1):
@@ -38,15 +38,15 @@ async def test_a_cut_ordered_ahead_counts_from_its_sample(tmp_path: Path) -> Non
         events = await struck(board, 9, (3, "cut eeprom 5 torn"))
     assert places(events) == [("uno-1/x-1", 3, None)]
     [cut] = [event for event in events if event.name == "cut"]
-    assert cut.details["since"]["writes"] == 4  # the fifth is torn
+    assert cut.details["since"]["writes"] == 4  # the fifth write is torn
     assert cut.details["writing"] is not None
 
 
 async def test_the_same_order_strikes_in_the_same_cycle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The board gets the order before the start, or a moment before the strike. The gateway's nonce
-    is fixed, because the board's time for a key depends on it.
+    """One board gets the order before its start, the other one shortly before the strike. The
+    gateway's nonce is fixed, because the board's time for a key depends on it.
     """
     monkeypatch.setattr("gateway.links.greeter.draw_nonce", lambda: bytes(8))
     cycles = []
@@ -74,12 +74,12 @@ async def test_strikes_run_one_at_a_time_and_report_their_delay(tmp_path: Path) 
         ("uno-1/x-4", 8, None),
     ]
     causes = [event.details["cause"] for event in events if event.name == "boot"]
-    # a boot loader that was entered by a reset gives way to the program by the watchdog
+    # after a reset, the boot loader starts the program by a watchdog reset
     assert causes == ["brown-out", "external", "watchdog", "watchdog"]
 
 
 async def test_strike_due_before_an_armed_cut_waits_for_it(tmp_path: Path) -> None:
-    """The board takes two more readings before it reaches the write of the armed cut."""
+    """Before the armed cut reaches its write, the board takes two more readings."""
     async with board_in(tmp_path / "board", fresh_eeprom()) as board:
         events = await board.subscribe()
         await board.at(3, "uno-1/x-1", "cut eeprom 40")

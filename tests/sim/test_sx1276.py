@@ -1,4 +1,4 @@
-"""The model of the SX1276 against its data sheet (revision 7), register by register."""
+"""The model of the SX1276, register by register, compared with the data sheet (revision 7)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ TX_DONE, VALID_HEADER, CRC_ERROR, RX_DONE = 0x08, 0x10, 0x20, 0x40
 
 
 class Bus:
-    """The chip through the test program (programs/bus.c)."""
+    """Access to the chip through the test program (programs/bus.c)."""
 
     def __init__(self, board: SimulatedBoard) -> None:
         self.board = board

@@ -1,5 +1,5 @@
-"""The UART and its wire: 10 bit times a byte, a receiver of three bytes, rates that must fit,
-interrupts that stay until served.
+"""The UART and its line: 10 bit times a byte, room for three received bytes, rates that must fit,
+and interrupts that repeat until they are served.
 """
 
 import itertools
@@ -12,9 +12,9 @@ from tests.sim.monitor import MS, ask, listen
 
 pytestmark = pytest.mark.sim
 
-BOARD_BYTE = 10 * 8 * 17  # cycles of a byte at UBRR0 = 16 and double speed
+BOARD_BYTE = 10 * 8 * 17  # cycles for a byte at UBRR0 = 16 and double speed
 HOST_BYTE = 10 * HZ / 115_200
-INSTRUCTION = 4  # events are noted at the end of an instruction
+INSTRUCTION = 4  # cycles: an event is recorded at the end of an instruction
 
 
 def sent_at(board: SimulatedBoard) -> list[int]:
@@ -27,7 +27,7 @@ async def test_a_byte_takes_ten_bit_times(board: SimulatedBoard) -> None:
     times = sent_at(board)
     gaps = [after - before for before, after in itertools.pairwise(times)]
     assert min(gaps) == pytest.approx(BOARD_BYTE, abs=INSTRUCTION)
-    # back to back out of the data register
+    # without a gap, from the data register
     assert times[2] - times[0] == pytest.approx(2 * BOARD_BYTE, abs=INSTRUCTION)
 
 
@@ -61,7 +61,7 @@ async def test_a_late_program_loses_what_does_not_fit_and_sees_the_overrun(
     board: SimulatedBoard,
 ) -> None:
     answer = await ask(board, b"D\x14" + b"abcdefgh", 6)
-    # two bytes in the FIFO, the newest in the shift register
+    # two bytes in the FIFO, and the newest in the shift register
     assert answer == b"d\x03\x01" + b"abh"
     assert (await board.stats()).overruns == 5
 
@@ -86,9 +86,9 @@ async def test_a_wrong_rate_gives_garbage_both_ways(board: SimulatedBoard, rate:
 async def test_a_level_that_stands_asks_again_and_one_that_fell_does_not(
     board: SimulatedBoard,
 ) -> None:
-    """The echo's receive handler reads one byte a call. With three bytes waiting, the handler must
-    be called exactly three times.
+    """The echo's receive handler reads one byte in each call. With three waiting bytes, it must be
+    called exactly three times.
     """
     assert await ask(board, b"T" + b"xyz\x04", 4) == b"xyz\x04"
-    # the program is back in its loop: no handler runs any more
+    # the program is back in its loop, so no handler is running
     assert await ask(board, b"R\x00\x00", 2) == b"r\xff"

@@ -1,8 +1,6 @@
-"""A board of the run: the sensor's program as a Uno has it, built for this machine, in a library of
-its own for each board (board.c).
-
-In: bytes of its line, the time, and when its power fails. Out: bytes for its line; the logs that
-the rig's ledger is read from (`truth.py`).
+"""A board of the run: the sensor sketch of an Uno, built for this machine, in a library of its own
+for each board (board.c). In: bytes from its line, the time, and when its power fails. Out: bytes
+for its line, and the logs from which `truth.py` builds the rig's ledger.
 """
 
 import ctypes
@@ -18,19 +16,20 @@ from provisioning.identity import Identity
 
 FIRMWARE = Path(__file__).parents[3] / "firmware"
 SOURCES = (
-    Path(__file__).with_suffix(".c"),  # first, see there
+    # first, because `board_first` must be the first variable of the library
+    Path(__file__).with_suffix(".c"),
     *sorted((FIRMWARE / "src").glob("*.c")),
     *(FIRMWARE / "examples" / "sensor" / f"{name}.c" for name in ("sensor", "reading", "command")),
 )
 MOST = 3
-"""Boards in one run."""
+"""Largest number of boards in one run."""
 INTERVAL_MS = 250
 """Time between two samples, in milliseconds."""
 _LINE, _LOG = 8192, 1 << 18
 
 
 class Outside(ctypes.Structure):
-    """State that survives a power cut, and input and output: `struct outside` of board.c."""
+    """State that survives a power cut, input, and output: `struct outside` of board.c."""
 
     _fields_ = (
         ("eeprom", ctypes.c_uint8 * 1024),
@@ -53,7 +52,9 @@ class Outside(ctypes.Structure):
 
 
 class Library:
-    """One copy of the program; `reset` makes its variables as they are after a power-on."""
+    """One copy of the program. `reset` gives its variables the values that they have after a
+    power-on.
+    """
 
     def __init__(self, path: Path) -> None:
         program = ctypes.CDLL(str(path))
@@ -70,7 +71,9 @@ class Library:
 
 @cache
 def libraries() -> tuple[Library, ...]:
-    """Compile the board; undefined behaviour ends the process with a message."""
+    """Compile the board, one copy for each board of a run. Undefined behaviour ends the process
+    with a message.
+    """
     checks = ("-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all")
     options = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-fshort-enums", *checks)
     sizes = (f"-DSENSOR_INTERVAL_MS={INTERVAL_MS}", "-DOW_LOG_SIZE=256")
@@ -84,8 +87,8 @@ def libraries() -> tuple[Library, ...]:
 
 
 class Board:
-    """A board. name: the device's. seed: seed of its random values; not 0. first: its next
-    sequence; above 1 the board has published for long.
+    """A board. seed: of its random values, not 0. first: its next sequence. Above 1, the board has
+    already published before.
     """
 
     def __init__(self, number: int, name: str, key: bytes, seed: int, first: int) -> None:
@@ -95,7 +98,7 @@ class Board:
         self.outside = self._library.outside
         ctypes.memset(ctypes.addressof(self.outside), 0, Outside.rx.offset)
         self.before = ERASED if first == 1 else used_image(first, seed)
-        """Content of its EEPROM at the beginning of its life."""
+        """Content of the EEPROM at the beginning."""
         self._first = first
         ctypes.memmove(self.outside.eeprom, self.before, len(self.before))
         ctypes.memset(self.outside.identity, 0xFF, 128)
@@ -106,23 +109,23 @@ class Board:
         self._off_ms = 0
         self.cuts = 0
         self.torn = 0
-        """Number of power cuts, and of cuts in the middle of a write."""
+        """Number of cuts in the middle of an EEPROM write; `cuts` counts all power cuts."""
         self._library.reset()
 
     @property
     def at_rest(self) -> bool:
-        """Whether the board has power and has published, and the gateway has all of it."""
+        """Whether the board has power, has published, and has completed all its publications."""
         ledger = Ledger.from_image(bytes(self.outside.eeprom))
         has_published = any(one.sequence >= self._first for one in ledger.publications)
         return self.there and has_published and not ledger.waiting()
 
     @property
     def incarnation(self) -> int:
-        """0: none yet."""
+        """Incarnation in the EEPROM, 0 if there is none yet."""
         return Ledger.from_image(bytes(self.outside.eeprom)).incarnation
 
     def run(self, until: int) -> bytes:
-        """Run until this time, in ms; return the bytes sent."""
+        """Run until this time, in ms. Return the bytes sent."""
         outside = self.outside
         if self._off_until >= until:
             return b""
@@ -140,7 +143,7 @@ class Board:
         return not self._off_until
 
     def receive(self, data: bytes) -> None:
-        """Hand over bytes on the board's line. Bytes that do not fit the port's memory are lost."""
+        """Let bytes arrive at the board. Bytes for which the port's buffer has no room are lost."""
         outside = self.outside
         left = outside.rx_end - outside.rx_at
         ctypes.memmove(outside.rx, ctypes.addressof(outside.rx) + outside.rx_at, left)
@@ -149,17 +152,21 @@ class Board:
         outside.rx_at, outside.rx_end = 0, left + len(data)
 
     def cut_at(self, writes: int, tear: int, off_ms: int) -> None:
-        """Cut the power in the middle of the EEPROM write that is `writes` from now."""
+        """Cut the power for `off_ms`, in the middle of EEPROM write number `writes` from now. tear:
+        how the torn cell ends.
+        """
         self.outside.cut_at, self.outside.tear, self._off_ms = writes, tear, off_ms
 
     def cut(self, off_ms: int) -> None:
-        """Cut the power now."""
+        """Cut the power now, for `off_ms`."""
         self._off_ms = off_ms
         if not self._off_until:
             self._cut()
 
     def renew(self, off_ms: int) -> None:
-        """Replace the board by another chip with the same name. The logs were read before."""
+        """Replace the board by a new chip with the same name. The logs must have been read
+        before.
+        """
         self.before, self._first = ERASED, 1
         ctypes.memmove(self.outside.eeprom, ERASED, len(ERASED))
         self.outside.writes_end = self.outside.conversions_end = 0

@@ -1,8 +1,9 @@
-"""A client of the site: over TCP, strictly by the standard, and able to move.
+"""A client of the site, which uses TCP, follows the standard strictly, and can move.
 
-In: its gateway, and time. Out: messages with their own identity, and in the history the same events
-as of the rig's clients (`hil/clients/strict.py`). Unfinished exchanges are in the rig's own
-`Flows`. A connection keeps the order of its bytes, and ends a moment after one of its ends does.
+In: its gateway, and time. Out: messages with their own identity, and the same events as those of
+the rig's clients (`hil/clients/strict.py`). Unfinished exchanges are in the rig's own `Flows`. A
+connection keeps the order of its bytes. When one end closes, the other end learns of it a moment
+later.
 """
 
 from collections import deque
@@ -30,14 +31,16 @@ from tests.sim.whole.truth import Truth
 
 _DELAYS = (0.0005, 0.002, 0.01)
 _AGAIN_S = 0.15
-"""Seconds until it connects again, and until it publishes a refused message again."""
+"""Seconds before the client connects again, or publishes a refused message again."""
 _EACH_S = 0.1
 _BYTES = 24
 _SESSION = ((Property.SESSION_EXPIRY_INTERVAL, SESSION_EXPIRY),)
 
 
 class _Connection:
-    """A connection between the client and one run of a gateway: the `Transport` of its link."""
+    """A connection between the client and one life of a gateway, and the `Transport` of the
+    gateway's link.
+    """
 
     high_water = 65_536
     unsent = undelivered = 0
@@ -46,7 +49,7 @@ class _Connection:
         self.peer = Peer("tcp", "memory", None)
         self.loop = gateway.loop
         self.clear = dict.fromkeys(("up", "down"), 0.0)
-        """Time at which the last bytes arrive, by direction."""
+        """Time at which the newest bytes arrive, by direction."""
         self._client = client
         self._link = gateway.accept(self)
         self._cutter = Cutter()
@@ -65,7 +68,7 @@ class _Connection:
             self._link.receive(data)
 
     def leave(self) -> None:
-        """Leave; the gateway hears of it after all that was sent."""
+        """Disconnect. The gateway learns of it after all sent bytes."""
         self._client.after(self, "up", self._left)
 
     def _left(self) -> None:
@@ -73,7 +76,7 @@ class _Connection:
         if link is not None and not self.loop.dead:
             link.lost("the client has gone")
 
-    # -- what a gateway does with it
+    # -- the gateway's `Transport`
 
     def write(self, data: bytes) -> None:
         self._client.after(self, "down", partial(self._arrive, data))
@@ -104,8 +107,8 @@ class _Connection:
 
 
 class Client:
-    """A client that publishes. seed: decides its payloads, its QoS and how many messages are in
-    flight at once.
+    """A client that publishes. seed: decides its payloads, its QoS and the number of messages in
+    flight.
     """
 
     def __init__(self, time: Time, truth: Truth, name: str, at: Gateway, seed: str) -> None:
@@ -125,7 +128,7 @@ class Client:
         self._clean = True
         self._retain = random.random() < 0.5
         self._silent = False
-        """Publish no new message after its first one."""
+        """Whether the client publishes no new message, except a first one."""
         self._connect()
         self._publish_more()
 
@@ -138,7 +141,7 @@ class Client:
         return len(self._payloads)
 
     def move(self, to: Gateway | None) -> None:
-        """Move to a gateway; None: to none for now."""
+        """Disconnect, and connect to another gateway. None: stay disconnected."""
         self._at = to
         if self._connection is not None:
             connection, self._connection = self._connection, None
@@ -146,12 +149,16 @@ class Client:
             connection.leave()
 
     def leave(self, gone: Gateway, to: Gateway) -> None:
-        """Move to another gateway, because `gone` does not come back."""
+        """Connect to another gateway if the client's gateway is `gone`, which does not come
+        back.
+        """
         if self._at is gone:
             self.move(to)
 
     def mend(self, at: Gateway) -> None:
-        """Complete the open exchanges."""
+        """Publish no new message, and complete the open exchanges. at: the gateway to use if the
+        client has none.
+        """
         self._silent = True
         if self._at is None or self._at.gone:
             self.move(at)
@@ -163,7 +170,7 @@ class Client:
     # -- its connection
 
     def after(self, connection: _Connection, way: str, call: partial[None]) -> None:
-        """Call when all earlier bytes of this connection have arrived."""
+        """Make the call when all earlier bytes of this connection and direction have arrived."""
         at = max(connection.clear[way], self._time.now + self._random.choice(_DELAYS))
         connection.clear[way] = at
         self._time.at(at, call)

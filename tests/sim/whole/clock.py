@@ -1,4 +1,6 @@
-"""Virtual time. In: calls, each with its moment. Out: the same calls in order, and no waiting."""
+"""Virtual time. In: calls, each with its time. Out: the same calls in their order, without
+waiting.
+"""
 
 import asyncio
 import heapq
@@ -6,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 _NEVER_RUN = asyncio.new_event_loop()
-"""A loop for futures, which is never run."""
+"""A loop for futures, which need one. It is never run."""
 
 
 class Time:
@@ -47,8 +49,8 @@ class Timer:
 
 
 class Loop:
-    """The event loop of one life of a gateway. Pending calls die with it. Descriptors are those of
-    `Port` (line.py), which calls its reader itself.
+    """The event loop of one life of a gateway. Its pending calls end with it. Each file descriptor
+    belongs to a `Port` (line.py), which calls its reader itself.
     """
 
     def __init__(self, time: Time) -> None:
@@ -82,7 +84,7 @@ class Loop:
         self.readers.pop(fd, None)
 
     def remove_writer(self, fd: int) -> None:
-        """Do nothing: a port here takes all that is written to it."""
+        """Do nothing, because a port accepts all bytes at once."""
 
     def _ring(self, timer: Timer) -> None:
         if not self.dead and timer.call is not None:

@@ -1,5 +1,5 @@
-"""Faults of a run. In: a world, a plan. Out: its faults, each at its moment, and the judge's
-evidence in the history.
+"""The faults of a run. In: a world, and a plan. Out: the faults, each at its time, and events in
+the history by which the judge knows them.
 """
 
 from functools import partial
@@ -13,23 +13,23 @@ from tests.sim.whole.world import World
 
 KILLED, SLOW, FAILS = "kill -9 of the gateway", "slow fsync", "disk full"
 CUT_OFF = "gateways cut off from each other"
-"""Name of the fault in the judge (`hil/judge/silences.py`)."""
+"""The judge's name of this fault (`hil/judge/silences.py`)."""
 _QUICK_S = 0.1
-"""Longest delay of a disk, in seconds, that is not counted as a fault. A gateway waits one second
-for another gateway.
+"""Longest delay of a disk that is not a fault, in seconds. A gateway waits one second for another
+gateway.
 """
 
 
 class Faults:
-    """Carries out a plan."""
+    """The part that carries out a plan."""
 
     def __init__(self, world: World, plan: Plan) -> None:
         self._world = world
         self._told = 0
         self._off_s: dict[str, float] = {}
-        """Time for which a dead gateway stays dead, in seconds."""
+        """Seconds for which a dead gateway stays dead, by gateway."""
         self._spans: dict[tuple[str, str], int] = {}
-        """Start of each fault in progress, by kind and gateway, in ns."""
+        """Start of each fault in progress in ns, by kind and gateway."""
         for gateway in world.gateways.values():
             gateway.died = self._died
         world.mending = self._mending
@@ -48,12 +48,12 @@ class Faults:
         self._spans.setdefault((kind, gateway), self._world.time.ns)
 
     def _end(self, kind: str, gateway: str) -> None:
-        """End a fault. The judge hears of the fault when it is over, as of the rig's faults."""
+        """End a fault. Only then is it in the history, like the rig's faults."""
         if (since := self._spans.pop((kind, gateway), None)) is not None:
             self._tell(kind, since=since)
 
     def _mending(self) -> None:
-        """End the faults in progress, and drop the faults that wait for their moment."""
+        """End the faults in progress, and drop those that still wait for their step."""
         for gateway in self._world.gateways.values():
             gateway.die_at(0, None)
             gateway.start()
@@ -97,7 +97,9 @@ class Faults:
         self._world.time.after(off_s, partial(self._world.plug, board, gateway))
 
     def move_client(self, client: str, gateway: str, off_s: float) -> None:
-        """Move a client, perhaps to its present gateway: then its connection is lost."""
+        """Disconnect a client, and connect it to a gateway after `off_s`. The gateway may be the
+        same.
+        """
         world = self._world
         world.reached["client moved"] += 1
         world.clients[client].move(None)
@@ -128,7 +130,9 @@ class Faults:
         self._end(KILLED, gateway.name)
 
     def bury(self, gateway: str) -> None:
-        """The others have copies of all that it has acknowledged. Two of them must be left."""
+        """Remove a gateway for good, with its disk. The others have copies of all that it has
+        acknowledged. Only one gateway of a run is removed.
+        """
         if any(one.gone for one in self._world.gateways.values()):
             return
         self._world.reached["gateway gone for good"] += 1
@@ -137,7 +141,7 @@ class Faults:
         self._world.bury(gateway)
 
     def slow_disk(self, gateway: str, seconds: float) -> None:
-        """Make a disk slow for the rest of the faults, or until it is quick again."""
+        """Let commits take up to this many seconds, until the faults end or the next call."""
         if seconds > _QUICK_S:
             self._world.reached["disk slow"] += 1
             self._begin(SLOW, gateway)
@@ -146,7 +150,7 @@ class Faults:
         self._world.gateways[gateway].disk_s = seconds
 
     def fail_disk(self, gateway: str, seconds: float) -> None:
-        """Let the disk accept no commit for a while. A gateway cannot start on such a disk."""
+        """Let the disk refuse all commits for a while. A gateway cannot start on such a disk."""
         if not self._world.gateways[gateway].alive:
             return
         self._world.reached["disk failed"] += 1
@@ -160,7 +164,7 @@ class Faults:
         self._world.time.after(seconds, mend)
 
     def part(self, gateway: str, seconds: float) -> None:
-        """Cut the gateway off from the others."""
+        """Cut the gateway off from the others for a while."""
         self._world.reached["gateways cut off"] += 1
         self._begin(CUT_OFF, gateway)
         for other in sorted(self._world.gateways.keys() - {gateway}):
@@ -178,7 +182,9 @@ class Faults:
         self._copies[gateway] = self._world.gateways[gateway].database.serialize()
 
     def restore(self, gateway: str, off_s: float) -> None:
-        """Restore a store. The old store's rows land first, as in the rig (`GatewayRestored`)."""
+        """Restore a store from its copy. The rows of the old store land first, as in the rig
+        (`GatewayRestored`).
+        """
         if self._world.gateways[gateway].gone:
             return
         self._off_s[gateway] = off_s
@@ -189,8 +195,8 @@ class Faults:
 
 
 def run(plan: Plan) -> World:
-    """Carry out all faults. The world's `judge` lets the system come to rest, and returns the
-    verdict.
+    """Return a world in which the plan was carried out. Its `judge` then waits until the system is
+    at rest, and returns the verdict.
     """
     world = World(plan)
     Faults(world, plan)

@@ -1,10 +1,10 @@
 """A gateway of the run: the real broker, engine and serial ports, and the real store in memory.
 
-In: bytes at its ports, frames of other members, and the moments at which it dies. Out: the same,
-and rows of its spool. Its disk takes some milliseconds for a commit and does one at a time. A
-commit is stored as a whole or not at all. SQLite promises that; tests/durability and
-tests/service/test_power_cut.py check on a real file system. So a gateway dies before a commit or
-after it, and its store holds all commits.
+In: bytes at its ports, frames of other members, and the moments at which it dies. Out: bytes,
+frames, and rows of its spool. A commit takes some milliseconds, and commits are made one after the
+other. A commit is stored as a whole or not at all. SQLite promises that; tests/durability and
+tests/service/test_power_cut.py check it on a real file system. So a gateway dies before a commit or
+after it, and its store has all earlier commits.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from tests.sim.whole.clock import Loop, Time
 from tests.sim.whole.line import Line, Port
 
 UTC = 1_700_000_000
-"""Seconds since 1970 when the run begins."""
+"""Unix time at the beginning of the run, in seconds."""
 NOWHERE = Path("/nonexistent")
 """A data folder that does not exist: all data are in memory."""
 _BAUD = 115200
@@ -54,7 +54,7 @@ _RECEIVE_MAXIMUM = 20
 
 
 class _Clock(Clock):
-    """The time of day, which is known."""
+    """A clock that knows the time of day."""
 
     def __init__(self, time: Time) -> None:
         super().__init__(trust=True)
@@ -65,7 +65,7 @@ class _Clock(Clock):
 
 
 class _Writer(Writer):
-    """A writer without a thread. A failed commit ends at once, and is tried again after a pause."""
+    """A writer without a thread. A failed commit is tried again after a pause."""
 
     def __init__(
         self,
@@ -78,7 +78,8 @@ class _Writer(Writer):
         self.jobs: list[Job] = []
         self._counting = Job("landed", "landed rows of the spool are not noticed", 3600.0)
         self._checks = SpoolChecks()
-        self._folder = Path(gettempdir())  # the cause of an error is looked for there
+        # the folder in which the writer looks for the cause of an error
+        self._folder = Path(gettempdir())
         self.space = Disk()  # type: ignore[assignment]
         self._gateway = gateway
         self._loop = gateway.loop
@@ -127,7 +128,7 @@ class _Writer(Writer):
 
 
 class Gateway:
-    """A gateway of the run. registry: the device registry, which all gateways share. store: a
+    """A gateway of the run. registry: the device registry that all gateways share. store: a
     serialised database. site: None if the gateway is alone.
     """
 
@@ -144,28 +145,28 @@ class Gateway:
         self.name = name
         self.random = Random(seed)
         self.disk_s = 0.004
-        """Longest time of a commit, in seconds."""
+        """Longest duration of a commit, in seconds."""
         self.load(store)
         self.shelf = sqlite3.connect(":memory:", isolation_level=None)
-        """Copies of other members' spools."""
+        """The database with copies of other members' spools."""
         self.site = site
         uplink = UplinkSection(landing="file:///landing")
         self._config = Config(gateway=GatewaySection(name=name), site=site, uplink=uplink)
         self.restored = False
         """Whether this life began with another store."""
         self.gone = False
-        """Whether the gateway and its disk are gone for good."""
+        """Whether the gateway is gone for good, with its disk."""
         self.failing = False
-        """Whether its disk refuses all commits."""
+        """Whether the disk refuses all commits."""
         self.committed: Callable[[Gateway], object] = lambda _: None
         self.started: Callable[[Gateway], object] = lambda _: None
         self.lines: dict[str, Line] = {}
-        """Lines plugged in at this gateway, by the name of the board."""
+        """The lines that are plugged in at this gateway, by board."""
         self._registry = registry
         self._machine = 0
-        """Number of power cuts of its machine."""
+        """Number of power cuts of the machine."""
         self._dies_in = 0
-        """Number of commits until it dies."""
+        """Number of commits until the gateway dies."""
         self._dies_how: str | None = None
         self._dies_with_it = False
         self.died: Callable[[Gateway, str], object] = lambda gateway, how: None
@@ -201,7 +202,7 @@ class Gateway:
             writer=lambda folder, done, failed, landed: _Writer(self, done, failed, landed),
             asker=Passwords(),
         )
-        broker.turn_is_over = lambda: False  # how busy the machine is shall change nothing
+        broker.turn_is_over = lambda: False  # so that the load of the machine has no effect
         registry = copy(self._registry)
         registry.boards = Boards(NOWHERE)
         access = DeviceAccess(registry, stranger=False)
@@ -223,13 +224,15 @@ class Gateway:
             self._open(name)
 
     def load(self, store: bytes) -> None:
-        """Replace the store by another database. The gateway does not run."""
+        """Replace the store. The gateway must not run."""
         self.database = sqlite3.connect(":memory:", isolation_level=None)
         self.database.deserialize(store)
         prepare(self.database, self.name)
 
     def die(self, how: str = "", *, machine: bool = False) -> None:
-        """machine: the power is cut, so the time without power is unknown."""
+        """End this life of the gateway. machine: whether its power is cut, so it cannot know how
+        long it was off.
+        """
         if self.alive:
             self.loop.dead = True
             self._machine += machine
@@ -238,8 +241,8 @@ class Gateway:
             self.died(self, how)
 
     def die_at(self, commits: int, how: str | None, *, machine: bool = False) -> None:
-        """Die at the commit that is `commits` away: `before` it is on disk, or `behind` it, before
-        any answer. None: do not die.
+        """Die at a later commit, which is number `commits` from now. how: "before" it is on disk,
+        or "behind" it, before any answer; None: do not die.
         """
         self._dies_in, self._dies_how, self._dies_with_it = commits, how, machine
 
@@ -272,14 +275,14 @@ class Gateway:
         return self.random.random() * self.disk_s
 
     def fail(self, fails: bool) -> None:
-        """Let the disk refuse all commits, or accept them again."""
+        """Let the disk refuse all commits, or (False) accept them again."""
         self.failing = fails
         for database in (self.database, self.shelf):
             database.execute(f"PRAGMA query_only={fails:d}")
 
     def dies(self, how: str) -> bool:
-        """Whether the gateway dies now. Called `before` a commit, which counts as one less to go,
-        and `behind` it, when it is stored.
+        """Die if this is the planned moment. Return whether the gateway has died. how: "before" a
+        commit, or "behind" it, when it is stored.
         """
         if how == "before":
             self._dies_in -= self._dies_in > 0

@@ -1,9 +1,8 @@
-"""A serial line of the run, from a board's port to the port of the gateway at which it is plugged
-in.
+"""A serial line of the run, from a board's port to the port of its gateway.
 
-In: bytes of both ends, and faults of the line. Out: the bytes that arrive, damaged by the rig's own
-noise; and the events of the rig's tap. Bytes keep their order. A line that is cut loses its bytes;
-one that is held keeps them.
+In: bytes from both ends, and faults of the line. Out: the bytes that arrive, damaged by the rig's
+own noise, and the events of the rig's tap. Bytes keep their order. A line that is cut loses its
+bytes; a line that is held delays them.
 """
 
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from hil.wire.tap import Tap
 from tests.sim.whole.clock import Loop, Time
 
 _DELAYS = (0.0, 0.0, 0.0, 0.002, 0.015)
-"""Seconds in addition to the line's own time, as the buffers of an adapter cause them."""
+"""Additional delays of the line in seconds, as an adapter's buffers cause them."""
 
 
 class End(Protocol):
@@ -27,8 +26,8 @@ class End(Protocol):
 
 
 class Line:
-    """A serial line that damages bytes. tell: called with the events of the tap. seed: decides all
-    damage.
+    """A serial line that can damage bytes. tell: called with each event of the tap. seed: decides
+    all damage.
     """
 
     def __init__(
@@ -43,11 +42,11 @@ class Line:
         self._cut_until = 0.0
         self._held_until = 0.0
         self._laid = 0
-        """Number of times that the line was replaced."""
+        """Number of times that an end was connected."""
 
     def lay(self, way: str, end: End) -> None:
-        """Connect an end: bytes of this direction come to it from now on, and bytes on their way
-        are lost.
+        """Connect an end. From now on, bytes of this direction arrive at this end. Bytes on their
+        way are lost.
         """
         self._ends[way] = end
         self._laid += 1
@@ -82,7 +81,7 @@ class Line:
 
 
 class Port:
-    """The gateway's end of a line: a `Tty` without a terminal, which exists while it is open."""
+    """The gateway's end of a line: a `Tty` without a terminal. It exists while it is open."""
 
     def __init__(self, loop: Loop, fd: int, line: Line) -> None:
         self.fd = fd
@@ -108,4 +107,4 @@ class Port:
         return len(data)
 
     def close(self) -> None:
-        """The event loop has removed its reader."""
+        """Do nothing, because the event loop has removed the reader."""

@@ -1,10 +1,10 @@
 """The gateways of one site, and the connections between them.
 
-In: frames from member to member, and faults of their connections. Out: the same frames, in order,
-after some milliseconds. A connection breaks when one of its ends dies, and the other end notices a
-moment later. A connection that is cut carries nothing; its frames arrive when it is restored,
-unless the connection was given up by then. Each member has the real parts of a gateway in a site
-(`gateway/site/wiring/membership.py`), without certificates and sockets (tests/site has those).
+In: frames between members, and faults of their connections. Out: the same frames, in order, after
+some milliseconds. If one end dies, the connection ends, and the other end learns of it a moment
+later. A connection that is cut carries nothing. Its frames arrive when it is restored, unless an
+end has given it up by then. Each member has the real parts of a gateway in a site
+(`gateway/site/wiring/membership.py`), but no certificates and sockets, which tests/site has.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from tests.sim.whole.shelf import Shelved
 _DELAYS = (0.0005, 0.002, 0.01)
 _NOTICED_S = 0.01
 _AGAIN_S = 0.2
-"""Seconds until a connection is tried again."""
+"""Seconds between two attempts to connect."""
 _GIVEN_UP_S = 2.0
 
 
 class Member:
-    """A gateway's part in its site, for one life of it."""
+    """The parts of a gateway for its site, for one life of the gateway."""
 
     def __init__(
         self, gateway: Gateway, names: Iterable[str], send: Callable[[str, bytes], None]
@@ -59,13 +59,13 @@ class Member:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the member keeps nothing for others, and owes them nothing."""
+        """Whether the member keeps no copies for others, and owes them no retained messages."""
         kept = self._copies.figures()["copies_kept_bytes"]
         return not kept and not any(self._retained.sharing.owed.values())
 
     @property
     def landed(self) -> int:
-        """Rows of other members that it has moved into its own spool."""
+        """Number of other members' rows that it has moved into its own spool."""
         return self._copies.landed
 
     def joined(self, member: str) -> None:
@@ -81,7 +81,7 @@ class Member:
 
 
 class _Link:
-    """A link between two members. number: number of its connection, 0 while there is none."""
+    """A link between two members. number: of its connection; 0: not connected."""
 
     def __init__(self, ends: tuple[str, str]) -> None:
         self.ends = ends
@@ -89,7 +89,7 @@ class _Link:
         self.cut = False
         self.held: list[Callable[[], object]] = []
         self.clear = dict.fromkeys(ends, 0.0)
-        """Time at which the last frame to each end arrives."""
+        """Time at which the newest frame to each end arrives."""
 
 
 class Network:
@@ -99,7 +99,7 @@ class Network:
         self._random = Random(seed)
         self._numbers = 0
         self.members: dict[str, Member] = {}
-        """Members of the living gateways."""
+        """Members of the living gateways, by name."""
         self._links = {frozenset(ends): _Link(ends) for ends in combinations(gateways, 2)}
         for link in self._links.values():
             self._connect(link)
@@ -133,7 +133,7 @@ class Network:
                 arrive()
 
     def _connect(self, link: _Link) -> None:
-        """Connect two members if no fault separates them and both live."""
+        """Connect two members if both live and their link is not cut. Otherwise try again later."""
         if not link.number:
             if not link.cut and all(name in self.members for name in link.ends):
                 self._numbers += 1

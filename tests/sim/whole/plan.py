@@ -1,10 +1,9 @@
-"""The plan of a run: its faults and their moments.
+"""The plan of a run: its faults and their times.
 
-In: a seed. Out: a `Plan`: a few faults, each with its moment. A moment is a time, or the first or a
-later step after it: something that the rig's tap reads on a board's line (`hello`, `welcome`,
-`connack`, `publish`, `pubrel`, `pubcomp`), a write to a board's EEPROM, a commit of a gateway. So
-faults fall between any two steps of an exchange. A plan is plain data: it can be printed, and run
-again without some of its faults.
+In: a seed. Out: a `Plan` with a few faults. A fault happens at a time, or after it at a step, at a
+write to a board's EEPROM, or at a commit of a gateway. Steps are packets on a board's line:
+`hello`, `welcome`, `connack`, `publish`, `pubrel`, `pubcomp`. So faults fall between any two steps
+of an exchange. A plan is plain data: it can be printed, and run again without some of its faults.
 """
 
 from collections.abc import Callable
@@ -16,19 +15,21 @@ GATEWAYS = ("a", "b", "c")
 CLIENTS = ("client-1", "client-2")
 STEPS = ("hello", "welcome", "connack", "publish", "pubrel", "pubcomp")
 _LASTS = (0.02, 0.15, 0.7, 3.0)
-"""Seconds."""
+"""Durations of faults, in seconds."""
 _RARE, _LONG = 0.2, 0.02
 _FULL_S = 17.0
 _TEARS = range(4)
 _TURN = 0x10000
-"""Range of packet identifiers: the low 16 bits of the sequence, but never 0."""
+"""Number after which the packet identifiers of sequences repeat, because they are the low 16
+bits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A planned fault. at: seconds since the run began. step: the fault strikes at the `count`th
-    such step after `at` on the line of `board`; if empty, at once. do: a method of `Faults`, which
-    gets `what`.
+    """A planned fault. at: seconds since the beginning of the run. do: the method of `Faults` that
+    makes it. what: the method's arguments. step: if not empty, the fault waits for the `count`th
+    such step on the line of `board` after `at`.
     """
 
     at: float
@@ -45,9 +46,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of a run. seed: decides all that is not planned. seconds: how long faults may
-    strike. first: the boards' next sequence. copies: as in [site]. lands_s: from one landing to the
-    next; 0: nothing lands before the end.
+    """The plan of a run. seed: decides all that is not planned. seconds: duration of the faults.
+    first: the boards' next sequence. copies: as in [site]. lands_s: seconds between two landings;
+    0: nothing lands before the end.
     """
 
     seed: int
@@ -68,7 +69,7 @@ class Plan:
 
 
 def draw(seed: int) -> Plan:
-    """Draw a plan: the same plan for the same seed."""
+    """Draw a plan. A seed always gives the same plan."""
     random = Random(seed)
     gateways = GATEWAYS[: random.choice((1, 1, 2, 3))]
     boards = tuple(f"board-{number + 1}" for number in range(random.choice((1, 1, 2))))
@@ -99,10 +100,10 @@ def draw(seed: int) -> Plan:
         faults += _dying(random, random.choice(gateways), seconds)
     if clients and len(gateways) > 1 and random.random() < _RARE:
         faults += _there_and_back(clients[0], *gateways[:2])
-    if random.random() < _LONG:  # a journal runs full
+    if random.random() < _LONG:  # the journal becomes full
         seconds = _FULL_S + 3
         faults.append(Fault(1.0, "cut_line", (boards[0], _FULL_S)))
-    if first > 1:  # old slots are what a torn one may be taken for
+    if first > 1:  # with old slots, which a torn slot may resemble
         torn = _DRAWN["cut_board_in_write"](random, random.choice(boards), "")
         faults.append(Fault(round(random.uniform(0.5, seconds), 2), "cut_board_in_write", torn))
     faults.sort(key=lambda one: one.at)
@@ -110,14 +111,18 @@ def draw(seed: int) -> Plan:
 
 
 def _dying(random: Random, gateway: str, seconds: float) -> list[Fault]:
-    """Plan a death: perhaps permanent, perhaps before its last copies reached the other members."""
+    """Return faults by which a gateway is gone for good, perhaps before its last copies have
+    reached the other members; or no faults.
+    """
     at = round(random.uniform(0.5, seconds), 2)
     faults = [Fault(at, "bury", (gateway,)), Fault(at - 0.4, "part", (gateway, 3.0))]
     return faults[: random.choice((0, 0, 1, 2))]
 
 
 def _there_and_back(client: str, here: str, there: str) -> list[Fault]:
-    """Return to a gateway with an older session, which does not contain the newer one."""
+    """Return faults that bring a client back to a gateway with an older session, while a newer
+    session is at another gateway.
+    """
     return [
         Fault(0.7, "part", (here, 3.0)),
         Fault(0.9, "move_client", (client, there, 0.02)),
@@ -161,11 +166,14 @@ _DRAWN: dict[str, Callable[[Random, str, str], tuple[Any, ...]]] = {
     "move_client": lambda random, client, gateway: (client, gateway, random.choice(_LASTS)),
     "part": lambda random, board, gateway: (gateway, random.choice(_LASTS)),
 }
-"""Arguments of each kind of fault."""
+"""Functions that draw the arguments of each kind of fault."""
 _OF_A_SITE = ("move", "part")
 _OF_ONE = ("swap",)
-"""Faults for a single gateway: the judge does not know which session of a site a new board may
-find."""
+"""Faults for a lone gateway only. In a site, the judge does not know which session a new board may
+find.
+"""
 _OF_CLIENTS = ("move_client",)
 _OF_COPIES = ("copy", "restore")
-"""A restored store has forgotten flows of clients, as it must; the judge knows of boards only."""
+"""Faults for runs without clients. A restored store has rightly forgotten exchanges of clients, but
+the judge allows this only for boards.
+"""

@@ -1,9 +1,9 @@
 """Sabotages: `python -m tests.sim.whole.sabotages [NAME …]`.
 
-In: names of the rig's patches (`tests/hil/sabotages`), each of which breaks a promise of gateway or
-firmware; without a name, all patches that the simulation must notice. Out: a table with the first
-seed that notices each patch, on a patched copy of the tree. Exit 1 when one is not noticed within
-its seeds.
+In: names of the rig's patches (`tests/hil/sabotages`), each of which breaks a promise of the
+gateway or the firmware. Without a name: all patches that the simulation must notice. Out: a table
+with the first seed that notices each patch, on a patched copy of the tree. The exit code is 1 if a
+patch is not noticed within its seeds.
 """
 
 import argparse
@@ -63,16 +63,16 @@ MUST = {
 QUICK = ("forged-completion", "identifier-zero-is-used")
 """Sabotages that `make test` tries, one in the gateway and one in the firmware."""
 SEEDS = 500
-"""Number of seeds for any other sabotage."""
+"""Number of seeds for all other sabotages."""
 _OURS = ("tests/sim/whole", "tests/broker", "tests/links")
 
 
 def noticed(name: str, seeds: int) -> str:
-    """Return the soak's errors for a tree with this patch; empty if all seeds hold."""
+    """Return the soak's output for a tree with this patch, or "" if no seed notices the patch."""
     with TemporaryDirectory() as folder:
         tree = Path(folder)
         for part in (*PACKAGES, *_OURS):
-            ignored = shutil.ignore_patterns("*.pyc.*")  # which Python is about to rename
+            ignored = shutil.ignore_patterns("*.pyc.*")  # files that Python is about to rename
             shutil.copytree(ROOT / part, tree / part, ignore=ignored)
         fit(catalogue()[name], tree)
         done = subprocess.run(

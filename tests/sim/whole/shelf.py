@@ -1,7 +1,7 @@
 """The copies that a gateway of the run keeps of other gateways' spools, on its own disk.
 
-In: the gateway, frames of other members. Out: the real `SiteCopies`; its shelf is SQLite in memory,
-and each piece of work on it takes some milliseconds.
+In: the gateway, and frames of other members. Out: the real `SiteCopies`. Its database is SQLite in
+memory, and each access takes some milliseconds.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class _Disk(Executor):
 
 
 class Shelved(SiteCopies):
-    """The copies of one life of a gateway."""
+    """The copies of other members, for one life of a gateway."""
 
     def __init__(self, gateway: Gateway, send: Callable[[str, bytes], None]) -> None:
         assert gateway.site is not None
@@ -42,6 +42,6 @@ class Shelved(SiteCopies):
         )
 
     def _kept(self) -> list[Line]:
-        """Return the stored copies, also at the first start."""
+        """Read the stored copies. The real method would look for a file first."""
         with self._opens:
             return self._read_shelf()

@@ -1,8 +1,7 @@
-"""The smallest plan that still fails. In: a plan that does. Out: the same with as few of its faults
-as do.
+"""The search for the smallest plan that still fails.
 
-Each subset is tried once: the same plan goes the same way each time, so there is nothing that a
-second try could show.
+In: a plan that fails. Out: the same plan with as few of its faults as possible. Each subset is
+tried once, because the same plan always has the same result.
 """
 
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from tests.sim.whole.plan import Plan
 
 
 def shrunk(plan: Plan, fails: Callable[[Plan], object]) -> Plan:
-    """Return the first plan that fails, by its number of faults; `plan` itself if no smaller one
+    """Return the failing plan with the fewest faults. That is `plan` itself if no smaller plan
     fails.
     """
     for size in range(len(plan.faults)):

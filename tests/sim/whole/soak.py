@@ -1,10 +1,10 @@
 """The whole system, seed by seed: `python -m tests.sim.whole.soak --seeds 100000`.
 
-A run that was stopped continues where it was; with `--minutes` it stops by itself. `--replay SEED`
-runs one seed alone. The plan of a seed that fails is shrunk to the fewest faults with which it
-still fails. A table at the end counts the events that were reached, so that a soak in which, for
-example, no gateway died is not mistaken for a proof. Exit 1 when a seed fails, or an event was
-never reached; 2 when the soak has not reached its end.
+A run continues where the last one was stopped; with `--minutes` it stops by itself. `--replay SEED`
+runs one seed alone. If a seed fails, its plan is shrunk to the fewest faults with which it still
+fails. At the end, a table shows how often each event happened: if, for example, no gateway died,
+the soak proves nothing. Exit code 1: a seed failed, or an event never happened. Exit code 2: seeds
+are missing.
 """
 
 import argparse
@@ -56,7 +56,9 @@ REACHED = (
 
 
 def judge(plan: Plan) -> tuple[Counter[str], str, str]:
-    """Return the events reached, the errors ("" if all holds), and a fingerprint of the run."""
+    """Run a plan. Return counts of its events, the errors ("" if all holds), and a fingerprint of
+    its history.
+    """
     try:
         world = run(plan)
         result = world.judge()
@@ -70,7 +72,7 @@ def judge(plan: Plan) -> tuple[Counter[str], str, str]:
 
 
 def story(plan: Plan, wrong: str) -> str:
-    """Describe a plan that fails, and the smallest part of it that fails."""
+    """Return a description of a plan that fails, and of the smallest part of it that fails."""
     smaller = shrunk(plan, lambda plan: judge(plan)[1])
     text = f"{plan}\n  {wrong}"
     if smaller is not plan:
@@ -85,9 +87,11 @@ def _judged(seed: int) -> tuple[int, Counter[str], str, float]:
 
 
 def _soak(progress: Progress, seeds: int, minutes: float) -> str:
-    """Run the missing seeds on all cores; return the description of the first that fails."""
+    """Run the missing seeds on all cores. Return the description of the first seed that fails, or
+    "".
+    """
     end = time.monotonic() + 60 * minutes
-    libraries()  # once for all workers
+    libraries()  # compiled once for all workers
     with multiprocessing.Pool() as pool:
         while progress.done < seeds and time.monotonic() < end:
             block = range(progress.done, min(progress.done + BLOCK, seeds))

@@ -1,4 +1,4 @@
-"""The whole system on virtual time (README.md); and that it notices broken promises."""
+"""The whole system on virtual time (README.md). It also notices programs that break a promise."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.sim.whole.soak import REACHED, judge, story
 from tests.site.sabotages import sabotaged
 
 SEEDS = 200
-"""Seeds of the gate; `make soak` tries 100,000."""
+"""Number of seeds in `make test`. `make soak` tries 100,000."""
 
 
 def first_that_fails() -> Plan:

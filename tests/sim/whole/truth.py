@@ -1,7 +1,7 @@
-"""The history of a run in the rig's format, so that the rig's own judge can read it.
+"""The history of a run in the rig's format, for the rig's own judge.
 
 In: reports of taps, stores and boards' logs. Out: events. The rig's own `LedgerWatch` reports a
-board's publications: it reads the EEPROM's content and the ADC's input.
+board's publications from the EEPROM's content and the ADC's input.
 """
 
 from pathlib import Path
@@ -16,13 +16,13 @@ from tests.sim.whole.board import INTERVAL_MS, Board
 from tests.sim.whole.clock import Time
 
 UTC = 1_700_000_000
-"""Seconds since 1970 when the run begins."""
+"""Unix time at the beginning of the run, in seconds."""
 UNTIL = "batch"
-"""The judged hop: rows of a gateway's spool land unchanged, some time later."""
+"""The last hop that is judged. Rows of a gateway's spool land unchanged, some time later."""
 
 
 class Truth:
-    """The true events of a run. events: those so far."""
+    """The events of a run so far."""
 
     def __init__(self, time: Time) -> None:
         self.events: list[Event] = []
@@ -32,9 +32,9 @@ class Truth:
         self.events.append(Event(self._time.ns if t is None else t, hop, event, data))
 
     def read_board(self, board: Board, *, swapped: bool = False) -> None:
-        """Record all publications of a board. swapped: the board is about to be `renew`ed. A board
-        that is swapped before it got an incarnation has sent nothing, and could not be told from
-        the next one: only its starts count.
+        """Record all publications of a board. swapped: the board is about to be replaced by
+        `renew`. If such a board has no incarnation yet, it has sent nothing, and cannot be
+        distinguished from the next board. Then only its starts are recorded.
         """
         outside, before = board.outside, len(self.events)
         logs = {
@@ -68,8 +68,9 @@ class Truth:
         copies: int,
         stalled: bool,
     ) -> list[Event]:
-        """Return the rig's events about itself. clients: number of messages of each. copies: number
-        of gateways whose disks hold an acknowledged publication.
+        """Add the events that the rig adds itself, and return all events. clients: number of
+        messages by client. copies: number of gateways that have an acknowledged publication on
+        disk. stalled: the system did not come to rest.
         """
         several = [{"name": name} for name in gateways] if len(gateways) > 1 else []
         bench: dict[str, Any] = {"title": "whole", "until": UNTIL, "gateway": several}

@@ -1,7 +1,7 @@
 """The whole system in one process: boards, lines and gateways on virtual time, and the rig's judge.
 
-In: a seed, and a plan of faults. Out: the judge's result (`hil.judge.checker`), and a fingerprint
-of all events, which a replay must have, too.
+In: a plan, with its seed. Out: the judge's result (`hil.judge.checker`), and a fingerprint of all
+events, which must be the same in a replay.
 """
 
 import logging
@@ -37,28 +37,32 @@ from tests.sim.whole.plan import Plan
 from tests.sim.whole.truth import Truth
 
 STEP_MS = 10
-"""A board's bytes of this time, in ms, are sent together at its end."""
+"""A board runs for this long, in ms. Then its bytes are sent."""
 LOOK_MS = 70
 SILENT_S = 2.0
-"""Silence after which a gateway lands its copies of another one's rows, in seconds."""
+"""Seconds of silence after which a gateway lands its copies of another gateway's rows."""
 _PATIENCE_S = 120.0
-"""Time within which all must have landed after the last fault, in seconds."""
+"""Seconds after the last fault within which everything must have landed."""
 _LANDED = """
 BEGIN;
 INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last;
 DELETE FROM spool;
 COMMIT;
 """
-"""State of a spool after the uplink has landed all of it. Row numbers are not used again."""
+"""SQL by which a spool is as after the uplink has landed all its rows. Row numbers are not used
+again.
+"""
 _AFTER_S = 1e-6
-"""Delay of a fault at a step, so that the judge sees their order."""
+"""Delay of a fault after its step, in seconds, so that the judge sees their order."""
 NAMES = tuple(f"board-{number + 1}" for number in range(MOST))
 KEYS = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
 
 
 @cache
 def _registry() -> Registry:
-    """Return the registry, read once; reports of boards are in each gateway's own copy."""
+    """Return the registry with the keys of all boards. It is read once; each gateway keeps the
+    boards' reports in a copy.
+    """
     with TemporaryDirectory() as folder:
         provisioned = Provisioned(Path(folder) / "registry.db")
         for name, key in KEYS.items():
@@ -75,8 +79,8 @@ def _empty_store() -> bytes:
 
 
 class _Errors(logging.Handler):
-    """Enters errors in a gateway's log into the history. The error that the disk is full is
-    expected where it is.
+    """A log handler that adds a gateway's errors to the history. While a disk refuses commits,
+    errors without an exception are expected, and left out.
     """
 
     def __init__(self, world: "World") -> None:
@@ -90,7 +94,9 @@ class _Errors(logging.Handler):
 
 
 class World:
-    """All begin at the first gateway. This class does not know the plan's faults."""
+    """A system at its beginning: all boards and clients are at the first gateway. The faults come
+    from `Faults`.
+    """
 
     def __init__(self, plan: Plan) -> None:
         seed, gateways = plan.seed, plan.gateways
@@ -111,13 +117,13 @@ class World:
         self.boards: dict[str, Board] = {}
         self.lines: dict[str, Line] = {}
         self.plugged: dict[str, Gateway] = {}
-        """The gateway of each board."""
+        """The gateway at which each board is plugged in."""
         self._spooled = dict.fromkeys(gateways, 0)
-        """The last row that was seen in each spool."""
+        """Row number of the last recorded row of each spool."""
         self._origins = {name: f"{name}/e" for name in gateways}
         self._steps: list[list[Any]] = []
         self.mending: Callable[[], object] = lambda: None
-        """Callback for the end of the faults."""
+        """The function that ends the faults."""
         for number, name in enumerate(plan.boards):
             own = seed * MOST + number + 1
             self.boards[name] = board = Board(number, name, KEYS[name], own, plan.first)
@@ -149,7 +155,9 @@ class World:
         self.plugged[board].plug(board, self.lines[board])
 
     def living(self, gateway: str = "") -> Gateway:
-        """Return this gateway, or the first one if it is gone for good."""
+        """Return this gateway. If it is gone for good, or without a name, return the first one that
+        is not gone.
+        """
         named = self.gateways.get(gateway)
         if named is not None and not named.gone:
             return named
@@ -160,8 +168,8 @@ class World:
             before.unplug(board)
 
     def swap(self, board: str, off_ms: int) -> None:
-        """Replace a board by another board with the same name. The publications of the old board
-        can still be read from it.
+        """Replace a board by a new one with the same name. The old board's publications are
+        recorded first.
         """
         self.truth.read_board(self.boards[board], swapped=True)
         self.boards[board].renew(off_ms)
@@ -189,14 +197,16 @@ class World:
         self.time.after(every_s, partial(self._land_on, every_s))
 
     def land(self, gateway: Gateway) -> None:
-        """Land all rows of the spool, as the uplink does."""
+        """Land all rows of the spool, as the uplink does. Nothing lands if the disk refuses
+        commits.
+        """
         if not (gateway.failing or gateway.gone):
             for row in self._rows(gateway, 0):
                 self.truth.add("batch", "publication", **row)
             gateway.database.executescript(_LANDED)
 
     def bury(self, gateway: str) -> None:
-        """Remove a gateway and its disk for good. Its boards are plugged in at another gateway."""
+        """Remove a gateway and its disk for good. Its boards and clients go to another gateway."""
         gone = self.gateways[gateway]
         gone.gone = True
         gone.die()
@@ -206,7 +216,7 @@ class World:
             client.leave(gone, self.living())
 
     def restore(self, gateway: str, copy: bytes) -> None:
-        """Give a dead gateway another store. The old store's rows have landed."""
+        """Give a dead gateway another store. The old store's rows land first."""
         self.land(self.gateways[gateway])
         self.gateways[gateway].load(copy)
         database = self.gateways[gateway].database
@@ -215,8 +225,8 @@ class World:
         self._origins[gateway] += " restored"
 
     def settle(self) -> bool:
-        """End all faults, and go on until no board has anything left to deliver. Return False if a
-        board still had something when the time was over.
+        """End all faults, and run until everything is delivered and has landed. Return False if it
+        takes longer than _PATIENCE_S.
         """
         self._steps.clear()
         self.mending()
@@ -238,8 +248,9 @@ class World:
         return False
 
     def _empty(self, end: float) -> bool:
-        """Whether all has landed, no gateway keeps rows for another gateway, and all gateways are
-        connected again and hold the same retained messages. No client publishes now.
+        """Wait until all has landed, no gateway keeps rows for another one, and all gateways have
+        the same retained messages. Return False if that takes until `end`, but True if only the
+        retained messages differ.
         """
         members = self.network.members.values()
         self._land()
@@ -253,8 +264,8 @@ class World:
         return True
 
     def unlike(self) -> list[str]:
-        """Return the retained messages that are not the same at all gateways, when all has
-        settled.
+        """Return a sentence for each topic whose retained message is not the same at all gateways.
+        The system must be at rest.
         """
         self.reached["messages retained"] += len({topic for one in self._held() for topic in one})
         return [
@@ -273,7 +284,7 @@ class World:
         return [topic for topic in topics if len({one.get(topic) for one in held}) > 1]
 
     def judge(self) -> Result:
-        """Return the result of the rig's judge when all has settled."""
+        """Wait until the system is at rest. Return the result of the rig's judge."""
         stalled = not self.settle()
         for name, board in self.boards.items():
             self.lines[name].tap.close()
@@ -295,8 +306,8 @@ class World:
         return result
 
     def on_step(self, board: str, step: str, count: int, call: Callable[[], object]) -> None:
-        """Make the call after the `count`th such step on the line of a board, counted from now.
-        There is no call when all faults have ended by then.
+        """Make the call after the `count`th such step from now, on the line of a board. If all
+        faults end before, the call is not made.
         """
         self._steps.append([board, step, count, call])
 
@@ -323,7 +334,7 @@ class World:
             self.truth.add("spool", "publication", **row)
 
     def _rows(self, gateway: Gateway, after: int) -> list[dict[str, Any]]:
-        """Return the rows of its spool in the history's format."""
+        """Return the rows of a spool after a row number, in the history's format."""
         rows = gateway.database.execute(QUERY, (after,))
         names = [name for name, *_ in rows.description]
         origin = self._origins[gateway.name]
@@ -331,7 +342,9 @@ class World:
 
     @contextmanager
     def _patched(self) -> Iterator[None]:
-        """Draw the gateway's random values from the seed, and enter its errors for the judge."""
+        """Draw the gateways' random values from the seed, and record errors in their logs, during a
+        `with` block.
+        """
         draw = self._secrets
         log = logging.getLogger("gateway")
         log.addHandler(self._errors)
