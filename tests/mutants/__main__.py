@@ -1,12 +1,10 @@
 """`python -m tests.mutants MODULE …`: run the tests of a module against mutants of it.
 
-In: modules of MODULES by name; all of them, if none. Out: how many mutants the tests kill, and each
-survivor with its place; exit code 1 if fewer are killed than the module's goal. The mutants come in
-an order that `--seed` draws and until the `--minutes` of a module are over, so that the tried ones
-are a fair sample of all.
-
-Each mutant is run in a copy of the tree, by the tests of MODULES that know the module. Its process
-is a copy of this one, which has imported everything outside the tree.
+In: names of modules in MODULES; without a name, all. Out: how many mutants the tests kill, and each
+survivor with its place. The exit code is 1 if fewer are killed than the module's goal. The mutants
+are tried in a random order (`--seed`) until the `--minutes` of a module are over, so the tried ones
+are a fair sample. Each mutant is tried in a copy of the tree, with the tests that MODULES names.
+Its process is a fork of this one, which has imported everything outside the tree.
 """
 
 import argparse
@@ -32,16 +30,19 @@ from tests.mutants.mutate import Mutant, of_c, of_python
 ROOT = Path(__file__).parents[2]
 COPIED = ("gateway", "provisioning", "hil", "firmware", "systemd", "tests")
 BEFORE_C = "BEFORE=ulimit -t 20;"
-"""A limit for each program of C: seconds of a core."""
+"""A limit of 20 s of processor time for each C program."""
 SHORTEST_S = 10.0
-"""A mutant that never ends is killed after this long and some times what all tests take."""
+"""A mutant whose tests do not end is killed after this many seconds, and four times the time that
+they take without a mutant.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
     """A module whose mutants the tests must kill. path: its source file. tests: files and options
-    of pytest, or targets of the firmware's make. goal: percentage to kill. alike: changed lines
-    that do the same as before, each with the reason; they are neither killed nor survivors.
+    for pytest, or targets for the firmware's make. goal: percentage of mutants to kill. alike:
+    changed lines that have the same effect as before, each with the reason; their mutants do not
+    count.
     """
 
     path: str
@@ -247,7 +248,7 @@ def try_all(module: Module, seconds: float, seed: int) -> Tried:
         if not _passes(module, tree, None, imported):
             raise SystemExit(f"the tests of {module.path} fail without a mutant")
         _warm(imported)
-        (tree / module.path).write_text(text)  # C is built: only this file is new
+        (tree / module.path).write_text(text)  # make compiles only this file again
         began = time.monotonic()
         _passes(module, tree, None)
         limit = SHORTEST_S + 4 * (time.monotonic() - began)
@@ -269,14 +270,14 @@ def _copy(tree: Path) -> None:
         skipped = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, tree / package, ignore=skipped)
     shutil.copy(ROOT / "pyproject.toml", tree)
-    if (built := ROOT / "build" / "firmware").exists():  # some tests flash it
+    if (built := ROOT / "build" / "firmware").exists():  # some tests flash this firmware
         (tree / "build").mkdir()
         (tree / "build" / "firmware").symlink_to(built)
 
 
 def _passes(module: Module, tree: Path, limit: float | None, imported: Path | None = None) -> bool:
-    """Whether all tests pass within this many seconds. imported: a file for the names of the
-    modules that they import.
+    """Return whether all tests pass within `limit` seconds; None: without a limit. imported: a file
+    that gets the names of the modules that the tests import.
     """
     child = os.fork()
     if not child:
@@ -290,12 +291,14 @@ def _passes(module: Module, tree: Path, limit: float | None, imported: Path | No
             break
         time.sleep(0.02)
     with suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what its tests have started
+        os.killpg(child, signal.SIGKILL)  # processes that the tests have started
     return os.waitstatus_to_exitcode(done[1]) == 0
 
 
 def _become(module: Module, tree: Path, imported: Path | None) -> NoReturn:
-    """Run the tests in this process, a copy that has imported everything but the tree."""
+    """Run the tests in this process, which is a fork. It has imported everything except the
+    tree.
+    """
     code = 1
     try:
         os.chdir(tree)
@@ -310,7 +313,7 @@ def _become(module: Module, tree: Path, imported: Path | None) -> NoReturn:
         for name in [name for name in sys.modules if _is_ours(name)]:
             del sys.modules[name]
         sys.path[0] = str(tree)
-        # a failure is enough: no search for a smaller example
+        # one failure is enough, so hypothesis does not search for a smaller example
         phases = [Phase.explicit, Phase.generate]
         settings.register_profile("mutants", settings.get_profile("ci"), phases=phases)
         options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-profile=mutants"]
@@ -322,7 +325,9 @@ def _become(module: Module, tree: Path, imported: Path | None) -> NoReturn:
 
 
 def _warm(imported: Path) -> None:
-    """Import what the tests import outside the tree, so that no mutant needs time for that."""
+    """Import the modules from outside the tree that the tests need. So no mutant needs time for
+    them.
+    """
     for name in imported.read_text().split() if imported.exists() else ():
         with suppress(Exception):
             importlib.import_module(name)

@@ -1,9 +1,9 @@
 """The mutants of one source file.
 
-In: its text. Out: copies of the text with one change each. Changes of an expression: another
-comparison, constant, connective or arithmetic operator, or a reversed condition. Changes of a
-statement: a call without a used result is deleted, two arguments are swapped, a result is dropped.
-Docstrings, annotations, log lines and error texts stay, because no test should depend on them.
+In: the text of the file. Out: copies of the text with one change each. An expression gets another
+comparison, constant, connective or arithmetic operator, or a condition is reversed. A statement
+loses a call whose result is not used or a result, or two arguments are swapped. Docstrings,
+annotations, log lines and error texts stay, because no test should depend on them.
 """
 
 import ast
@@ -35,12 +35,12 @@ ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
     ast.RShift: (">>", "<<"),
 }
 QUIET = ("log", "_log", "logger")
-"""Objects whose calls only tell a person."""
+"""Names of objects whose calls only inform a person."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change of a file. line: counted from 1. change: its description. text: the whole changed
+    """A changed file. line: of the change, from 1. change: its description. text: the whole changed
     file.
     """
 
@@ -70,7 +70,7 @@ def of_python(text: str) -> Iterator[Mutant]:
         return Mutant(line, change, (whole[:begin] + new.encode() + whole[end:]).decode())
 
     def between(one: ast.expr, other: ast.expr, old: str, new: str) -> Iterator[Mutant]:
-        """Replace the operator that stands between two operands."""
+        """Yield the mutant that replaces the operator between two operands."""
         begin, end = span(one)[1], span(other)[0]
         found = re.search(rf"(?<![\w<>=!]){re.escape(old)}(?![\w<>=])", whole[begin:end].decode())
         if found:
@@ -101,7 +101,7 @@ def of_python(text: str) -> Iterator[Mutant]:
             case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
                 yield put(value.lineno, *span(value), "None", "the result is None")
             case ast.Call(func=ast.Name(id="max" | "min")):
-                return  # their arguments may stand in any order
+                return  # the order of their arguments does not matter
             case ast.Call(args=[one, other, *_]) if not isinstance(one, ast.Starred):
                 (first, end), (begin, last) = span(one), span(other)
                 new = (whole[begin:last] + whole[end:begin] + whole[first:end]).decode()
@@ -114,7 +114,7 @@ def of_python(text: str) -> Iterator[Mutant]:
 
 
 def _skipped(tree: ast.Module) -> set[int]:
-    """Return nodes that stay as they are, with all below them."""
+    """Return the id() of each node that must stay as it is, and of all nodes below it."""
     found: set[int] = set()
 
     def leave_out(node: ast.AST | None) -> None:
@@ -167,7 +167,7 @@ _IN_C = (
 
 
 def of_c(text: str) -> Iterator[Mutant]:
-    """Yield mutants of C code line by line, outside comments, directives and text."""
+    """Yield the mutants of C code, line by line, without comments, directives and strings."""
     comment = False
     offset = 0
     for number, line in enumerate(text.splitlines(keepends=True), 1):

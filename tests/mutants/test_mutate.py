@@ -1,4 +1,4 @@
-"""Each mutant is one change, and none changes text on which no test should depend."""
+"""Each mutant has one change, and none changes a text on which no test should depend."""
 
 import ast
 

@@ -1,10 +1,10 @@
-"""Removal of rows from the spool, as by the uplink when they have landed."""
+"""Removal of rows from the spool, as the uplink removes them after they have landed."""
 
 import sqlite3
 
 
 def drain(database: sqlite3.Connection, last: int | None = None) -> None:
-    """Remove the rows up to `last`, or all. Their numbers are never given again."""
+    """Remove all rows, or those up to `last`. Their row numbers are not used again."""
     database.execute(
         "INSERT OR REPLACE INTO meta SELECT 'spool.last', CAST(id AS TEXT) FROM spool_last"
     )

@@ -1,4 +1,4 @@
-"""Stores as older versions wrote them."""
+"""Stores in the form of older versions."""
 
 import sqlite3
 from contextlib import closing
@@ -38,7 +38,7 @@ _TO_1 = "ALTER TABLE session DROP COLUMN user; PRAGMA user_version=1;"
 
 
 def downgrade(path: Path, version: int) -> None:
-    """Turn the database at `path` into one of an older version, with its whole content."""
+    """Change the database at `path` into one of an older schema version, with its whole content."""
     with closing(sqlite3.connect(path)) as database:
         twins.drop(database)
         steps = _TO_6, _TO_5, _TO_4, _TO_3, _TO_2, _TO_1

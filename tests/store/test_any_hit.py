@@ -1,6 +1,5 @@
-"""Any hit in the database is refused, told or harmless, whichever table it meets.
-
-A start with a hit image must refuse, log a finding, or read the same rows as without the hit.
+"""Any damage to the bytes of the database is harmless or noticed, whichever table it concerns. A
+start with a damaged image must refuse it, log a finding, or read the same rows as before.
 """
 
 import random
@@ -22,13 +21,15 @@ CHECKS = {"twin", "spool_check", "content_check"}
 MAY_CHANGE = {"queue", "flow", "origin", "batch_content"}
 """Tables in which a changed bit may break no rule (gateway/docs/card.md, Limits)."""
 MAY_LOSE = {"retained", "will", "aside", "mark", "message", "spool"}
-"""Tables whose rows have a check: a row that is gone, with its check, may not be noticed."""
+"""Tables whose rows have a check. The loss of a row together with its check may remain
+unnoticed.
+"""
 SOAK = pytest.mark.soak
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use few messages, so that each table has some of the pages."""
+    """Use few messages, so that the other tables have a larger part of the pages."""
     monkeypatch.setattr("tests.store.test_references.COUNT", 30)
 
 
@@ -56,7 +57,7 @@ def read(database: sqlite3.Connection) -> Rows:
 
 
 def silent(rows: Rows, before: Rows) -> set[str]:
-    """Return the tables that have changed."""
+    """Return the tables that have changed in a way that the start should have noticed."""
     return {
         table
         for table, found in rows.items()
@@ -65,8 +66,8 @@ def silent(rows: Rows, before: Rows) -> set[str]:
 
 
 def unread(image: bytes) -> bytearray:
-    """Return for each byte whether it is between the cells of a page and their list, a part that
-    SQLite does not read (https://sqlite.org/fileformat.html, section 1.6).
+    """Return for each byte 1 if SQLite does not read it: it is between the cells of a page and
+    their list (https://sqlite.org/fileformat.html, section 1.6).
     """
     size = int.from_bytes(image[16:18], "big")
     found = bytearray(len(image))

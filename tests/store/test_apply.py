@@ -1,4 +1,4 @@
-"""A commit deletes from the queues the rows that it names, and nothing else."""
+"""A commit deletes exactly the rows of the queues that it names."""
 
 import sqlite3
 from contextlib import closing

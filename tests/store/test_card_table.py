@@ -1,4 +1,4 @@
-"""The table of what can happen to the card: each row names a test that exists."""
+"""The table of faults of the card: each row names a test that exists."""
 
 import ast
 import re

@@ -35,7 +35,7 @@ def shelf(tmp_path: Path) -> Path:
 
 
 def landing(folder: Path) -> list[tuple[object, ...]]:
-    """Return the rows of the line, a few at a time."""
+    """Return the rows that would land from the line of the copies, read in small pages."""
     found, first = list[tuple[object, ...]](), 0
     with closing(Copies(folder)) as opened:
         assert not opened.damaged
@@ -61,7 +61,7 @@ def test_changed_replica_does_not_land_and_is_reported(
     with closing(sqlite3.connect(shelf / FILE)) as database, database:
         for change in changes:
             database.execute(f"UPDATE copy SET {change}")
-    for _ in range(2):  # another start finds them again, and keeps one of each
+    for _ in range(2):  # the second start finds the changed rows again, and stores each only once
         caplog.clear()
         assert landing(shelf) == [it for it in RIGHT if it[0] not in (7, 8, 9, 10, *range(20, 40))]
     assert caplog.text.count("has changed since it was stored") == len(changes)
@@ -82,7 +82,7 @@ def test_random_hits_let_no_wrong_replica_land(shelf: Path, hits: int) -> None:
         try:
             found = landing(folder)
         except (sqlite3.Error, ValueError, OverflowError):
-            continue  # told, and nothing lands
+            continue  # an error is reported, and no row lands
         finally:
             shutil.rmtree(folder)
         assert not [it for it in found if it not in RIGHT], f"{size} bytes at {at}"

@@ -1,6 +1,7 @@
-"""Each cell of the store is damaged, then the gateway starts and every client comes: all is
-delivered, or the session's client is told and the log has a line, or the start is refused with a
-sentence that names table and row. `onceway store check` says the same.
+"""Each cell of the store is damaged, then the gateway starts and every client connects.
+
+Either all messages are delivered. Or the client gets a new session and the log has a line. Or the
+start is refused with a sentence that names table and row. `onceway store check` reports the same.
 """
 
 import sqlite3
@@ -33,10 +34,12 @@ from tests.store.test_references import world
 
 assert world
 VALUES = ("NULL", "x'ff'", "'x'", "1.5", "-1", "9223372036854775807", "''", "CAST(x'ff' AS TEXT)")
-"""One of each type, of which one or two fit a column; negative, huge, empty, no UTF-8."""
+"""Values of each type, among them negative, huge, empty and invalid ones. For a column, only one or
+two values are valid.
+"""
 CLIENTS = {"waiting": 600, "flying": 19, "shared": 20, "willing": 0}
 NAMES = {("session", "client"), ("session", "user")}
-"""Cells with names; if one of them changes, the client finds no session of its own."""
+"""Cells with names. If one of them changes, the client does not find its session."""
 SUBTLE = (
     ("session", "client", "NULL"),
     ("journey", "key", "'x'"),
@@ -49,7 +52,7 @@ SUBTLE = (
     ("queue", "extra", "''"),
     ("queue", "size", "size + 0.5"),
 )
-"""Cases that once were not reported, or were refused without the name of the row."""
+"""Damage that was once not reported, or was refused without the name of the row."""
 MORE = """
     INSERT INTO mark VALUES ('board', 0, 7, 5, 0, x'');
     INSERT INTO aside VALUES (1, 'b', NULL, 't', 1, 0, x'', NULL, x'', 'too large');
@@ -77,7 +80,7 @@ def opened(image: bytes) -> sqlite3.Connection:
 
 
 def loose(database: sqlite3.Connection) -> None:
-    """Let every column have any value, as in a page that the disk has changed."""
+    """Let every column accept any value, because a disk may change a page in any way."""
     database.execute("PRAGMA writable_schema = ON")
     database.execute(
         "UPDATE sqlite_schema SET sql = replace(replace(replace(sql, 'STRICT, ', ''), 'STRICT',"
@@ -87,8 +90,8 @@ def loose(database: sqlite3.Connection) -> None:
 
 
 def damaged(image: bytes, table: str, column: str, value: str) -> bytes | None:
-    """Return the image with another value in the middle row of a table; None if SQLite keeps the
-    old value.
+    """Return the image with another value in the middle row of a table. Return None if the cell
+    keeps its old value.
     """
     with closing(opened(image)) as database:
         schema = database.execute("SELECT sql, name FROM sqlite_schema").fetchall()
@@ -100,7 +103,8 @@ def damaged(image: bytes, table: str, column: str, value: str) -> bytes | None:
         where = " AND ".join(f"{name} IS ?" for name in keys)
         with suppress(sqlite3.IntegrityError):
             database.execute(f"UPDATE {table} SET {column} = {value} WHERE {where}", key)
-            database.text_factory = lambda data: (data,)  # a text is no BLOB with the same bytes
+            # so that a text is not equal to a BLOB with the same bytes
+            database.text_factory = lambda data: (data,)
             changed = [row[0] for row in database.execute(f"SELECT {column} FROM {table}")]
             if changed[len(rows) // 2] == ((old.encode(),) if isinstance(old, str) else old):
                 return None
@@ -112,7 +116,7 @@ def damaged(image: bytes, table: str, column: str, value: str) -> bytes | None:
 
 
 def come(world: World, client: str) -> tuple[bool, int]:
-    """Let all clients connect. Return Session Present, and the number of messages that arrive."""
+    """Connect a client. Return Session Present, and the number of messages that it gets."""
     for _ in range(2):
         found = world.connect(client, clean=False, properties=FOREVER, answers=True)
         for _ in range(4):
@@ -126,7 +130,9 @@ def come(world: World, client: str) -> tuple[bool, int]:
 
 
 def refusal(image: bytes, folder: Path, case: tuple[str, str, str]) -> str:
-    """Return the error of a start that ends with exit code 10."""
+    """Return the error of a gateway that refuses to start with this store. Its exit code must be
+    10.
+    """
     folder = folder / "-".join(["refused", *case])
     folder.mkdir()
     (folder / FILE).write_bytes(image)
@@ -139,7 +145,9 @@ def refusal(image: bytes, folder: Path, case: tuple[str, str, str]) -> str:
 def tried(
     world: World, image: bytes, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> tuple[bool, dict[str, tuple[bool, int]]]:
-    """Start with a store. Return whether it was refused, and what the clients received."""
+    """Start with a store. Return whether it was refused, and for each client the result of
+    `come`.
+    """
     world.database = opened(image)
     caplog.clear()
     try:
@@ -156,8 +164,8 @@ COLUMNS["meta"] = ["key", "value"]
 
 
 def cases(wanted: str | None) -> Iterator[tuple[str, str, str]]:
-    """Yield every column of a table with every value; None: of every table, with one of the
-    values.
+    """Yield table, column and value of each case: for the table `wanted` all values in each column;
+    for None, one value in each column of every table, and SUBTLE.
     """
     columns = [(table, column) for table, names in COLUMNS.items() for column in names]
     for number, (table, column) in enumerate(columns):
@@ -176,8 +184,8 @@ def judged(
     caplog: pytest.LogCaptureFixture,
     case: tuple[str, str, str],
 ) -> str | None:
-    """Return the fault in the outcome of a case; None if there is none, or if SQLite did not accept
-    the value.
+    """Return the fault in the outcome of a case, as a sentence. None: there is no fault, or SQLite
+    did not accept the value.
     """
     table, column, _ = case
     if (harmed := damaged(image, *case)) is None:
@@ -304,7 +312,7 @@ SHOWN: dict[tuple[str, str], Callable[[Path], object]] = {
 def test_command_that_shows_a_damaged_store_names_the_row(
     image: bytes, tmp_path: Path, table: str, column: str, value: str
 ) -> None:
-    """The gateway does not run."""
+    """The commands run without a gateway."""
     (tmp_path / FILE).write_bytes(damaged(image, table, column, value) or image)
     said = ""
     try:

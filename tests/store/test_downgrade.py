@@ -1,5 +1,5 @@
-"""`onceway store downgrade`: what an older version finds, and that all of it is there again after
-the upgrade.
+"""`onceway store downgrade`: an older version finds its own tables, and after the upgrade the store
+has its whole content again.
 """
 
 import json
@@ -30,8 +30,8 @@ Tables = dict[str, list[tuple[object, ...]]]
 
 
 def fill(folder: Path) -> None:
-    """Store fifty readings, of which ten are still in the spool, and a session with many
-    identifiers.
+    """Create a store with fifty readings, of which ten are still in the spool, and with a session
+    that has two received identifiers.
     """
     bits = bytearray(1 << 13)
     bits[1] = 0b11
@@ -49,7 +49,7 @@ def fill(folder: Path) -> None:
 
 
 def tables(path: Path) -> tuple[Tables, Tables]:
-    """Return the schema, and the rows without the flows' identifiers."""
+    """Return the schema, and the rows of all tables except `flow`."""
     with closing(sqlite3.connect(path)) as database:
         twins.drop(database)
         declared = database.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
@@ -94,7 +94,7 @@ def test_downgraded_store_is_upgraded_unchanged(tmp_path: Path, version: int) ->
 
 
 def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path: Path) -> None:
-    """The older version does not know the record of a move."""
+    """The older version does not know the record of the moving id, so the downgrade removes it."""
     session = record(SESSION, ("c", 100, 0, 0, "alice"))
     journey, end = record(MOVE, (7, 1, "attic", 1)), record(END, ())
     rows = [(1, "c", 0, session + journey + end), (2, "without", 0, session + end)]
@@ -115,7 +115,9 @@ def test_a_session_that_has_left_can_be_called_back_by_an_older_version(tmp_path
 
 
 def test_knowledge_of_other_members_is_suspect_when_the_site_comes_back(tmp_path: Path) -> None:
-    """The downgrade drops the records of holders, so the holders of older sessions are unknown."""
+    """The downgrade drops the list of members. Without it, a member counts as new, and the records
+    about its sessions become suspect.
+    """
     fill(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO meta VALUES ('members', '[\"b\"]')")

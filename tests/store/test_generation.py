@@ -1,5 +1,5 @@
-"""A gateway notices that its store was restored or cloned, and forgets what may be stale; after a
-loss of power alone, it forgets nothing.
+"""A gateway notices that its store was restored or cloned, and then forgets state that may be
+stale. After a power failure alone, it forgets nothing.
 """
 
 import shutil
@@ -21,7 +21,9 @@ IDS = b"\0\7"
 
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[sqlite3.Connection, str | None]]:
-    """Yield the parts of a gateway's start that matter here."""
+    """Start with a store, as a gateway does. Yield the database, and why the store is another
+    generation, or None.
+    """
     with closing(open_store(folder, "site")) as database:
         why = why_other_generation(database, folder)
         recover(database, None, 16, forget=why is not None)
@@ -36,7 +38,7 @@ def life(folder: Path) -> str | None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a store with one exchange between PUBLISH and PUBREL."""
+    """Return the folder of a store with one exchange between PUBLISH and PUBREL."""
     folder = tmp_path / "data"
     folder.mkdir()
     with started(folder) as (database, why):
@@ -49,9 +51,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def received(folder: Path) -> bytes:
-    """Return the stored packet identifiers between PUBLISH and PUBREL. Check that the anti-replay
-    window and the session of the board exist exactly if these identifiers do: a board that
-    continued without them would treat 0x92 as success.
+    """Return the stored packet identifiers between PUBLISH and PUBREL. Check that the board's
+    anti-replay window and session exist exactly if these identifiers do. If the board kept its
+    session without them, it would take 0x92 as success.
     """
     with closing(sqlite3.connect(folder / FILE)) as database:
         found = bytes(database.execute("SELECT received FROM flow").fetchone()[0])
@@ -150,7 +152,7 @@ def test_a_restore_keeps_the_store_that_was_there_with_its_log(
         database.execute("INSERT INTO session VALUES (2, 'later', 9, NULL, 0, NULL)")
         shutil.copy(folder / FILE, tmp_path / "db")
         shutil.copy(folder / f"{FILE}-wal", tmp_path / "wal")
-    shutil.copy(tmp_path / "db", folder / FILE)  # as after a kill: with a log
+    shutil.copy(tmp_path / "db", folder / FILE)  # the log stays, as after a kill
     shutil.copy(tmp_path / "wal", folder / f"{FILE}-wal")
     old = restore(folder, copy)
     assert old is not None

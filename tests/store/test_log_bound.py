@@ -1,4 +1,4 @@
-"""The size of the write-ahead log, during any writes and reads."""
+"""The size of the write-ahead log (WAL) has a bound, whatever is written and read."""
 
 import logging
 import queue
@@ -32,7 +32,7 @@ DONE_S = 60
 
 
 class Store:
-    """A writer on a folder, and the largest log that was seen after one of its commits."""
+    """A writer on a folder. largest: largest size of the WAL after a commit, in bytes."""
 
     def __init__(self, folder: Path) -> None:
         make_folder(folder)
@@ -61,7 +61,7 @@ class Store:
         return self.rows, None, None, None, "c", "t", bytes(size), 1, self.rows, None
 
     def settle(self) -> None:
-        """Wait until the writer has nothing to do."""
+        """Wait until the writer has no more work."""
         idle: queue.Queue[None] = queue.Queue()
         self.writer._orders.put(lambda database: idle.put(None))
         idle.get(timeout=DONE_S)
@@ -132,7 +132,7 @@ def test_log_that_an_older_version_left_is_cut_with_the_first_commit(tmp_path: P
 
 
 def test_log_is_copied_before_the_writer_has_to_wait(store: Store) -> None:
-    """A writer that is not faster than the checkpoints never has to wait."""
+    """If the writer is not faster than the checkpoints, it never has to wait."""
     for _ in range(3 * WAL_BYTES // LARGE):
         store.commit(LARGE)
         store.writer._checkpointer.idle.wait(DONE_S)
@@ -144,7 +144,7 @@ def test_log_is_copied_before_the_writer_has_to_wait(store: Store) -> None:
 def test_reader_that_keeps_the_log_open_is_logged_once_and_loses_nothing(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A backup, or a person's sqlite3 with an open transaction, stops every checkpoint."""
+    """A backup, or a person's sqlite3 with an open transaction, prevents every checkpoint."""
     caplog.set_level(logging.INFO)
     with closing(connect_to_read(store.folder / FILE)) as reader:
         store.commit(SMALL)
@@ -204,7 +204,9 @@ def test_program_that_holds_the_log_is_named(store: Store) -> None:
 def test_checkpoint_that_fails_is_a_problem_and_is_tried_again_without_commits(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The gateway's commits succeed; only the copy into the database fails."""
+    """The gateway's commits succeed. Only the checkpoint, which copies the log into the database,
+    fails.
+    """
 
     def fails(_: sqlite3.Connection) -> int:
         error = sqlite3.OperationalError("disk I/O error")
@@ -214,7 +216,8 @@ def test_checkpoint_that_fails_is_a_problem_and_is_tried_again_without_commits(
     job = store.writer.jobs[0]
     monkeypatch.setattr(checkpoint, "checkpoint", fails)
     monkeypatch.setattr(job, "bound_s", 0.0)
-    for _ in range(WAL_BYTES * 5 // 4 // LARGE):  # below WAL_LIMIT, where the writer itself copies
+    # below WAL_LIMIT, from which on the writer itself makes checkpoints
+    for _ in range(WAL_BYTES * 5 // 4 // LARGE):
         store.commit(LARGE)
     store.writer._checkpointer.idle.wait(DONE_S)
     store.settle()
@@ -238,8 +241,8 @@ def test_short_readers_do_not_make_the_log_grow(store: Store) -> None:
 
 
 def test_other_connections_copy_the_log_as_seldom_as_the_writer(tmp_path: Path) -> None:
-    """The uplink and the shelf of copies have no checkpoint thread. They use SQLite's own
-    checkpoint, also by a number of bytes.
+    """The uplink and the database of copies have no checkpoint thread. They use SQLite's automatic
+    checkpoint, also at a number of bytes.
     """
     make_folder(tmp_path)
     open_store(tmp_path, "test").close()

@@ -1,5 +1,5 @@
-"""A write-ahead log that is missing after a kill is reported, and no number is given a
-second time.
+"""If the write-ahead log is missing after a kill, the start reports it, and uses no row number
+again.
 """
 
 import shutil
@@ -27,7 +27,9 @@ def rows(first: int, last: int) -> Commit:
 
 
 def killed(folder: Path, to: Path) -> None:
-    """Run a gateway's store, and copy its files as a kill leaves them."""
+    """Run a gateway's store in `folder`. Copy its files to `to` while it runs, as a kill leaves
+    them.
+    """
     make_folder(folder)
     with closing(open_store(folder, "site-7")) as database:
         recover(database, None, 16)
@@ -38,7 +40,9 @@ def killed(folder: Path, to: Path) -> None:
 
 
 def start(folder: Path) -> tuple[str | None, int]:
-    """Return why the store is another generation, and the next spool id."""
+    """Start with a store. Return why it is another generation, or None, and the next row number of
+    the spool.
+    """
     gone = wal.vanished(folder / FILE)
     with closing(open_store(folder, "site-7")) as database:
         why = why_other_generation(database, folder, gone)
@@ -91,7 +95,9 @@ def test_uplink_that_closes_last_has_copied_the_log(tmp_path: Path) -> None:
 
 
 def test_mark_of_an_older_start_says_nothing(tmp_path: Path) -> None:
-    """Version 0.2.0 counts its starts, writes no mark, and deletes the log when it stops."""
+    """Version 0.2.0 counts its starts, but writes no run mark, and deletes the log when it
+    stops.
+    """
     with closing(open_store(tmp_path, "site-7")) as database:
         recover(database, None, 16)
     with closing(sqlite3.connect(tmp_path / FILE)) as database, database:

@@ -1,4 +1,4 @@
-"""A bit that flips in the store does not become a message: no wrong payload is delivered."""
+"""A bit that flips in the store changes no delivered message."""
 
 import random
 import re
@@ -24,7 +24,7 @@ from gateway.store.schema import FILE, make_folder, open_store
 from tests.broker.harness import FOREVER, World
 
 COUNT = 90
-"""More than may be under way, so a part of the queue is read later."""
+"""Number of messages, larger than the number in flight, so a part of the queue is read later."""
 SENT = [b'{"p":%d.25}' % (1000 + number) for number in range(COUNT)]
 KEPT = 30
 SOAK = pytest.mark.soak
@@ -32,8 +32,8 @@ SOAK = pytest.mark.soak
 
 @pytest.fixture
 def world() -> World:
-    """Return a world with two sessions that wait for messages of one size, retained messages, and a
-    will.
+    """Return a world with two sessions in which messages of one size wait, with retained messages
+    and with a will.
     """
     world = World(inflight=20)
     world.absent("first", topic="a/#")
@@ -58,7 +58,7 @@ def opened(image: bytes) -> sqlite3.Connection:
 
 
 def come(world: World, client: str) -> tuple[bool, list[Publish]]:
-    """Let the clients connect. Return Session Present, and the messages that arrive."""
+    """Connect a client. Return Session Present, and the messages that it gets."""
     found = world.connect(client, clean=False, properties=FOREVER, answers=True)
     for _ in range(8):
         world.commit()
@@ -67,7 +67,9 @@ def come(world: World, client: str) -> tuple[bool, list[Publish]]:
 
 
 def served(world: World, image: bytes) -> list[Publish]:
-    """Return what two clients with sessions and a new one get from a store."""
+    """Return the messages that two clients with sessions and a new client get from a store. A store
+    that is refused serves none.
+    """
     world.database = opened(image)
     try:
         if meta.refusal(world.database):
@@ -77,10 +79,10 @@ def served(world: World, image: bytes) -> list[Publish]:
         new = world.accepted("new", answers=True)
         new.subscribe("kept/#", qos=0)
         new.subscribe("w/#", qos=0)
-        world.sleep(5)  # the will is due
+        world.sleep(5)  # the will is published
         return found + new.take_all(Publish)
     except Exception:
-        return []  # refused: nothing is served
+        return []  # the store is refused
 
 
 def wrong(found: list[Publish]) -> list[Publish]:
@@ -166,7 +168,7 @@ def test_changed_cell_leaves_its_row_out_and_is_reported(
     (count,) = database.execute(f"SELECT count(*) FROM {table}").fetchone()
     (kind,) = database.execute(f"SELECT typeof({column}) FROM {table}").fetchone()
     others = {"text": f"{column} || 'x'", "null": "5", "integer": f"({column} + 1) % 2"}
-    # format indicator 1 is a property of its own
+    # format indicator 1 is stored as a property of the message
     other = "x'0101'" if column == "properties" else others.get(kind, "x'00'")
     key = row_checks.COLUMNS[table][0]
     database.execute(
@@ -185,7 +187,9 @@ def test_changed_cell_leaves_its_row_out_and_is_reported(
 
 @pytest.mark.parametrize("key", ["kept/18", "willing"])
 def test_changed_bit_of_a_key_lets_no_wrong_message_be_served(world: World, key: str) -> None:
-    """A row with a changed key is at a position where a search by that key does not find it."""
+    """A row with a changed key is not at the position of this key, so a search by the key does not
+    find it.
+    """
     image = world.database.serialize()
     starts = [found.start() for found in re.finditer(key.encode(), image)]
     told = 0
@@ -229,7 +233,7 @@ def test_part_of_a_session_that_has_left_is_not_sent_when_it_has_changed(
 
 
 def as_older_version(database: sqlite3.Connection) -> None:
-    """Give the messages the numbers of version 0.2.0, which has started last."""
+    """Give the messages numbers as version 0.2.0 does. That version has started last."""
     database.execute("UPDATE queue SET message = (message >> 20) + 7")
     database.execute("UPDATE message SET id = (id >> 20) + 7")
     database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
@@ -290,7 +294,7 @@ def test_new_place_of_an_earlier_message_names_its_row(tmp_path: Path) -> None:
         assert database.execute(
             "SELECT count(*) FROM queue JOIN message ON id = message"
         ).fetchone() == (2,)
-        # the broker gives the number of an unneeded message to a new one
+        # the broker uses the number of a finished message for a new one
         apply(
             database,
             Commit(
@@ -318,8 +322,8 @@ CELLS = st.one_of(
 
 @pytest.fixture
 def taught(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, list[tuple[str, int]]]]:
-    """Yield a store, and the functions that its conditions call, with the number of their
-    arguments.
+    """Yield a store, and the functions that conditions in its statements call, with their numbers
+    of arguments.
     """
     make_folder(tmp_path)
     with closing(sqlite3.connect(":memory:")) as plain:
@@ -334,8 +338,8 @@ def taught(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, list[tuple[str,
 def test_no_function_of_the_conditions_fails_at_a_cell_of_any_type(
     taught: tuple[sqlite3.Connection, list[tuple[str, int]]], data: st.DataObject
 ) -> None:
-    """SQLite may call the function for cells that another condition of the same statement
-    refuses.
+    """SQLite may call the function even for cells that another condition of the statement
+    excludes.
     """
     store, functions = taught
     assert len(functions) >= 10, functions

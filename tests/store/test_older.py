@@ -1,4 +1,4 @@
-"""A store of an older version can be opened with its whole content, and numbers of the spool
+"""A store of an older version can be opened with its whole content. The row numbers of the spool
 continue.
 """
 

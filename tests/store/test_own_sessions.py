@@ -1,5 +1,5 @@
-"""Sessions of the gateway itself, of a bridge or another member of its site, that the store cannot
-read back: the log reports it once, and a new session begins.
+"""Sessions of internal clients, such as a bridge or another member of the site. If the store cannot
+read one, the log reports it once, and a new session begins.
 """
 
 import pytest
@@ -14,9 +14,7 @@ OWN = "session = (SELECT id FROM session WHERE client = 'bridge-b')"
 
 
 class Bridge:
-    """A client of the gateway itself. received: received messages; None at the end of the
-    connection.
-    """
+    """An internal client. received: its messages; None: the end of the connection."""
 
     def __init__(self, world: World) -> None:
         self.received: list[Packet | None] = []
@@ -40,7 +38,7 @@ class Bridge:
         return sum(isinstance(packet, Publish) for packet in self.received)
 
     def take(self) -> "Bridge":
-        """Let some seconds pass, and receive the packets."""
+        """Let four seconds pass, and receive packets."""
         for _ in range(4):
             self._world.sleep(1)
             self._world.commit()

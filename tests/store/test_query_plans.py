@@ -1,8 +1,8 @@
-"""No statement that runs while the gateway serves reads a whole table that can grow.
+"""No statement that runs while the gateway serves reads the whole of a table that can grow.
 
-Each call of `execute`, `executemany` and `executescript` in the product is found in its source, and
-SQLite is asked for the plan of its statement. A scan needs an entry in `BOUNDED` that says why it
-is bounded.
+The test finds each call of `execute`, `executemany` and `executescript` in the product's source,
+and asks SQLite for the plan of its statement. A scan of a table needs an entry in `BOUNDED`, which
+says why the scan is bounded.
 """
 
 import ast
@@ -46,7 +46,9 @@ ONCE = {
     "gateway/uplink/delta_reader.py": "the table at the centre, asked by a person",
     "gateway/uplink/rescue.py": "a rescue of a damaged store, by a person",
 }
-"""Files whose statements run at the start or on a person's demand in a process of its own."""
+"""Files whose statements run only at a start, or when a person starts a process of its own. Each
+has the reason.
+"""
 
 BOUNDED = {
     ("Spool.volume", "SCAN spool"): "only where no running gateway tells the sums; then nobody"
@@ -87,23 +89,27 @@ EXAMPLES: dict[str, dict[str, list[Any]]] = {
         ]
     },
     "_Import._put": {"table": ["subscription"], "places": ["?,?,?,?"]},
-    "_read.rows": {"query": ["SELECT 1"]},  # each call of it is asked for itself
+    "_read.rows": {"query": ["SELECT 1"]},  # each caller's statement is tested itself
     "DamagedRows.damaged": {"query": ["SELECT device FROM spool WHERE id = ?"]},
     "Numbers._check": {"table": ["batch", "meta"]},
     "Space._ask": {"pragma": ["page_count"]},
 }
-"""Values of local names in statements, by function, where the source does not show them."""
+"""Values of local names in statements, by function, for names that the source alone does not
+explain.
+"""
 _NO_PLAN = ("PRAGMA", "BEGIN", "COMMIT", "ROLLBACK", "CREATE", "VACUUM", "ATTACH", "REINDEX")
 _OF_NO_TABLE = ("json_each", "meta", "CONSTANT", "line", "spool_last")
-"""`line`: one row for each member of a site. `spool_last`: a view of one row."""
+"""Names in plans that do not stand for large tables. `line` has one row for each member of a site.
+`spool_last` is a view of one row.
+"""
 _PREPARES = ("execute", "executemany", "executescript")
 _HELPERS = ("many", "rows")
-"""Local names of functions that prepare their first argument as a statement."""
+"""Local functions whose first argument is a statement."""
 
 
 class Call:
-    """A call that prepares a statement. function: where it stands, as CLASS.FUNCTION. inside: the
-    bodies around it.
+    """A call that prepares a statement. function: the function around it, as CLASS.FUNCTION.
+    inside: the classes and functions around it, from outside to inside.
     """
 
     def __init__(self, path: Path, inside: list[Any], call: ast.Call) -> None:
@@ -114,7 +120,9 @@ class Call:
         self._statement = call.args[0]
 
     def statements(self) -> set[str]:
-        """Return the texts of the statement, one for each value of its local names."""
+        """Return the texts of the statement: one for each combination of the values of its local
+        names.
+        """
         module = importlib.import_module(self.file.removesuffix(".py").replace("/", "."))
         wanted = {node.id for node in ast.walk(self._statement) if isinstance(node, ast.Name)}
         local = {name: values for name, values in self._locals(module).items() if name in wanted}
@@ -134,7 +142,7 @@ class Call:
             else:
                 continue
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            with suppress(Exception):  # no value that is known without a run
+            with suppress(Exception):  # a value that is known only in a run
                 found[target.id] = [eval(ast.unparse(one), vars(module)) for one in values]  # type: ignore[attr-defined]
         return found | EXAMPLES.get(self.function, {})
 
@@ -189,10 +197,10 @@ def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[sqlite3
 
 
 def plan(databases: list[sqlite3.Connection], statement: str) -> list[str]:
-    """Return the steps of a statement's plan, by the first database that has its tables."""
+    """Return the steps of a statement's plan, from the first database that has its tables."""
     errors = []
     for database in databases:
-        # one value for all parameters: the plan of SQLite does not depend on it
+        # 1 for all parameters, because SQLite's plan does not depend on their values
         numbers = {int(number) for number in re.findall(r"\?(\d+)", statement)}
         values: Any = dict.fromkeys(re.findall(r":(\w+)", statement), 1)
         values = values or [1] * (max(numbers) if numbers else statement.count("?"))

@@ -1,6 +1,7 @@
-"""A row of each kind is deleted, and each reference between rows is cut: nothing is left out
-without a log line, the session's client is told or the store is refused, and `onceway store check`
-finds it.
+"""A row of each kind is deleted, and each reference between rows is broken.
+
+Every loss is reported: the log has a line, and the session's client gets a new session, or the
+store is refused. `onceway store check` finds each of them.
 """
 
 import json
@@ -34,8 +35,8 @@ GIVEN = key_of("given", None, 0)
 
 @pytest.fixture
 def world() -> World:
-    """Return a world with sessions in every state, as the broker leaves them: `waiting` has a long
-    queue, `flying` has messages under way in both directions, `shared` waits for a shared
+    """Return a world with sessions in every state, as the broker stores them. `waiting` has a long
+    queue. `flying` has messages in flight in both directions. `shared` has messages of a shared
     subscription.
     """
     world = World()
@@ -66,7 +67,7 @@ def world() -> World:
 
 
 def _as_in_a_site(database: sqlite3.Connection) -> None:
-    """Fill the tables that other parts fill."""
+    """Fill the tables that only a site and the uplink use."""
     (session,) = database.execute("SELECT id FROM session WHERE client = 'willing'").fetchone()
     journey = (session, 5, 1, '["b"]', "[]", "[]", None, None, None, "[]")
     database.execute(f"INSERT INTO journey VALUES ({','.join('?' * 10)})", journey)
@@ -95,7 +96,7 @@ FIRST = _WAITING + " ORDER BY first LIMIT 1"
 LAST = _WAITING + " ORDER BY first DESC LIMIT 1"
 
 CASES = {
-    # the session of which something is missing, what happens to the store, what the log says
+    # the session that loses something, the statement that damages the store, words of the log
     "message": ("waiting", "DELETE FROM message WHERE id = ({message})", "content of 1 message"),
     "message, the first": (
         "waiting",
@@ -228,7 +229,7 @@ UNBOUND = {
     *("aside", "origin", "subscription", "retained", "will", "mark", "place", "journey"),
     *("content_check", "spool_check", "twin"),
 }
-"""Tables whose rows no other row refers to (gateway/store/README.md says so)."""
+"""Tables to whose rows no other row refers (gateway/store/README.md says so)."""
 
 
 def harm(database: sqlite3.Connection, statement: str) -> None:
@@ -318,9 +319,7 @@ def test_a_start_logs_some_of_many_findings_and_how_many_more_there_are(
 
 
 def test_a_start_deletes_messages_that_no_queue_refers_to(world: World) -> None:
-    """A power cut leaves such messages. A message of two queues stays as long as one queue refers
-    to it.
-    """
+    """A power cut can leave such messages. A message stays as long as one queue refers to it."""
     (both,) = world.database.execute("SELECT max(message) FROM queue").fetchone()
     harm(world.database, "INSERT INTO message VALUES (99999, 't', 0, 1, x'', NULL, x'00')")
     harm(world.database, f"UPDATE queue SET message = {both}, size = 1 WHERE first = 599")
@@ -360,7 +359,7 @@ def test_impossible_value_in_meta_is_named_by_start_and_check(
     world.database.execute(f"INSERT OR REPLACE INTO meta VALUES (?, {value})", (key,))
     said = f"row '{key}' of meta: its value"
     assert any(said in line for line in findings(world, tmp_path))
-    if key.startswith("uplink."):  # the gateway goes on: what comes waits in the spool
+    if key.startswith("uplink."):  # the gateway runs: new readings wait in the spool
         world.power_cut()
         assert said in caplog.text
         with Spool(tmp_path) as spool, pytest.raises(OncewayError, match=f"{key}.*is invalid"):
@@ -391,7 +390,7 @@ def test_salvage_ends_the_session_of_which_something_is_missing(
 def test_client_identifier_that_differs_in_the_index_is_reported(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One bit of the identifier changes, in the row, in the index or in the copy."""
+    """One bit of the identifier changes, in the row, in the index, or in the row's twin."""
     image = world.database.serialize()
     places = [found.start() for found in re.finditer(b"waiting", image)]
     for place in places:
@@ -431,7 +430,9 @@ RUNNING = [case for case in CASES if case.startswith(("message", "queue")) and "
 def test_loss_in_the_store_of_a_running_gateway_is_reported(
     world: World, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    """The gateway reads a page of the queue when the client accepts more messages."""
+    """While it runs, the gateway notices the loss when it reads a page of the queue for its
+    client.
+    """
     client, statement, _ = CASES[case]
     harm(world.database, statement)
     found = world.connect(str(client), clean=False, properties=FOREVER, answers=True)
@@ -472,7 +473,7 @@ def test_damaged_place_in_the_store_of_a_running_gateway_is_reported(
 def test_last_message_of_a_queue_that_is_gone_is_reported_while_the_gateway_runs(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No later row makes the gap visible."""
+    """No later row of the queue shows the gap."""
     harm(world.database, "DELETE FROM queue WHERE first >= ({place}) AND " + of("waiting"))
     found = world.connect("waiting", clean=False, properties=FOREVER, answers=True)
     world.sleep(1)
@@ -506,7 +507,7 @@ def test_queue_that_is_not_committed_yet_is_no_loss(
 def test_messages_of_an_ended_session_that_are_gone_are_reported(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The messages were for the other members of the shared subscription."""
+    """The messages of the ended session were for the other members of the shared subscription."""
     harm(world.database, CASES["message of a shared subscription"][1])
     other = world.durable("other")
     other.subscribe("$share/g/shared/#", qos=1)
@@ -519,7 +520,7 @@ def test_messages_of_an_ended_session_that_are_gone_are_reported(
 def test_store_of_an_older_version_has_sessions_without_flows_and_keeps_them(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The older version was the last to run."""
+    """An older version was the last one that ran."""
     world.database.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
     harm(world.database, "DELETE FROM flow WHERE " + of("waiting"))
     world.power_cut()

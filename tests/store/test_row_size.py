@@ -1,5 +1,5 @@
-"""A row of the spool counts as the same number of bytes for the broker, for the broker after its
-restart, and for the uplink.
+"""Broker and uplink count the same number of bytes for a row of the spool. The broker counts the
+same before and after a restart.
 """
 
 from gateway.store.schema import ROW_SIZE

@@ -1,4 +1,4 @@
-"""A damaged store is recognised, and everything that can be read is saved."""
+"""Damage of a store is found, and salvage saves everything that can be read."""
 
 import re
 import shutil
@@ -77,7 +77,7 @@ def test_a_message_that_waits_is_sound_and_saved(
     world.commit()
     world.database.execute("VACUUM INTO ?", (str(tmp_path / FILE),))
     with closing(open_store(tmp_path, "site-7")):
-        pass  # as a gateway that starts and ends
+        pass  # a gateway starts and stops
     assert check(tmp_path) == []
     result = salvage(tmp_path)
     assert result.lost == []
@@ -104,7 +104,7 @@ def test_one_bad_page_costs_the_rows_on_it(tmp_path: Path) -> None:
 
 
 def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path: Path) -> None:
-    """The client of the damaged store may have received the messages already."""
+    """The client may have received these messages from the damaged store already."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         commit = Commit(2)
@@ -119,7 +119,7 @@ def test_shared_messages_of_an_ended_session_are_sound_but_not_salvaged(tmp_path
 
 
 class Killed(BaseException):
-    """Raised where the process is killed."""
+    """An exception at the moment at which the process is killed."""
 
 
 CHANGES = ("rename", "unlink")
@@ -177,7 +177,9 @@ def test_a_salvage_that_was_killed_at_any_step_can_be_run_again(
 
 
 def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Path) -> None:
-    """Received identifiers may be among the lost rows."""
+    """The salvage drops the anti-replay windows, because they may contain sequences of lost
+    rows.
+    """
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO mark VALUES ('b', 0, 7, 5, 0, x''), ('b', 1, 0, 5, 0, x'')")
@@ -190,7 +192,7 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
 
 @pytest.mark.parametrize("members", ['["b"]', "damaged"])
 def test_salvaged_knowledge_of_other_members_is_suspect(tmp_path: Path, members: str) -> None:
-    """The lost rows may include the record of the holder of an older session."""
+    """The lost rows may say which member has a newer session."""
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO meta VALUES ('members', ?)", (members,))

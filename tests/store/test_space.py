@@ -1,4 +1,4 @@
-"""Free space on the disk, with a file system that reports what the test sets."""
+"""Free space on the disk. The test sets the free space that the file system reports."""
 
 import os
 import resource
@@ -15,7 +15,7 @@ from gateway.store.space import NAME, RESERVE, Space, release
 
 
 class Disk:
-    """A disk of limited size. free: bytes that `statvfs` reports as free, without the reserve."""
+    """A disk of limited size. free: bytes that `statvfs` reports as free if there is no reserve."""
 
     def __init__(self, folder: Path) -> None:
         self.free = 0
@@ -41,7 +41,7 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def fill(database: sqlite3.Connection, size: int) -> None:
-    """Commit this many bytes."""
+    """Commit `size` bytes."""
     with database:
         database.execute("CREATE TABLE filler (data BLOB)")
         database.execute("INSERT INTO filler VALUES (zeroblob(?))", (size,))
@@ -118,7 +118,7 @@ def test_a_disk_too_full_to_copy_the_log_is_known_to_be_full(
     fill(database, RESERVE // 2)
     disk.free = RESERVE
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # no file may grow beyond it
+    # limit of a file's size
     resource.setrlimit(resource.RLIMIT_FSIZE, (RESERVE // 4, before[1]))
     try:
         space.look()

@@ -1,4 +1,4 @@
-"""A bit that flips in the store does not become a reading: no wrong row leaves the spool."""
+"""A bit that flips in the store does not become a reading: no changed row leaves the spool."""
 
 import random
 import shutil
@@ -41,7 +41,7 @@ def commit(*rows: tuple[Any, ...]) -> Commit:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a store with ROWS rows, closed in order."""
+    """Return the folder of a store with ROWS rows, which was closed cleanly."""
     path = tmp_path / "data"
     make_folder(path)
     with closing(open_store(path, "site-7")) as database:
@@ -54,8 +54,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def leaving(folder: Path) -> list[tuple[Any, ...]]:
-    """Return (spool id, topic, payload, received, boot, monotonic, sequence) of all rows that an
-    uplink would cut, after it has set rows aside.
+    """Return spool id, topic, payload, received, boot, monotonic and sequence of all rows that an
+    uplink would cut, after it has set damaged rows aside.
     """
     with closing(Spool(folder)) as spool:
         while found := spool.damaged(1000):
@@ -71,14 +71,16 @@ def right(number: int) -> tuple[Any, ...]:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a store after a start of the gateway."""
+    """Open a store as a gateway does at its start."""
     with closing(open_store(folder, "site-7")) as database:
         recover(database, None, 16)
         yield database
 
 
 def killed(folder: Path, count: int = 40) -> bytes:
-    """Store rows whose checks die with the process. Return the database, its log copied."""
+    """Store `count` rows, whose checks are not written before the process dies. Return the
+    database, into which the log has been copied.
+    """
     with opened(folder) as database:
         checks = SpoolChecks()
         for number in range(ROWS + 1, ROWS + 1 + count):
@@ -88,7 +90,7 @@ def killed(folder: Path, count: int = 40) -> bytes:
 
 
 def number_bytes(data: bytes) -> Iterator[int]:
-    """Yield the offsets of the bytes of row numbers of the spool in the database
+    """Yield the offset of each byte of the spool's row numbers in the database
     (https://www.sqlite.org/fileformat2.html, section 1.6).
     """
     for begin in range(0, len(data), 1024):
@@ -106,16 +108,18 @@ def number_bytes(data: bytes) -> Iterator[int]:
 
 
 def wrong(folder: Path) -> list[tuple[Any, ...]]:
-    """Return rows that would leave the spool with other cells than they were stored with."""
+    """Return the rows that would leave the spool with another content than they were stored
+    with.
+    """
     try:
         found = leaving(folder)
     except (sqlite3.Error, OncewayError, ValueError):
-        return []  # held: nothing leaves
+        return []  # the store is refused, so no row leaves
     return [it for it in found if it != right(it[0])]
 
 
 def spool_pages(path: Path) -> list[int]:
-    """Return the numbers of pages that hold rows of the spool, by their payloads."""
+    """Return the numbers of the pages with rows of the spool, which are found by their payloads."""
     data = path.read_bytes()
     pages = range(len(data) // 1024)
     return [page for page in pages if b"pressure" in data[page * 1024 : (page + 1) * 1024]]
@@ -165,7 +169,9 @@ def test_flipped_bit_anywhere_in_a_page_lets_no_wrong_row_leave(
 def test_changed_row_number_lets_no_row_leave_as_another(
     folder: Path, tmp_path: Path, state: str, start: bool, step: int
 ) -> None:
-    """After a kill, some rows have no check yet. start: the gateway starts first."""
+    """state: after a kill, some rows have no check yet. start: whether the gateway starts before
+    the uplink reads.
+    """
     data = killed(folder) if state == "killed" else (folder / FILE).read_bytes()
     hits = [(at, bit) for at in number_bytes(data) for bit in range(8)]
     assert len(hits) > 8 * ROWS
@@ -236,7 +242,9 @@ def test_changed_row_is_named_and_held(folder: Path, column: str) -> None:
 
 
 def test_lost_check_holds_its_rows(folder: Path) -> None:
-    """One fault of the card may damage a row and the check next to it."""
+    """One fault of the card may damage a row and the check beside it. So rows without a check do
+    not leave.
+    """
     with closing(sqlite3.connect(folder / FILE)) as database, database:
         last = database.execute("SELECT min(last) FROM spool_check").fetchone()[0]
         database.execute("DELETE FROM spool_check WHERE last = ?", (last,))
@@ -258,7 +266,8 @@ def test_rows_get_their_time_and_keep_their_check(tmp_path: Path) -> None:
 
 def test_start_after_a_kill_checks_the_newest_rows(tmp_path: Path) -> None:
     with opened(tmp_path) as database:
-        apply(database, commit(*map(row, range(1, 6))), SpoolChecks())  # the checks die here
+        # the checks are lost with the process
+        apply(database, commit(*map(row, range(1, 6))), SpoolChecks())
         assert database.execute("SELECT count(*) FROM spool_check").fetchone() == (0,)
     with opened(tmp_path) as database:
         database.execute("UPDATE spool SET payload = x'00' WHERE id = 5")
@@ -280,7 +289,7 @@ def test_checks_of_a_failed_commit_are_not_kept(tmp_path: Path) -> None:
 def test_version_0_2_0_reads_and_writes_the_store_and_its_rows_count_as_sound(
     folder: Path,
 ) -> None:
-    """The statements are those of commit 440d853."""
+    """The test runs the statements of commit 440d853."""
     old = "INSERT OR REPLACE INTO spool VALUES (?,?,?,?,?,?,?,?,?,?),(?,?,?,?,?,?,?,?,?,?)"
     with closing(connect(folder / FILE)) as database, database:
         assert database.execute("PRAGMA user_version").fetchone() == (7,)
@@ -304,7 +313,7 @@ def test_version_0_2_0_reads_and_writes_the_store_and_its_rows_count_as_sound(
 
 def test_salvage_by_a_version_without_checks_leaves_rows_that_get_new_ones(folder: Path) -> None:
     with closing(connect(folder / FILE)) as database:
-        database.execute("DROP TABLE spool_check")  # and `meta` is copied as it is
+        database.execute("DROP TABLE spool_check")  # such a salvage copies `meta` unchanged
     with opened(folder) as database:
         (count,) = database.execute("SELECT count(*) FROM spool_check").fetchone()
         assert count == -(-ROWS // CHUNK)
@@ -338,7 +347,9 @@ def test_checks_are_written_once_for_many_rows(tmp_path: Path) -> None:
 
 
 def test_reader_that_knows_a_check_sees_the_one_that_follows_the_time(tmp_path: Path) -> None:
-    """An uplink cuts a part of a chunk without a time, and then the clock becomes known."""
+    """An uplink has read a part of a chunk whose rows have no time. Then the clock becomes known,
+    and the rows and their check change.
+    """
     with closing(open_store(tmp_path, "site-7")) as database:
         recover(database, None, 16)
         checks = SpoolChecks(each=8)

@@ -1,4 +1,4 @@
-"""Rows that have a copy: a row that has changed or is missing is always reported."""
+"""Rows with a twin: a row that has changed or is missing is always reported."""
 
 import re
 import sqlite3
@@ -29,7 +29,7 @@ COLUMNS = [(table, column) for table in twins.TABLES for column in (*twins.colum
 
 
 def behind(database: sqlite3.Connection, statement: str) -> None:
-    """Change rows as a card does: without the triggers."""
+    """Change a row as a faulty card does, without the triggers that would change its twin."""
     query = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
     triggers = database.execute(query).fetchall()
     for name, _ in triggers:
@@ -129,7 +129,9 @@ def test_store_without_copies_gets_them(world: World) -> None:
 def test_0_2_0_writes_the_store_with_schema_1_and_no_session_ends(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The downgrade of version 0.2.0 leaves the triggers, and drops the column `user`."""
+    """The downgrade of version 0.2.0 leaves the triggers of the twins, but drops the column
+    `user`.
+    """
     database = world.database
     database.execute("DELETE FROM given_part")
     database.execute("DELETE FROM given")
@@ -188,7 +190,7 @@ def test_salvage_tells_changed_rows_and_ends_their_sessions(world: World, tmp_pa
 
 
 def test_salvage_believes_the_rows_whose_copies_are_unreadable(tmp_path: Path) -> None:
-    """Only the copies are damaged: no session ends, and no batch number is given again."""
+    """Only the twins are damaged, so no session ends because of that, and the epoch stays."""
     with closing(open_store(tmp_path, "site-7")) as database:
         commit = Commit(1)
         commit.sessions = [(n, f"c-{n}", 1 << 31, None, 0, None) for n in range(1, 41)]
@@ -211,7 +213,7 @@ def test_salvage_believes_the_rows_whose_copies_are_unreadable(tmp_path: Path) -
 
 
 def damage_first_leaf(folder: Path, table: str) -> None:
-    """Make the page unreadable that has the lowest keys of a table without row numbers."""
+    """Make a page of a table without row numbers unreadable: the leaf with the lowest keys."""
     page = root_of(folder, table) - 1
     data = (folder / FILE).read_bytes()[page * PAGE :]
     assert data[0] == 2, "an inner page of an index"
@@ -225,16 +227,16 @@ MARK = ("board", 1, 77, 5000, -5, b"")
 def test_changed_mark_is_left_out_and_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A mark that is too high would drop the board's next readings."""
+    """An anti-replay window that is too high would drop the board's next readings."""
     with closing(open_store(tmp_path, "test")) as database:
         recover(database, None, 16)
         apply(database, Commit(1, marks=[MARK]))
         assert recover(database, None, 16).marks == [MARK]
-        # version 0.2.0 finds no identifier there
+        # version 0.2.0 finds no identifier in the cell
         (kept,) = database.execute("SELECT kept FROM mark").fetchone()
         assert unpack_set(kept) == ()
         assert len(kept) == 6
-        # and can move the board's session to another gateway (`move_records._set`)
+        # and it can move the board's session to another gateway (`move_records._set`)
         seals = [sealed((f"b{number}", *MARK[1:]))[5] for number in range(20_000)]
         assert max(int.from_bytes(seal[2:4], "big") for seal in seals) == 0x1FFE
         assert sealed((*MARK[:5], kept)) == (*MARK[:5], kept)
@@ -243,7 +245,7 @@ def test_changed_mark_is_left_out_and_reported(
     assert caplog.messages == []
     told = 0
     for at in (found.start() for found in re.finditer(b"board", image)):
-        for bit in range(8 * 19):  # the cells behind the name, too
+        for bit in range(8 * 19):  # the cells after the name, too
             hit = bytearray(image)
             hit[at + bit // 8] ^= 1 << bit % 8
             database = sqlite3.connect(":memory:", isolation_level=None)

@@ -1,4 +1,4 @@
-"""The monotonic time continues while the gateway is stopped, as long as the machine runs."""
+"""While the gateway is stopped, its monotonic time continues as long as the machine runs."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Sessions and retained messages as the commands show them: the closed store shows the same as the
+"""Sessions and retained messages as the commands show them. A closed store shows the same as the
 running broker.
 """
 
@@ -18,7 +18,7 @@ EXPIRES_SOON = {PropertyId.SESSION_EXPIRY_INTERVAL: 300}
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """Return a broker whose store is a file in `tmp_path`."""
+    """Return a world whose store is a file in `tmp_path`."""
     make_folder(tmp_path)
     world = World(inflight=4)
     world.database.close()
@@ -28,8 +28,8 @@ def world(tmp_path: Path) -> World:
 
 
 def a_mixed_lot(world: World) -> None:
-    """Create three clients: an observer without state; one with messages queued, in flight, half
-    acknowledged and released; one that publishes.
+    """Create three clients: one without messages, a publisher, and a subscriber. The subscriber has
+    messages that are queued, in flight, acknowledged in part, and released.
     """
     world.durable("quiet", properties=EXPIRES_SOON)
     busy = world.durable("busy")

@@ -1,5 +1,5 @@
-"""A check of the log of an open database keeps SQLite's locks on it: the next process that opens
-the database must not conclude that it is the only one.
+"""A check of the log does not release SQLite's locks on an open database. Without the locks, the
+next process that opens the database would believe that it is the only one.
 """
 
 import sqlite3
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway.store import wal
 
-# byte of the index that each process with the open database keeps locked (SQLite, os_unix.c)
+# byte of the index that each process with an open database keeps locked (SQLite, os_unix.c)
 DEAD_MAN_SWITCH = 128
 PROBE = f"""
 import fcntl, sys
@@ -39,9 +39,8 @@ def test_a_look_at_the_log_keeps_the_locks(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_next_round_was_not_written_yet_is_whole(tmp_path: Path) -> None:
-    """kill -9 strikes between the two steps with which SQLite restarts the log. The index, which
-    the uplink also has open, already names the next round, and the file still contains the previous
-    one.
+    """A kill falls between the two steps in which SQLite begins the log again. The index, which the
+    uplink also has open, already belongs to the new round. The file still has the previous round.
     """
     path = tmp_path / "gateway.db"
     with closing(sqlite3.connect(path)) as gateway, closing(sqlite3.connect(path)) as uplink:

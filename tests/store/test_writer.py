@@ -1,5 +1,5 @@
-"""The writer on a disk that fails: only stored messages are acknowledged, and no commit builds on a
-missing one.
+"""The writer on a disk that fails: it acknowledges only stored messages, and writes no commit after
+one that is missing.
 """
 
 import queue
@@ -17,7 +17,7 @@ from gateway.store.writer import Writer
 
 
 class Disk:
-    """A replacement of `apply` that fails for the commits in `broken`, and notes the numbers of
+    """A replacement of `apply` that fails for the commits in `broken`, and records the numbers of
     the others.
     """
 
@@ -136,7 +136,7 @@ def test_commits_after_a_dropped_one_are_not_written(
     acknowledged: "queue.Queue[int]",
     failures: "queue.Queue[Exception]",
 ) -> None:
-    """Commit 2 may refer to a message that was in commit 1."""
+    """Commit 2 may refer to a message in commit 1."""
     disk.broken = {1}
     writer.submit(Commit(1))
     writer.submit(Commit(2))
@@ -170,7 +170,7 @@ def test_read_is_tried_again_only_when_the_error_can_pass(
     code: int,
     tries: int,
 ) -> None:
-    """A read that fails permanently is answered with its error, and commits continue."""
+    """A read that fails for good is answered with its error. Commits continue."""
     assert disk.written == []
     monkeypatch.setattr(module, "READS", 3)
     error, tried = _error(code), list[float]()
