@@ -1,10 +1,10 @@
-"""`python -m tests.benchmarks [--keep] [NAME ...]`: run the benchmarks, or those named
-(`site-moves` is bench_site_moves.py), one after the other.
+"""`python -m tests.benchmarks [--keep] [NAME ...]`: run the named benchmarks one after the other;
+without a name, all (`site-moves` is bench_site_moves.py).
 
-Each is a process of its own, so that none inherits the memory of another, and prints its table. The
-table and build/bench.json name a missed goal; no benchmark fails because of it. Exit code 1: a
-benchmark ended without figures. `--keep` runs none: it keeps the figures of build/bench.json for
-the guides (`last.json`; then `make docs`).
+Each benchmark is a process of its own, so none inherits another one's memory, and prints a table.
+The table and build/bench.json show a missed goal, but no run fails because of it. The exit code is
+1 if a benchmark ended without figures. `--keep` runs no benchmark: it copies the figures of
+build/bench.json to `last.json`, from which `make docs` writes the guides.
 """
 
 import os
@@ -16,7 +16,7 @@ from tests.benchmarks.report import RESULTS, keep
 
 FOLDER = Path(__file__).parent
 _ALONE = ("ingest",)
-"""Benchmarks that run only when named: each takes longer than all others together."""
+"""Benchmarks that run only if they are named. Each takes longer than all others together."""
 
 
 def names() -> list[str]:
@@ -25,7 +25,7 @@ def names() -> list[str]:
 
 
 def changed() -> int:
-    """Return the time at which the results were last written, 0 for never."""
+    """Return the time of the last write to the results, in ns; 0: no results."""
     return RESULTS.stat().st_mtime_ns if RESULTS.exists() else 0
 
 

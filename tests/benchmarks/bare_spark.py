@@ -1,6 +1,5 @@
-"""A start of Spark alone: a session with Delta Lake, and a micro-batch of one row into nothing.
-
-In: a folder, as the argument. Out: its file `done`, when the micro-batch has ended.
+"""A start of Spark alone: a session with Delta Lake, and a micro-batch of one row that is written
+nowhere. In: a folder, as the argument. Out: the file `done` in it, when the micro-batch has ended.
 """
 
 import sys

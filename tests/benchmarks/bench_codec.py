@@ -1,9 +1,8 @@
-"""The CPU time that the codec takes per packet: reading from a stream and writing. No peer: this is
-a budget, not a contest.
+"""The CPU time of the codec for each packet, when it reads from a stream and when it writes.
 
-The goals come from those of the whole broker: more than 500,000 QoS 0 or 100,000 QoS 2 messages per
-second. They leave 2 or 10 µs for a message. Of this time, reading a PUBLISH may take 0.8 µs and an
-acknowledgement 0.5 µs.
+No peer is measured: the goals are a budget. They follow from the goals of the whole broker, more
+than 500,000 QoS 0 or 100,000 QoS 2 messages a second, which leave 2 or 10 µs for a message. Of
+these, reading a PUBLISH may take 0.8 µs, and reading an acknowledgement 0.5 µs.
 """
 
 import sys
@@ -31,12 +30,16 @@ TOPIC = "site/7/sensor/12/temperature"
 
 
 def best(work: Callable[[], float]) -> float:
-    """Return the least time of some runs: other processes can only make it longer."""
+    """Return the shortest time of several runs, because other processes can only make a run
+    longer.
+    """
     return min(work() for _ in range(ROUNDS))
 
 
 def reading(packet: Packet, version: Version) -> float:
-    """Return µs per packet in a stream of equal packets, given in chunks of 64 KiB."""
+    """Return the time to read a packet, in µs, from a stream of equal packets in pieces of 64
+    KiB.
+    """
     data = encode(packet, version) * COUNT
     chunks = [data[at : at + 65536] for at in range(0, len(data), 65536)]
 
@@ -56,7 +59,7 @@ def reading(packet: Packet, version: Version) -> float:
 
 
 def connecting() -> float:
-    """Return µs per CONNECT, each on a stream of its own."""
+    """Return the time to read a CONNECT, in µs. Each is on a new stream."""
     data = encode(Connect("sensor-12", keep_alive=60, username="u", password=b"p"), Version.V5)
 
     def run() -> float:
@@ -71,7 +74,7 @@ def connecting() -> float:
 
 
 def writing(write: Callable[[], bytes]) -> float:
-    """Return µs per call."""
+    """Return the time of a call, in µs."""
 
     def run() -> float:
         started = time.process_time()

@@ -1,8 +1,9 @@
-"""Delivery time of a QoS 2 message from a publisher behind 200 ms one way, in one-way times.
+"""The delivery time of a QoS 2 message from a publisher that is 200 ms away one way, as a multiple
+of this time.
 
-A relay forwards each byte 200 ms after its arrival, in both directions; the subscriber is next to
-the broker. Delivery Method B forwards at PUBLISH: one way. Method A, the peer's, waits for PUBREC
-and PUBREL: three ways.
+A relay between publisher and broker delays each byte by 200 ms in both directions. The subscriber
+is beside the broker. Onceway's delivery Method B forwards at PUBLISH, after one way. The peer's
+Method A waits for PUBREC and PUBREL, so three ways.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ MESSAGES = 5
 
 @contextmanager
 def far_away(port: int, one_way_s: float) -> Iterator[int]:
-    """Yield the port of a relay to `port`."""
+    """Run a relay to `port` that delays all bytes. Yield the relay's port."""
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
@@ -52,7 +53,7 @@ def far_away(port: int, one_way_s: float) -> Iterator[int]:
 
 
 def delivery(broker: BrokerProcess, one_way_s: float, messages: int) -> float:
-    """Return the median time from PUBLISH to delivery, in one-way times."""
+    """Return the median time from PUBLISH to delivery, as a multiple of `one_way_s`."""
     (topic,) = new_topics()
     subscriber = Peer(broker.port)
     subscriber.subscribe([topic], 2)
@@ -63,7 +64,7 @@ def delivery(broker: BrokerProcess, one_way_s: float, messages: int) -> float:
             identifier = number.to_bytes(2, "big")
             began = time.monotonic()
             publisher.socket.sendall(publish_packet(2, number, topic=topic))
-            # The publisher's side of the exchange has to go on while the subscriber waits.
+            # The publisher completes its exchange while the subscriber waits.
             answers = threading.Thread(target=complete, args=(publisher, identifier))
             answers.start()
             delivered = subscriber.expect(0x34)
@@ -80,7 +81,7 @@ def delivery(broker: BrokerProcess, one_way_s: float, messages: int) -> float:
 
 
 def complete(publisher: Peer, identifier: bytes) -> None:
-    """Exchange PUBREC, PUBREL and PUBCOMP."""
+    """Complete the publisher's exchange: PUBREC, PUBREL and PUBCOMP."""
     publisher.expect(PUBREC)
     publisher.socket.sendall(bytes((PUBREL, 2)) + identifier)
     publisher.expect(PUBCOMP)

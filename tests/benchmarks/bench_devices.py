@@ -1,11 +1,11 @@
 """The load of a site: many devices, each with its own topic and one message in flight, and one
-subscriber to all of them; beside the peer.
+subscriber to all of them; the peer has the same load.
 
-Ours keeps all of it on disk, the peer keeps it in memory. 32-byte payloads. The first row says how
-fast this disk is at this time: no device sends its next message before the commit of its previous
-one. A row says how much of its time the load generator was on a CPU: near 100 %, the row measures
-the load generator. The last rows are the time from a QoS 0 publish to its delivery, without other
-load.
+Onceway stores all of it on disk, the peer keeps it in memory. Payloads have 32 bytes. The first row
+shows the present speed of the disk, because a device sends its next message only after the commit
+of its previous one. A row shows for how much of the time the load generator was on a CPU: if it is
+near 100 %, the load generator was the bottleneck. The last row is the time from a QoS 0 PUBLISH to
+its delivery, without other load.
 """
 
 import time
@@ -25,9 +25,9 @@ ROUNDS = 5
 SECONDS = 1.5
 MESSAGES = 3000
 STALLS = 4
-"""Largest number of stalls of one measurement; more are an error."""
+"""Number of stalled measurements that are repeated. The next one is an error."""
 GOALS = {10: (0.6, 45.0), 100: (1.0, 25.0), 1000: (1.0, 25.0)}
-"""Goals by number of devices: the least rate as a multiple of the peer's; the most CPU time of a
+"""Goals by number of devices: lowest rate, as a multiple of the peer's, and highest CPU time of a
 QoS 1 message, in µs.
 """
 
@@ -35,11 +35,11 @@ QoS 1 message, in µs.
 def rate_and_costs(
     broker: BrokerProcess, qos: int, seconds: float, count: int
 ) -> tuple[float, float, float]:
-    """Return messages per second, the broker's CPU time per message in µs, and the share of the
-    time that the load generator was on a CPU, in %.
+    """Return messages a second, the broker's CPU time for a message in µs, and the part of the time
+    for which the load generator was on a CPU, in %.
     """
     for _ in range(STALLS):
-        with suppress(Stalled):  # the peer leaves an exchange open now and then
+        with suppress(Stalled):  # the peer sometimes leaves an exchange open
             return _rate_and_costs(broker, qos, seconds, count)
     return _rate_and_costs(broker, qos, seconds, count)
 
@@ -48,14 +48,14 @@ def _rate_and_costs(
     broker: BrokerProcess, qos: int, seconds: float, count: int
 ) -> tuple[float, float, float]:
     with devices(broker.port, qos, count) as publish:
-        publish(seconds / 5)  # what is new to the broker, such as topics, is no part of it
+        publish(seconds / 5)  # topics and clients that are new to the broker are not measured
         before = broker.cpu_s
         result = publish(seconds)
         return result.rate, (broker.cpu_s - before) / result.messages * 1e6, result.busy * 100
 
 
 def latency(broker: BrokerProcess, messages: int) -> tuple[float]:
-    """Return the median time from a QoS 0 publish to its delivery, in µs."""
+    """Return the median time from a QoS 0 PUBLISH to its delivery, in µs."""
     (topic,) = new_topics()
     subscriber, publisher = Peer(broker.port), Peer(broker.port)
     subscriber.subscribe([topic], 0)

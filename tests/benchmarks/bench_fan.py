@@ -1,9 +1,9 @@
-"""One publisher and many subscribers, many publishers and one subscriber, beside the peer:
-deliveries per second.
+"""Deliveries a second from one publisher to many subscribers, and from many publishers to one
+subscriber; the peer has the same load.
 
-Clean sessions, 32-byte payloads. Fan-out: window 100, and the subscribers are at most 1,000
-messages behind. Fan-in at QoS 1: each publisher has one message in flight, as a sensor would; at
-QoS 0 each sends 20 at a time.
+Clean sessions, and payloads of 32 bytes. To many subscribers, 100 messages are in flight, and the
+subscribers are at most 1,000 messages behind. From many publishers at QoS 1, each has one message
+in flight, as a sensor has; at QoS 0, each sends 20 at a time.
 """
 
 from functools import partial

@@ -1,8 +1,8 @@
-"""Cost of a publish with few and with many subscriptions that do not match.
+"""The cost of a PUBLISH with few and with many subscriptions that do not match.
 
-Every message goes to a topic of its own, so that nothing known about a topic helps; none of them
-has a subscriber. Half of the filters have a wildcard. The figure is the broker's CPU time per
-message with many filters, as a multiple of that with few.
+Each message has a new topic without a subscriber, so that the broker can reuse nothing. Half of the
+filters have a wildcard. The figure is the broker's CPU time for a message with many filters, as a
+multiple of that with few.
 """
 
 from itertools import chain
@@ -21,7 +21,7 @@ _PER_CLIENT = 1000
 
 
 def subscribe(broker: BrokerProcess, first: int, last: int) -> list[Peer]:
-    """Return clients with the filters first … last - 1."""
+    """Return clients that subscribe to the filters with the numbers from `first` to `last` - 1."""
     peers = []
     for start in range(first, last, _PER_CLIENT):
         peer = Peer(broker.port)
@@ -38,7 +38,7 @@ def subscribe(broker: BrokerProcess, first: int, last: int) -> list[Peer]:
 
 
 def cost(broker: BrokerProcess, messages: int) -> float:
-    """Return the CPU time in µs per message at QoS 1, each to a new topic."""
+    """Return the CPU time for a message at QoS 1 to a new topic, in µs."""
     publisher = Peer(broker.port)
     topics = new_topics(messages)
     batches = [
@@ -49,7 +49,7 @@ def cost(broker: BrokerProcess, messages: int) -> float:
     for batch in batches:
         publisher.socket.sendall(batch)
         data = publisher.socket.recv(65536)
-        size = 2 + data[1]  # the peer says in each that nobody subscribes
+        size = 2 + data[1]  # the peer's PUBACK says that there is no subscriber
         while len(data) < size * _BATCH:
             data += publisher.socket.recv(65536)
         assert data[::size].count(PUBACK) == _BATCH, data[:80].hex()

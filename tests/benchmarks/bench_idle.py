@@ -1,5 +1,5 @@
-"""The CPU time of an idle broker: 100 clients with a keep alive of 60 seconds, which send PINGREQ
-in time.
+"""The CPU time of an idle broker. 100 clients are connected, with a Keep Alive of 60 seconds, and
+send PINGREQ in time.
 """
 
 import time

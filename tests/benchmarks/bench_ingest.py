@@ -1,11 +1,11 @@
-"""The ingest: rows per second into Delta beside Spark's own file source, the cost of a small
-micro-batch, and how both grow with the table.
+"""The ingest: rows a second into Delta, compared with Spark's own file source; the cost of a small
+micro-batch; and how both change with the size of the table.
 
-A row is what `examples/sensor` sends (SenML-CBOR, 36 bytes); ten gateways of a hundred devices
-each. Times are those of whole micro- batches as Spark measures them (planning, reading,
+A row is what `examples/sensor` sends (SenML-CBOR, 36 bytes), from ten gateways of a hundred devices
+each. Times are those of whole micro-batches as Spark measures them (planning, reading,
 de-duplication, both tables, checkpoint), in a session that has done the same work before. The peer
-reads the same files with Spark's file source and appends them to a Delta table without looking at
-them. `--history N` sets the size of the large table.
+reads the same files with Spark's file source, and appends them to a Delta table without any check.
+`--history N` sets the number of rows of the large table.
 """
 
 import argparse
@@ -38,22 +38,21 @@ from tests.benchmarks.report import Figure, report
 from tests.uplink.readings import sensor_rows
 
 INSIDE = ["throughput", "fixed", "finding", "skipping", "growth"]
-"""Parts that run in one warm Spark."""
+"""Parts that run in one Spark session, after a warm-up."""
 PARTS = ["start", *INSIDE, "scale", "executors"]
 GATEWAYS, DEVICES = 10, 100
 EPOCH = "00c0ffee"
 SMALL = 1_000_000
-"""Rows of the small table."""
+"""Number of rows of the small table."""
 
 TURNS = 3
 FIRST = 1_000_000
-"""Sequences from here on are not in the past of any table."""
+"""Sequences from here on are new to every table."""
 
 
 def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DEVICES) -> None:
-    """Land `count` batches of `rows` rows from each gateway's `devices` in turn, from `first` on.
-
-    Each device counts on by one, from batch to batch.
+    """Land `count` batches of `rows` rows from ten gateways in turn, with the batch numbers from
+    `first` on. devices: of each gateway. The sequences of a device continue from batch to batch.
     """
     signer = load_or_make(landing)
     template = sensor_rows(max(rows, devices), devices)
@@ -74,7 +73,7 @@ def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DE
 
 
 def senders(devices: int) -> list[Device]:
-    """Name and incarnation of every device that `land` has."""
+    """Return name and incarnation of every device in the batches of `land`."""
     return [
         (f"g{gateway}-{row[0]}", row[1])
         for gateway in range(GATEWAYS)
@@ -83,7 +82,9 @@ def senders(devices: int) -> list[Device]:
 
 
 class Place:
-    """A landing place and its table. writer: the value of --writer of `onceway ingest run`."""
+    """A landing zone and its table. writer: value of the option --writer of `onceway ingest
+    run`.
+    """
 
     def __init__(self, spark: Any, folder: Path, writer: str = "fast") -> None:
         self.spark = spark
@@ -113,7 +114,9 @@ class Place:
         ]
 
     def run(self, rows: int = 500_000) -> list[float]:
-        """Run one pass. Return the seconds of each micro-batch that had rows."""
+        """Ingest all landed batches, with at most `rows` rows in a micro-batch. Return the seconds
+        of each micro-batch with rows.
+        """
         from gateway.ingest.jobs import stream
 
         query, sink = stream.start(
@@ -186,8 +189,8 @@ def fixed_cost(spark: Any, folder: Path) -> list[Figure]:
 
 
 def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
-    """Measure micro-batches of 50,000 rows from the devices of tables that differ in size. The
-    tables take turns.
+    """Measure micro-batches of 50,000 rows in tables that differ in their rows and devices. The
+    tables are measured in turns.
     """
     tables = {"few": (SMALL, 1000), "many": (SMALL, 100_000), "large": (history, 100_000)}
     places = {name: Place(spark, folder / name) for name in tables}
@@ -217,8 +220,8 @@ def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
 
 
 def finding(folder: Path) -> list[Figure]:
-    """Measure a pass over gateways that have nothing new. Only the newest of their old batches
-    exist, because the ingest reads no others.
+    """Measure a pass over gateways without new batches. Only their two newest batches exist,
+    because the ingest reads no older ones.
     """
     offset = {}
     for gateway in range(10_000):
@@ -244,9 +247,8 @@ def finding(folder: Path) -> list[Figure]:
 
 
 def skipping(spark: Any, folder: Path) -> list[Figure]:
-    """Measure the bytes that a question about one device and one day reads of a table of 1,000
-    devices, after `compact`. Days and files are small, so that there are as many files as after a
-    year.
+    """Measure the share of files that a query for one device and one day reads, after `compact`, in
+    a table of 1,000 devices. Days and files are small, so there are as many files as after a year.
     """
     from gateway.ingest.jobs import compact
 
@@ -277,8 +279,9 @@ def skipping(spark: Any, folder: Path) -> list[Figure]:
 
 
 def files_read(rows: Any, device: str, day: int, expected: int) -> tuple[int, int]:
-    """Return the number of files that Delta reads for a device and a day, and the number in the
-    table."""
+    """Return the number of files that Delta reads for a device and a day, and the number of files
+    in the table. expected: number of rows.
+    """
     begin = f"timestamp_micros({BEGIN_US + day * 86_400_000_000})"
     found = rows.where(
         f"device = '{device}' and received >= {begin} and received < {begin} + interval 1 day"
@@ -288,7 +291,7 @@ def files_read(rows: Any, device: str, day: int, expected: int) -> tuple[int, in
 
 
 def inside(folder: Path, parts: list[str], history: int) -> None:
-    """Run under spark-submit: the entry point."""
+    """Measure the parts that need Spark. spark-submit calls this function."""
     from gateway.ingest.jobs.session import open_session
 
     spark = open_session()
@@ -312,8 +315,9 @@ def inside(folder: Path, parts: list[str], history: int) -> None:
 
 
 def start(folder: Path) -> list[Figure]:
-    """Measure the time from the start of a prepared process to the first rows in a new table, and
-    the ends of its steps; beside that, the start of Spark alone. Both take turns.
+    """Measure the time from the start of the ingest, with everything prepared, to the first rows in
+    a new table, with its steps. For comparison, measure the start of Spark alone; the two are
+    measured in turns.
     """
     prepare(None, print)
     ours: dict[str, list[float]] = {}
@@ -363,8 +367,8 @@ def _run(job: command.Job) -> None:
 
 
 def restart(folder: Path) -> bool:
-    """Measure the time from the start of a process to its first commit in the large table, and the
-    same after the loss of all snapshots.
+    """Measure the time from the start of the ingest to its first commit in the large table, first
+    with and then without its snapshots. Return whether the goals are met.
     """
     place = Place(None, folder / "large")
     figures = []
@@ -391,8 +395,8 @@ def restart(folder: Path) -> bool:
 
 
 def executors(folder: Path) -> list[Figure]:
-    """Return rows per second on a standalone cluster of Spark's own, on this machine: it cannot be
-    faster with more executors than there are cores.
+    """Measure rows a second on a standalone cluster of Spark on this machine. More executors than
+    cores cannot make it faster.
     """
     figures, alone = [], 0.0
     for count in (1, 2, 4):

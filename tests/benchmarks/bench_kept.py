@@ -1,9 +1,10 @@
 """The cost of 50,000 batches and 2 million waiting readings.
 
-Two gateways with their uplinks, whose landing place cannot be reached: one store is full, the other
-one is empty. Figures: the CPU of each pair without any question; and the longest pause of the event
-loop, seen by a client that pings without a break, while the page, the metrics, `onceway status` and
-`onceway uplink status` are asked. The pause of the empty pair tells the machine's share.
+Two gateways run with their uplinks, which cannot reach their landing zone. One store is full, the
+other one is empty. Figures: the CPU time of each pair without any request, and the longest pause of
+the event loop. A client that pings without a break measures this pause, while the page, the
+metrics, `onceway status` and `onceway uplink status` are requested. The pause of the pair with the
+empty store shows the machine's share.
 """
 
 import json
@@ -32,7 +33,7 @@ BATCHES, ROWS = 50_000, 2_000_000
 SECONDS = 20.0
 TURNS = 3
 ASKS = 5
-"""Rounds of questions to each gateway."""
+"""Rounds of requests to each gateway."""
 _AT = 1_790_000_000_000_000
 """Time of the oldest reading, in µs since 1970."""
 _SECTIONS = """
@@ -47,8 +48,8 @@ USER, PASSWORD = "lena", "correct horse"
 
 
 def fill(folder: Path, batches: int, rows: int) -> float:
-    """Fill a store as years of landed batches and a week without a landing place do. Return the
-    seconds that the start after that took.
+    """Fill a store as after years of landed batches and a week without a landing zone. Return the
+    seconds that a start with this store takes.
     """
     make_folder(folder)
     count = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
@@ -76,7 +77,7 @@ def fill(folder: Path, batches: int, rows: int) -> float:
 
 
 class Page:
-    """A person at the web page, and a monitor. Both ports are on loopback.
+    """A person at the web page, and a monitoring system. Both ports are on loopback.
 
     Raises urllib.error.URLError if the page does not open within `START_S`.
     """
@@ -90,7 +91,7 @@ class Page:
         self._log_in()
 
     def look(self) -> None:
-        """Ask for the metrics, three parts of the page, and the state with its figures."""
+        """Request the metrics, three parts of the page, and the state with its figures."""
         urllib.request.urlopen(self._metrics).read()
         for path in ("/", "/api/clients", "/api/board?name=barn-1"):
             with suppress(urllib.error.HTTPError):
@@ -113,7 +114,7 @@ class Page:
             try:
                 self._browser.open(request).read()
                 return
-            except urllib.error.URLError:  # the page opens after the listener
+            except urllib.error.URLError:  # the page's port opens after the listener
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.1)
@@ -130,7 +131,7 @@ class Pair:
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of both processes so far."""
+        """CPU time of both processes so far, in seconds."""
         return (
             sum(
                 int((task / "schedstat").read_text().split()[0])
@@ -141,11 +142,12 @@ class Pair:
         )
 
     def ask(self) -> None:
-        """Ask everything that a person or a monitor asks."""
+        """Request all that a person or a monitoring system requests."""
         for words in (["status"], ["uplink", "status"], ["uplink", "status", "--json"]):
             command = [sys.executable, "-m", "gateway", *words, "--config", str(self._config)]
             done = subprocess.run(command, capture_output=True, check=False)
-            assert done.stdout, done.stderr  # whatever the exit code: there is an outage
+            # the exit code does not matter, because the landing zone is unreachable
+            assert done.stdout, done.stderr
         self._page.look()
 
 
@@ -165,7 +167,9 @@ def pair(folder: Path) -> Iterator[Pair]:
 
 
 def longest_pause(port: int, during: Callable[[], None]) -> float:
-    """Return the longest answer to a PINGREQ in seconds, while `during` runs."""
+    """Return the longest time that a PINGREQ waits for its answer while `during` runs, in
+    seconds.
+    """
     peer, done, longest = Peer(port, keep_alive=60), Event(), [0.0]
 
     def ping() -> None:

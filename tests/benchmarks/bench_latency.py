@@ -1,11 +1,11 @@
-"""Time from a durable QoS 1 PUBLISH to its PUBACK: beyond the fsync, and with a slow disk.
+"""The time from a durable QoS 1 PUBLISH to its PUBACK: without the fsync, and with a slow disk.
 
-A persistent session subscribes, so that each message needs a commit. First one message at a time on
-the disk as it is; a library notes each fsync, and the time that a publish waited for an fsync is
-subtracted. Then 1,000 messages a second on a disk that is slow in a known way: a folder in memory,
-and 8 ms for each fsync of the store. Those of checkpoints count, too, but must not show in the
-99.9th percentile. The last row tells whether that run is valid: a gateway that waits for a CPU used
-by others answers late in any case.
+A persistent session subscribes, so each message needs a commit. First, messages are sent one at a
+time. A library records each fsync, and the time that a message waited for an fsync is subtracted.
+Then 1,000 messages a second are sent to a disk of known slowness: a folder in memory, with 8 ms for
+each fsync of the store. The fsyncs of checkpoints count, too, but must not show in the 99.9th
+percentile. The last row shows whether this run is valid: a gateway that waits for a CPU which
+others use answers late in any case.
 """
 
 import select
@@ -29,8 +29,8 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def beyond_the_fsync(folder: Path, messages: int) -> list[float]:
-    """Return the seconds from PUBLISH to PUBACK, without the time in which the log was
-    synchronised, one message at a time.
+    """Return the seconds from PUBLISH to PUBACK, one message at a time, without the time for which
+    the log was synchronised.
     """
     record = folder / "record"
     times = []
@@ -58,8 +58,8 @@ def beyond_the_fsync(folder: Path, messages: int) -> list[float]:
 
 
 def on_a_slow_disk(folder: Path, seconds: float, per_second: int) -> tuple[list[float], float]:
-    """Return the seconds from PUBLISH to PUBACK at a steady rate, and the share of the time that a
-    thread of the gateway waited for a CPU.
+    """Return the seconds from PUBLISH to PUBACK at a steady rate, and the part of the time for
+    which threads of the gateway waited for a CPU.
     """
     library, plan = build("faults", folder), folder / "plan"
     plan.write_text(f"delay {SLOW_MS}")

@@ -1,8 +1,9 @@
-"""The reliable link at 115200 baud: goodput, QoS 2 exchanges, and what 32 boards cost a gateway.
+"""The reliable link at 115200 baud: goodput, QoS 2 exchanges, and the CPU time that a gateway needs
+for 32 boards.
 
-A real gateway process serves pseudo terminals; this process stands for the boards (`DeviceLink`,
-with a board's buffers, and a key that it proves) and forwards bytes no faster than the line would.
-Goodput counts bytes of MQTT, headers included, against the 11,520 bytes a second of the line.
+A real gateway process serves pseudo-terminals. This process plays the boards (`DeviceLink`, with a
+board's buffers and a key), and carries bytes only as fast as the line would. Goodput counts bytes
+of MQTT, headers included, as a share of the line's 11,520 bytes a second.
 """
 
 import array
@@ -32,20 +33,24 @@ from tests.service import process
 BAUD = 115_200
 BYTES_PER_SECOND = BAUD / 10
 MTU, WINDOW = 64, 2
-"""Sizes of the frames that a board sends: firmware/src/ow_link.c."""
+"""Largest payload of a board's frame in bytes, and its window in frames: firmware/src/ow_link.c."""
 KEY = bytes(range(16))
 OVERHEAD = 7
-"""Bytes of a frame beside its content, with a key."""
+"""Bytes of a frame that are not payload, with a key."""
 SECONDS = 6.0
 BOARDS = 32
 CATCH_UP = 256
-"""Bytes by which a busy line may be late because this process was not scheduled in time."""
+"""Largest number of bytes that a busy line may carry at once after this process was scheduled
+late.
+"""
 _FULL_FRAME = MTU + OVERHEAD
 _PUBACK = 0x40
 
 
 class Wire:
-    """One direction of a line: computes how many of the waiting bytes have been carried by now."""
+    """One direction of a line. `carry` returns how many of the waiting bytes the line has carried
+    by now.
+    """
 
     def __init__(self) -> None:
         self._free_at = 0.0
@@ -61,8 +66,8 @@ class Wire:
 
 
 class PacedBoard:
-    """A board behind a line of `BAUD`. lost: the share of full frames that is damaged on the way
-    up. clean: its session ends with its connection.
+    """A board behind a line of `BAUD`. lost: share of its full frames that are damaged. clean:
+    whether its session ends with its connection.
     """
 
     clean = True
@@ -104,7 +109,9 @@ class PacedBoard:
         self.link.write(self.link.session, data, now)
 
     def take_packet(self) -> bytes | None:
-        """Return the next whole packet from the gateway (all are shorter than 128 bytes)."""
+        """Return the next whole packet from the gateway, or None. Packets must be shorter than 128
+        bytes.
+        """
         if len(self.received) < 2 or len(self.received) < 2 + self.received[1]:
             return None
         size = 2 + self.received[1]
@@ -118,7 +125,7 @@ class PacedBoard:
             fcntl.ioctl(self._line.master, termios.FIONREAD, waiting)
             count = self._from_gateway.carry(waiting[0], now)
             return os.read(self._line.master, count) if count else b""
-        except OSError:  # the gateway does not have the port open
+        except OSError:  # the gateway has not opened the port
             return b""
 
 
@@ -131,7 +138,7 @@ def publish_packet(qos: int, packet_id: int, payload: bytes) -> bytes:
 
 
 def provision(data: Path, names: list[str]) -> None:
-    """Register boards, so that the gateway knows them."""
+    """Register boards with a key at a gateway."""
     data.mkdir(mode=0o750)
     registry = Registry(data / FILE)
     for name in names:
@@ -140,8 +147,8 @@ def provision(data: Path, names: list[str]) -> None:
 
 @contextmanager
 def gateway(names: list[str]) -> Iterator[tuple[int, list[Pty]]]:
-    """Run a gateway process over a pseudo terminal for each of these boards; yield its process id
-    and the lines.
+    """Run a gateway with a pseudo-terminal for each of these boards. Yield its process id and the
+    lines.
     """
     with tempfile.TemporaryDirectory(prefix="onceway-bench-") as folder:
         provision(Path(folder, "data"), names)
@@ -173,7 +180,9 @@ def drive(
     each: Callable[[PacedBoard, float], None],
     pause: float = 0.0003,
 ) -> float:
-    """Run the boards for a while; `each` is their application. Returns the seconds that it took."""
+    """Run the boards for some seconds; `each` is called for each connected board. Return the
+    seconds that have passed.
+    """
     start = now = time.monotonic()
     while now < start + seconds:
         for board in boards:
@@ -196,7 +205,9 @@ def connect(boards: list[PacedBoard]) -> None:
 
 
 def goodput(qos: int, size: int, lost: float = 0.0) -> float:
-    """Return the share of the line that carries acknowledged MQTT bytes upwards."""
+    """Return the goodput from board to gateway: the share of the line's bytes that are acknowledged
+    bytes of MQTT. size: of the payloads. lost: share of damaged frames.
+    """
     packet_ids = iter(range(1, 65536))
 
     def publish(board: PacedBoard, now: float) -> None:
@@ -223,8 +234,8 @@ def goodput(qos: int, size: int, lost: float = 0.0) -> float:
 
 
 def commit_time(folder: Path) -> float:
-    """Return the seconds that this folder's disk takes at least for 4 kB; a QoS 2 exchange waits
-    for two, before PUBREC and before PUBCOMP.
+    """Return the shortest time that this folder's disk takes to write and sync 4 kB, in seconds. A
+    QoS 2 exchange waits for two commits, before PUBREC and before PUBCOMP.
     """
     times = []
     with (folder / "fsync").open("wb", buffering=0) as file:
@@ -237,8 +248,8 @@ def commit_time(folder: Path) -> float:
 
 
 def exchanges() -> tuple[float, float, float]:
-    """Return QoS 2 exchanges a second with one in flight; and two limits: the line time of the four
-    packets in their frames, and that plus two commits.
+    """Return QoS 2 exchanges a second with one in flight, and two upper limits. The first is the
+    line's time for the four packets in their frames; the second includes two commits.
     """
     done = 0
     payload = bytes(20)
@@ -270,14 +281,14 @@ def exchanges() -> tuple[float, float, float]:
 
 
 def cpu_of(pid: int) -> float:
-    """Return the seconds of processor time that a process has taken."""
+    """Return the processor time of a process so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def fleet() -> float:
-    """Return the share of a core that a gateway needs for 32 boards, each with a reading a second
-    at QoS 2.
+    """Return the share of a core that a gateway needs for 32 boards, each with one QoS 2 reading a
+    second.
     """
     due: dict[str, float] = {}
 

@@ -1,8 +1,9 @@
-"""LoRa: airtime of a reading, how much of the legal limit a gateway can use, CPU time per turn.
+"""LoRa: the airtime of a reading, the share of the legal limit that a gateway can use, and the CPU
+time of a turn.
 
-The airtime is that of the frames that both halves of the codec make, not of a table. The exchanges
-are those of a station whose boards never pause, over three hours of a clock that is only a number.
-No peer: this is a budget, not a contest.
+The airtime is that of frames that the codec makes, not of a table. The exchanges are those of a
+station whose boards never pause, for three hours of simulated time. No peer is measured: the goals
+are a budget.
 """
 
 import sys
@@ -32,18 +33,18 @@ NETWORK, DEVICE = 1, 1
 TURNS = 20_000
 HOURS = 3
 GOALS = {Radio.SX127X: "≤ 400", Radio.KISS: "≤ 490", Radio.RYLR998: "≤ 500"}
-"""ms at SF9."""
+"""Goals for the airtime of a reading at SF9, in ms."""
 
 
 def reading(identifier: int) -> Turn:
-    """Return PUBREL of the previous reading, and a PUBLISH with 20 bytes."""
+    """Return a board's turn with PUBREL of the previous reading and PUBLISH with 20 bytes."""
     released = b"\x62\x02" + (identifier - 1).to_bytes(2, "big")
     head = b"\x34\x1c\0\0" + identifier.to_bytes(2, "big") + b"\x03\x23\0\x01"
     return Turn((released, head + bytes(20)))
 
 
 def airtime(factor: int, radio: Radio) -> float:
-    """Return the airtime of both sealed frames, in ms."""
+    """Return the airtime of the two frames of a reading, in ms."""
     cipher, turn = SessionCipher(KEY), reading(9)
     up = cipher.seal(Header(NETWORK, DEVICE, TURN, 1), UP, 1, pack_turn(turn))
     done = pack_answer(Answer(tuple(expected(turn))), turn)
@@ -54,7 +55,9 @@ def airtime(factor: int, radio: Radio) -> float:
 
 
 def used(factor: int) -> float:
-    """Share of the limit that answers use, an hour on average after the first."""
+    """Return the share of the legal limit that answers use, as the mean of the hours after the
+    first.
+    """
     ledgers, now = Ledgers(EU868, "bench", None, 0.0), 0.0
     length, sent = Modulation(factor).airtime(8), 0.0
     band = EU868.band(EU868.frequency).name
@@ -72,7 +75,9 @@ def used(factor: int) -> float:
 
 
 def cpu() -> float:
-    """Return µs per turn at the gateway: open, unpack, pack and seal; without broker and store."""
+    """Return the gateway's CPU time for a turn (open, unpack, pack and seal), without broker and
+    store, in µs.
+    """
     link = TurnLink(NETWORK, {DEVICE: KEY}.get)
     hello = Hello(NETWORK, DEVICE, 1, 0, 0, 1, 96).signed(KEY, 1)
     link.receive(hello.to_bytes(), 0.0)

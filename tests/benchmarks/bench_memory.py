@@ -1,8 +1,8 @@
-"""Memory: of the process at rest, of connected clients that do nothing, and of a sender that never
+"""The memory of a process at rest, of connected clients that do nothing, and of a sender that never
 sends PUBREL.
 
-Resident memory, from /proc. Both ends of the connections are on this machine; what the kernel holds
-for sockets does not count.
+Figures are resident memory from /proc. Both ends of the connections are on this machine. The
+kernel's memory for sockets does not count.
 """
 
 import resource
@@ -16,13 +16,13 @@ from tests.benchmarks.report import Figure, main
 
 CLIENTS = 10_000
 HELD = 1000
-"""Messages that the sender without PUBREL sends: as many as our Receive Maximum allows."""
+"""Number of messages of the sender without PUBREL, as many as Onceway's Receive Maximum allows."""
 PAYLOAD = 100_000
 
 
 def allow_files(count: int) -> None:
-    """Let this process and its children have this many files open. OSError where the system forbids
-    it.
+    """Let this process and its children have up to `count` open files. Raises OSError if the system
+    forbids it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
@@ -30,7 +30,7 @@ def allow_files(count: int) -> None:
 
 
 def settled(broker: BrokerProcess) -> int:
-    """Return the memory in use once it has stopped changing."""
+    """Wait until the resident memory no longer changes, at most 5 s. Return it in bytes."""
     seen = [broker.memory]
     for _ in range(20):
         time.sleep(0.25)
@@ -41,12 +41,14 @@ def settled(broker: BrokerProcess) -> int:
 
 
 def at_rest(broker: BrokerProcess) -> float:
-    """Return the memory of a broker at rest, in MB."""
+    """Return the resident memory of a broker at rest, in MB."""
     return settled(broker) / 1e6
 
 
 def held(broker: BrokerProcess, messages: int, payload: int) -> float:
-    """Return bytes per payload byte of messages whose sender never sends PUBREL."""
+    """Return the growth of memory for each payload byte of messages whose sender never sends
+    PUBREL.
+    """
     sender = Peer(broker.port)
     before = settled(broker)
     for number in range(1, messages + 1):
@@ -58,7 +60,7 @@ def held(broker: BrokerProcess, messages: int, payload: int) -> float:
 
 
 def idle(broker: BrokerProcess, clients: int) -> float:
-    """Return kB per connected client."""
+    """Return the growth of memory for each connected client, in kB."""
     before = settled(broker)
     peers = [Peer(broker.port, keep_alive=600) for _ in range(clients)]
     grown = settled(broker) - before
@@ -68,7 +70,7 @@ def idle(broker: BrokerProcess, clients: int) -> float:
 
 
 def both(folder: Path, once: Callable[[BrokerProcess], float]) -> tuple[float, float | None]:
-    """Measure fresh brokers: ours, and the peer's."""
+    """Measure a new process of each broker. Return the figures of Onceway and of the peer."""
     with side_by_side(folder) as brokers:
         ours, theirs = (*(once(broker) for broker in brokers), None)[:2]
     assert ours is not None

@@ -1,9 +1,10 @@
-"""Costs of a site of two gateways. How long a client waits whose session is at the other gateway:
-alone, with a long queue, and when all clients change at once. The cost for other clients, and for
-an idle member. How fast messages go to subscribers at the other gateway. The delay of
-acknowledgements that wait for the other gateway's disk, too (`copies = 2`).
+"""The costs of a site of two gateways.
 
-Both gateways run on this machine, with mutual TLS between them over loopback.
+The time for which a client waits whose session is at the other gateway: alone, with a long queue,
+and when all clients move at once. The cost for clients that stay, and for an idle member. The rate
+of messages to subscribers at the other gateway. The delay of acknowledgements that also wait for
+the other gateway's disk (`copies = 2`). Both gateways run on this machine, with mutual TLS between
+them on loopback.
 """
 
 import selectors
@@ -46,7 +47,9 @@ _NAMES = ("a", "b")
 
 @contextmanager
 def pair(folder: Path, more: str = "", spooled: str = "sensors/#") -> Iterator[list[BrokerProcess]]:
-    """Yield two gateways that have a link. more: keys of [site]. spooled: topics that go up."""
+    """Yield two gateways that are linked. more: keys of [site]. spooled: topic filter of the
+    spool.
+    """
     site = Site(folder / "certificates", *_NAMES)
     members = "\n".join(f'{name} = "{at}"' for name, at in site.addresses.items())
     with ExitStack() as stack:
@@ -79,13 +82,13 @@ def calls(folder: Path) -> int:
 
 
 def filters(folder: Path) -> int:
-    """Return the number of filters of the second member's clients that the first member knows."""
+    """Return the number of filters of the other member's clients that the first member knows."""
     return int(status(folder, _NAMES[0])[0]["figures"]["filters"])
 
 
 def one_by_one(brokers: list[BrokerProcess], count: int) -> float:
-    """Return the median time from CONNECT to CONNACK of a client that comes from the other
-    gateway.
+    """Return the median time from CONNECT to CONNACK of a client that moves to the other gateway,
+    in seconds.
     """
     Peer(brokers[1].port, clean=False, client="wanderer").socket.close()
     times = []
@@ -99,8 +102,8 @@ def one_by_one(brokers: list[BrokerProcess], count: int) -> float:
 
 
 def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]:
-    """Return the seconds until a client with a long queue is accepted, and until it has all
-    messages.
+    """Let a client with `queued` messages move. Return the seconds until its CONNACK, and until it
+    has all messages.
     """
     topics = new_topics()
     reader = Peer(brokers[0].port, clean=False, client="reader")
@@ -130,9 +133,9 @@ def long_queue(brokers: list[BrokerProcess], queued: int) -> tuple[float, float]
 
 
 class Crowd:
-    """Clients that all connect at once. took: seconds until each was accepted. present: how many
-    found their sessions. waits: seconds that another client's publish took at the same gateway
-    meanwhile.
+    """Clients that all connect at the same time. took: seconds until the last one was accepted.
+    present: number of clients that found their session. waits: seconds for which each publish of
+    another client waited meanwhile.
     """
 
     def __init__(self, port: int, clients: int) -> None:
@@ -184,8 +187,8 @@ class Crowd:
 
 @contextmanager
 def one_way(port: int) -> Iterator[Callable[[float], Throughput]]:
-    """Connect two clients at one gateway. Yield a function that has one of them send to the other
-    at QoS 2 for a number of seconds.
+    """Connect two clients at one gateway. Yield a function by which one of them sends to the other
+    at QoS 2 for some seconds.
     """
     topics = new_topics()
     reader = Subscriber(port, topics, 2, True)
@@ -200,8 +203,9 @@ def one_way(port: int) -> Iterator[Callable[[float], Throughput]]:
 def price(
     folder: Path, member: BrokerProcess, alone: BrokerProcess, seconds: float, pairs: int
 ) -> tuple[Ratio, int]:
-    """Return the CPU of a message at a member whose clients stay, relative to that at a gateway
-    alone; and calls between members while these clients are there. seconds: of each measurement.
+    """Return the CPU time of a message at a member whose clients stay, as a multiple of that at a
+    lone gateway. Also return the number of calls between members meanwhile. seconds: of each
+    measurement.
     """
     found = []
     with one_way(member.port) as here, one_way(alone.port) as there:
@@ -215,7 +219,7 @@ def price(
                 used[broker] = (broker.cpu_s - before) / messages
             found.append((used[member], used[alone]))
         said = calls(folder) - said
-    return ratio(found[1:]), said  # the first pair makes what is kept
+    return ratio(found[1:]), said  # the first pair fills caches
 
 
 def idle(brokers: Sequence[BrokerProcess], seconds: float) -> list[float]:
@@ -227,8 +231,8 @@ def idle(brokers: Sequence[BrokerProcess], seconds: float) -> list[float]:
 
 
 def forward(folder: Path, brokers: list[BrokerProcess], seconds: float) -> float:
-    """Return QoS 1 messages a second from a client of one gateway to a subscriber at the other one,
-    whose session is kept: on the disk of both.
+    """Return the rate of QoS 1 messages from a client of one gateway to a persistent session at the
+    other one, a second. Both gateways store the messages.
     """
     topics = new_topics()
     known = filters(folder)
@@ -243,9 +247,9 @@ def forward(folder: Path, brokers: list[BrokerProcess], seconds: float) -> float
 
 
 def acknowledged(broker: BrokerProcess, seconds: float) -> tuple[float, float, float]:
-    """Measure readings at QoS 1: the median time in seconds from PUBLISH to PUBACK without other
-    load; readings per second of 100 devices with one in flight each; and of one client with 1,000
-    in flight.
+    """Measure readings at QoS 1. Return the median time from PUBLISH to PUBACK without other load,
+    in seconds; the rate of 100 devices with one in flight each; and the rate of one client with
+    1,000 in flight.
     """
     (topic,) = new_topics()
     peer, times = Peer(broker.port), []

@@ -1,8 +1,8 @@
-"""Time that a gateway needs to start with a million messages in its queues.
+"""The time that a gateway needs to start with a million messages in its queues.
 
-The store is filled as the broker would: 20 sessions of clients that are away, with 50,000 messages
-of 32 bytes each, none alike. The time is from the start of the process to the first connection that
-it takes; then a client comes back and gets its first message.
+The store is filled as the broker would fill it: 20 sessions of clients that are away, each with
+50,000 different messages of 32 bytes. The time counts from the start of the process to the first
+connection that it accepts. Then a client comes back and gets its first message.
 """
 
 from contextlib import closing
@@ -22,7 +22,7 @@ _ROWS = 5000
 
 
 def fill(folder: Path, sessions: int, each: int) -> None:
-    """Create a store with sessions whose queues hold messages."""
+    """Create a store with `sessions` sessions that have `each` messages in their queues."""
     make_folder(folder)
     with closing(open_store(folder, "gateway")) as database:
         commit = Commit(1)

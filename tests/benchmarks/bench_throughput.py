@@ -1,13 +1,13 @@
-"""Messages per second of one publisher and one subscriber, beside the peer.
+"""Messages a second from one publisher to one subscriber; the peer has the same load.
 
-32-byte payloads, window 100 at QoS 1 and 2; at QoS 0, where nothing holds a publisher back, it is
-20,000 messages ahead of the subscriber at most, from which neither broker needs to drop. Ours keeps
-persistent sessions on disk, the peer keeps everything in memory. One topic is the best case for a
-broker that takes runs of alike packets in one step, as ours does; the rows with 100 topics, where
-no two neighbours are alike, show the worst.
+Payloads of 32 bytes, and 100 messages in flight at QoS 1 and 2. At QoS 0, where a publisher waits
+for nothing, it is at most 20,000 messages ahead of the subscriber, so that neither broker needs to
+drop any. Onceway keeps persistent sessions on disk, the peer keeps everything in memory.
 
-With 100 messages in flight a durable broker does no more than 100 messages at QoS 1 and 50 at QoS 2
-between two fsyncs: the first row says how fast this disk is at this time.
+One topic is the best case for a broker such as Onceway, which handles a run of alike packets in one
+step. The rows with 100 topics, where no two neighbouring packets are alike, show the worst case.
+With 100 messages in flight, a durable broker can do at most 100 messages at QoS 1, or 50 at QoS 2,
+between two fsyncs. The first row shows the present speed of the disk.
 """
 
 from functools import partial
@@ -29,7 +29,7 @@ GOALS = {
     (True, 1): 4.5,
     (True, 2): 4.5,
 }
-"""Goals by clean session and QoS, as multiples of the peer's rate."""
+"""Goals by clean session and QoS: lowest rate, as a multiple of the peer's."""
 
 
 def measure(folder: Path, seconds: float = SECONDS, rounds: int = ROUNDS) -> list[Figure]:

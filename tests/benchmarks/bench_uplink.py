@@ -1,11 +1,11 @@
-"""The uplink: bytes, CPU time and memory that a reading costs on its way from the spool to the
-landing place.
+"""The uplink: the bytes, CPU time and memory that a reading costs between the spool and the landing
+zone.
 
-A reading is what `examples/sensor` sends: SenML-CBOR of one record, 36 bytes, most of which the
-readings of a batch share. The same is shown with 24 random bytes as payload, which no format can
-pack into less than 24. Bytes on the wire are what a proxy counted between the uplink and a real
-server, in both directions, without TLS and TCP headers. `--rows N` sets the size of the spool that
-drains for the memory (5,000,000).
+A reading is what `examples/sensor` sends: SenML-CBOR of one record, 36 bytes. Readings of one batch
+share most of these bytes. The same is measured with payloads of 24 random bytes, which no format
+can compress. Bytes on the wire are those that a proxy has counted between the uplink and a real
+server, in both directions, without headers of TLS and TCP. `--rows N` sets the number of readings
+that drain while memory is measured (5,000,000).
 """
 
 import argparse
@@ -40,7 +40,7 @@ ORIGIN = Origin("site-1", "00c0ffee")
 
 
 def fill(data: Path, count: int) -> None:
-    """Create a gateway's database with `count` readings of 20 devices in the spool."""
+    """Create a gateway's store with `count` readings of 20 devices in the spool."""
     data.mkdir(parents=True)
     database = open_store(data, "site-1")
     database.execute("PRAGMA synchronous=OFF")
@@ -142,8 +142,8 @@ def sizes() -> list[Figure]:
 
 
 def draining(rows: int, count: int) -> tuple[float, float]:
-    """Return (CPU µs per reading, readings per second) of the process, beyond what its start
-    costs.
+    """Return the uplink's CPU time for a reading in µs, and readings a second, without the cost of
+    its start. rows: number of readings. count: readings in a batch.
     """
     spent = []
     for readings in (1, rows):
@@ -175,9 +175,9 @@ def speed() -> list[Figure]:
 
 
 def memory(rows: int) -> list[Figure]:
-    """Return the resident memory of the process while the spool drains: its highest value, and how
-    much it grew over the second half. S3 needs most, so it is the one that drains all the rows; the
-    others drain a tenth.
+    """Return the uplink's highest resident memory while the spool drains, and its growth in the
+    second half. S3 needs the most memory, so all rows drain to it; a tenth of them drain to each of
+    the other places.
     """
     figures = []
     with folder() as path:
@@ -212,7 +212,7 @@ def memory(rows: int) -> list[Figure]:
 
 
 def resident(process: subprocess.Popen[bytes]) -> list[float]:
-    """Return MB of memory that a process had resident, 20 times a second until its end."""
+    """Return the resident memory of a process in MB, 20 times a second until its end."""
     samples = []
     while process.poll() is None:
         samples.append(
@@ -222,11 +222,13 @@ def resident(process: subprocess.Popen[bytes]) -> list[float]:
         )
         time.sleep(0.05)
     assert process.wait() == 0
-    return [sample for sample in samples if sample]  # 0 in the moment of its end
+    return [sample for sample in samples if sample]  # 0 at the moment of its end
 
 
 def wire() -> list[Figure]:
-    """Return bytes both ways per reading in batches of 500, with the connection already made."""
+    """Return the bytes for a reading in both directions, in batches of 500, after the connection
+    has been made.
+    """
     figures = []
     with folder() as path:
         (path / "sshd").mkdir()

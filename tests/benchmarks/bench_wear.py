@@ -1,11 +1,12 @@
-"""Disk writes and CPU of one reading a second of ten sensors: the life of an SD card.
+"""Disk writes and CPU time for readings of ten sensors, one a second each: the life of an SD card.
 
-Ten boards on serial lines, then ten clients on TCP, each with a session that is kept and one QoS 2
-reading a second; nothing is delivered. Counted from /proc/PID/io, for the gateway and for the
-uplink, which cuts, lands and deletes the readings: the log, the checkpoints (one is made at the
-end, so that none is left out) and the files on their way. CPU is the gateway's alone. The peer is
-Debian's mosquitto with `autosave_on_changes`, which writes all that it keeps after each change; a
-subscriber receives each reading from it, because it has no spool.
+First ten boards on serial lines, then ten clients on TCP, each with a persistent session and one
+QoS 2 reading a second. Nothing is delivered to subscribers. Bytes are from /proc/PID/io, for the
+gateway and for the uplink, which cuts, lands and deletes the readings. They include the log, the
+checkpoints (the last one is made at the end, so that none is missing), and the files that land. CPU
+time is the gateway's alone. The peer is Debian's mosquitto with `autosave_on_changes`, which writes
+everything it keeps after each change. It has no spool, so a subscriber receives each reading from
+it.
 """
 
 import os
@@ -52,13 +53,13 @@ autosave_interval 1
 
 CARD_BYTES = 32e9
 CARD_CYCLES = 500
-"""Erasures that a cell of a consumer card bears at least."""
+"""Number of erasures that each cell of a consumer card can bear, at least."""
 CARD_AMPLIFICATION = 4
-"""Bytes that such a card writes for each byte of small writes, as a rule of thumb."""
+"""Bytes that such a card writes for each byte of a small write, as a rule of thumb."""
 
 
 class Sensor(Protocol):
-    """A board or a client; what `drive` calls."""
+    """A board or a client, as `drive` needs it. up: whether it is connected."""
 
     up: bool
 
@@ -70,13 +71,13 @@ class Sensor(Protocol):
 
 
 class KeptBoard(PacedBoard):
-    """A board whose session is kept."""
+    """A board with a persistent session."""
 
     clean = False
 
 
 class Client:
-    """A sensor on TCP."""
+    """A sensor that uses TCP."""
 
     def __init__(self, port: int, name: str) -> None:
         self.up = False
@@ -93,7 +94,7 @@ class Client:
         self._socket.sendall(data)
 
     def take_packet(self) -> bytes | None:
-        """Return the next whole packet (all are shorter than 128 bytes)."""
+        """Return the next whole packet, or None. Packets must be shorter than 128 bytes."""
         if len(self._received) < 2 or len(self._received) < 2 + self._received[1]:
             return None
         size = 2 + self._received[1]
@@ -106,7 +107,9 @@ class Client:
 
 
 class Readings:
-    """The application of the sensors: one reading a second each, at moments of its own."""
+    """The application of the sensors. Each sensor sends a reading a second, at moments of its own.
+    done: completed readings.
+    """
 
     def __init__(self) -> None:
         self.done = 0
@@ -143,7 +146,9 @@ def drive(sensors: list[Sensor], seconds: float, each: Callable[[Sensor, float],
 def run(
     sensors: list[Sensor], seconds: float, written: Callable[[], int], broker: BrokerProcess
 ) -> tuple[float, float]:
-    """Return the bytes to the disk and seconds of CPU per reading."""
+    """Return bytes written to disk and seconds of CPU time, for each reading. written: returns the
+    bytes so far.
+    """
     readings = Readings()
     drive(sensors, _WARM_UP_S, readings)
     assert all(sensor.up for sensor in sensors), "not all sensors are connected"
@@ -184,7 +189,7 @@ def ours(folder: Path, seconds: float, boards: bool) -> tuple[float, float]:
 
 @contextmanager
 def subscriber(port: int) -> Iterator[Client]:
-    """Yield a subscriber to each reading, at QoS 2, in a durable session."""
+    """Yield a subscriber to all readings, at QoS 2, with a persistent session."""
     taker = Client(port, "taker")
     taker.write(subscribe_packet([b"sensors/#"], 2), 0.0)
     try:

@@ -1,9 +1,9 @@
-"""Bytes that a durable message costs on the disk: the life of an SD card.
+"""The bytes that a durable message costs on the disk: the life of an SD card.
 
-One publisher, one subscriber, persistent sessions, 32-byte payloads, window 100; from /proc/PID/io,
-and so with the write-ahead log, the checkpoints and the deletion of delivered messages. The peer
-keeps nothing. The whole gateway is the broker, which delivers and spools, and the uplink, which
-cuts, lands and deletes.
+One publisher, one subscriber, persistent sessions, payloads of 32 bytes, 100 messages in flight.
+Bytes are from /proc/PID/io, so they include the write-ahead log, the checkpoints and the deletion
+of delivered messages. The peer stores nothing. The whole gateway is the broker, which delivers and
+spools, and the uplink, which cuts, lands and deletes.
 """
 
 import subprocess
@@ -58,7 +58,7 @@ def whole(folder: Path, seconds: float) -> Figure:
 
 @contextmanager
 def uplink(config: Path, log: int | IO[bytes] = subprocess.DEVNULL) -> Iterator[int]:
-    """Process id, while the process runs. log: gets its log."""
+    """Run an uplink. Yield its process id. log: file for its log."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway", "uplink", "run", "--config", str(config)],
         stderr=log,

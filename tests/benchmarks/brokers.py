@@ -1,9 +1,9 @@
 """Brokers as processes, and the kernel's figures about them.
 
-In: settings. Out: a running broker with its port, and its CPU time, memory and bytes to disk as
-they grow. Ours is `onceway gateway run` on a folder of its own; the peer is Debian's mosquitto,
-which keeps everything in memory, without bounds on messages in flight or queued, with its default
-Nagle setting. Both listen on loopback.
+In: settings. Out: a running broker with its port, and its CPU time, memory and bytes to disk so
+far. Onceway is `onceway gateway run` in a folder of its own. The peer is Debian's mosquitto, which
+keeps everything in memory, has no bound on messages in flight or queued, and has its default Nagle
+setting. Both listen on loopback.
 """
 
 import os
@@ -24,7 +24,9 @@ _LIMITS = "[limits]\nconnections = 20000\nconnects_per_s = 1000000\nsubscription
 
 
 class BrokerProcess:
-    """A broker that accepts connections. started_in: seconds from its start until then."""
+    """A broker that accepts connections. started_in: seconds from its start to its first accepted
+    connection.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, started_in: float) -> None:
         self.process = process
@@ -34,12 +36,12 @@ class BrokerProcess:
 
     @property
     def cpu_s(self) -> float:
-        """CPU time of all its threads so far."""
+        """CPU time of all threads so far, in seconds."""
         return self._scheduled(0)
 
     @property
     def starved_s(self) -> float:
-        """Return the time for which the broker's threads were ready to run and got no CPU."""
+        """Time for which threads were ready to run, but got no CPU, in seconds."""
         return self._scheduled(1)
 
     def _scheduled(self, field: int) -> float:
@@ -53,17 +55,17 @@ class BrokerProcess:
 
     @property
     def memory(self) -> int:
-        """Resident bytes."""
+        """Resident memory, in bytes."""
         return 1024 * int((self._proc / "status").read_text().partition("VmRSS:")[2].split()[0])
 
     @property
     def written(self) -> int:
-        """Bytes that it caused to be written to the disk so far."""
+        """Bytes to disk so far."""
         return written_by(self.process.pid)
 
 
 def written_by(pid: int) -> int:
-    """Return the bytes that a process caused to be written to the disk so far."""
+    """Return the bytes to disk that a process has caused so far."""
     return int(Path(f"/proc/{pid}/io").read_text().partition("\nwrite_bytes: ")[2].split()[0])
 
 
@@ -82,10 +84,10 @@ def onceway(
     log: int | IO[bytes] = subprocess.DEVNULL,
     **env: str,
 ) -> Iterator[BrokerProcess]:
-    """Run our broker on `folder`. limits: further lines for its section of the configuration, and
-    sections after it. preload: a library that is loaded first; env: for it. spooled: topics that go
-    up. name: name of the gateway. program: Python's arguments for the command `onceway`. log: file
-    for the log.
+    """Run a gateway of Onceway in `folder`. limits: further lines of [limits], and sections after
+    it. preload: a library to load first. env: environment for it. spooled: topic filter of the
+    spool. name: of the gateway. program: Python's arguments that run `onceway`. log: file for the
+    log.
     """
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +107,7 @@ def onceway(
 
 @contextmanager
 def mosquitto(folder: Path, more: str = "") -> Iterator[BrokerProcess]:
-    """Run mosquitto, the peer. more: lines of its configuration."""
+    """Run mosquitto, the peer. more: further lines of its configuration."""
     port = free_port()
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "mosquitto.conf"
@@ -121,7 +123,7 @@ def mosquitto(folder: Path, more: str = "") -> Iterator[BrokerProcess]:
 def side_by_side(
     folder: Path, limits: str = "", spooled: str = "sensors/#"
 ) -> Iterator[list[BrokerProcess]]:
-    """Start our broker and, if installed, the peer."""
+    """Run Onceway, and if it is installed, the peer."""
     with onceway(folder / "onceway", limits, spooled=spooled) as ours:
         if not has_peer():
             yield [ours]
@@ -140,7 +142,7 @@ def free_port() -> int:
 def _running(
     command: list[str], port: int, env: dict[str, str], log: int | IO[bytes] = subprocess.DEVNULL
 ) -> Iterator[BrokerProcess]:
-    """Start a broker, yield it once it accepts connections, and stop it at the end."""
+    """Start a broker. Yield it when it accepts connections, and stop it at the end."""
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=os.environ | env)
     try:

@@ -1,8 +1,7 @@
-"""The disk under the gateway: how long it takes by itself, and libraries between them, one that
-delays each fsync and one that records its time.
+"""The disk under the gateway: the time of an fsync, and libraries that delay or record each fsync.
 
-In: a folder on that disk. Out: seconds; what `brokers.onceway` takes as `preload` and environment.
-The sources are the tests' own.
+In: a folder on that disk. Out: seconds, and libraries for the argument `preload` of
+`brokers.onceway`. Tests use the same sources of the libraries.
 """
 
 import os
@@ -17,7 +16,7 @@ _NOTE = struct.Struct("<ddcc6xQQ")
 
 
 def build(name: str, folder: Path) -> Path:
-    """Build `tests/store/NAME.c` as a library, and return its path."""
+    """Compile `tests/store/NAME.c` to a library in `folder`. Return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / f"{name}.so"
     command = [
@@ -36,7 +35,7 @@ def build(name: str, folder: Path) -> Path:
 
 
 def syncs(record: Path) -> list[tuple[float, float]]:
-    """Return begin and end of each sync of a record, on the monotonic clock."""
+    """Return begin and end of each sync in a record, as monotonic time in seconds."""
     data = record.read_bytes()
     found, at = [], 0
     while at + _NOTE.size <= len(data):
@@ -48,8 +47,8 @@ def syncs(record: Path) -> list[tuple[float, float]]:
 
 
 def fsync_s(folder: Path, times: int = 200) -> float:
-    """Return the median seconds of an fsync after 16 kB were written over, as at the end of a
-    commit.
+    """Return the median time of an fsync after 16 kB were overwritten, as at the end of a commit,
+    in seconds.
     """
     path = folder / "fsync"
     spent = []

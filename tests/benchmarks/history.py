@@ -1,9 +1,8 @@
-"""Tables with a long past, in seconds: files and commits as the ingest makes them, without the way
-through it.
+"""Large tables, created in seconds: their files and commits are like those of the ingest, but do
+not come through it.
 
-In: a session, the table's path, how many rows of which devices. Out: `publications` and
-`…_readings` with these rows, and a snapshot of the ranges seen: what a job that has run for months
-leaves behind.
+In: a Spark session, the table's path, the number of rows and the devices. Out: `publications` and
+`…_readings` with these rows, and a snapshot of the seen ranges, as after months of a job.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Device = tuple[str, int]
-"""name, incarnation"""
+"""Name and incarnation of a device."""
 
 FILE_ROWS = 1_000_000
 BEGIN_US = 1_700_006_400_000_000
-"""Time at which the first row was received: a midnight (UTC)."""
+"""Time at which the first row was received, in µs since 1970: a midnight (UTC)."""
 
 STEP_US = 1000
 """Time between two rows, in µs."""
@@ -59,8 +58,8 @@ def make(
     file_rows: int = FILE_ROWS,
     step_us: int = STEP_US,
 ) -> None:
-    """Create a table: sequences of each device begin at 0, with one reading a publication. rows: a
-    multiple of the number of devices.
+    """Create the tables. The sequences of each device begin at 0, and a publication has one
+    reading. rows: a multiple of the number of devices. step_us: time between two rows in µs.
     """
     publications = _table(spark, str(path), PUBLICATIONS)
     readings = _table(spark, sibling_table(str(path), "readings"), READINGS)
@@ -107,7 +106,9 @@ def _files(
     file_rows: int,
     step_us: int,
 ) -> Iterator[Addition]:
-    """Yield one device after the other, in the order of their arrival."""
+    """Write the files of a table, and yield them for its commits. Their rows are in the order of
+    their arrival, from one device after the other.
+    """
     names, incarnations = (pa.array(column) for column in zip(*devices, strict=True))
     for first in range(0, rows, file_rows):
         numbers = np.arange(first, min(first + file_rows, rows))

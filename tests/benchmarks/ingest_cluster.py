@@ -1,7 +1,5 @@
-"""The ingest on a Spark cluster: how many rows a second, by the number of executors.
-
-In: a landing place with batches, and options of the ingest. Out: rows per second of its
-micro-batches, as its own log lines say them.
+"""The ingest on a Spark cluster: rows a second, by number of executors. In: a landing zone with
+batches, and options of the ingest. Out: rows a second of its micro-batches, from its log.
 """
 
 import os
@@ -14,7 +12,9 @@ from gateway.ingest import command
 from tests.ingest.processes import cluster
 
 ROWS = 200_000
-"""Rows of a micro-batch. There are several; the first, in which executors start, does not count."""
+"""Rows of a micro-batch. The first micro-batch does not count, because the executors start in
+it.
+"""
 
 CONF = [
     "spark.driver.host=127.0.0.1",
@@ -36,7 +36,8 @@ def rows_per_second(folder: Path, options: list[str], executors: int) -> float:
             env={**os.environ, **line.environment},
             check=False,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,  # Java passes on what the job says, as its own output
+            # the job writes its log through Java
+            stderr=subprocess.STDOUT,
             text=True,
         )
     found = [(int(rows), float(seconds)) for rows, seconds in _LINE.findall(done.stdout)]

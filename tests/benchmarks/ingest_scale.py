@@ -1,5 +1,5 @@
-"""Costs of the ingest at the size of a large fleet: requests to an object store, and the driver's
-memory. Without Spark; a part of `bench_ingest.py`.
+"""The costs of the ingest for a large fleet: requests to an object store, and the driver's memory.
+It needs no Spark, and is a part of `bench_ingest.py`.
 """
 
 import subprocess
@@ -34,7 +34,9 @@ class Clock:
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """Count the HTTP requests to S3 that this process sends meanwhile."""
+    """Yield a list to which the method of each HTTP request to S3 is added, during a `with`
+    block.
+    """
     from aiobotocore.httpsession import AIOHTTPSession
 
     sent: list[str] = []
@@ -52,10 +54,12 @@ def counted() -> Iterator[list[str]]:
 
 
 def requests(folder: Path) -> list[Figure]:
-    """Return the requests to a real S3 server of one pass over gateways without news, with and
-    without the markers of their uplinks; the mean of passes 30 s apart, by a clock that is moved.
-    What a start asks, and the search for gaps without markers (17 requests a gateway and minute),
-    is left out.
+    """Return the requests to a real S3 server in one pass over gateways without new batches, with
+    and without the markers of their uplinks.
+
+    With markers, it is the mean of passes that are 30 s apart on a simulated clock. Requests at a
+    start do not count, nor does the search for holes without markers (17 requests for each gateway
+    and minute).
     """
     folder.mkdir()
     origins = [Origin(f"site-{number}", EPOCH) for number in range(GATEWAYS)]
@@ -134,13 +138,13 @@ print((rss() - before) / count)
 
 
 def rss() -> int:
-    """Return the bytes of memory that this process has."""
+    """Return the resident memory of this process, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096
 
 
 def ranges(first: int, count: int) -> Any:
-    """Return one range for each of `count` devices, as a micro-batch brings them."""
+    """Return one range for each of `count` devices, as a micro-batch adds them."""
     import pyarrow as pa
 
     from gateway.ingest.dedup.ranges import RANGES, Ranges
@@ -156,7 +160,7 @@ def ranges(first: int, count: int) -> Any:
 
 
 def memory() -> list[Figure]:
-    """Measure the memory of the seen ranges on the driver, in a separate process."""
+    """Measure the driver's memory for the seen ranges, in a process of its own."""
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, str(DEVICES)],
         check=True,

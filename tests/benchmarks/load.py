@@ -1,9 +1,9 @@
-"""Publishers and subscribers that take almost no CPU time, so that the broker is measured.
+"""Publishers and subscribers that need almost no CPU time, so that the broker is the bottleneck.
 
-In: a port, a QoS, a window, for how long. Out: messages per second, from the first PUBLISH to the
-end of the last exchange; every message that was sent must have arrived at every subscriber. Packets
-of one kind differ only in their identifier, so runs are read and written by slices of bytes. MQTT
-5, 32-byte payloads.
+In: a port, a QoS, the number of messages in flight, and a duration. Out: messages a second, from
+the first PUBLISH to the end of the last exchange. Every sent message must have arrived at every
+subscriber. Packets of one kind differ only in their identifier, so runs of packets are read and
+written by slices of bytes. MQTT 5, and payloads of 32 bytes.
 """
 
 import itertools
@@ -21,14 +21,15 @@ IDS = 65535
 PUBACK, PUBREC, PUBREL, PUBCOMP = 0x40, 0x50, 0x62, 0x70
 STALLED_S = 20
 _FAREWELL = b"\xe0\7\0\5\x11\0\0\0\0"
-"""DISCONNECT with Session Expiry Interval 0: nothing of a session stays for the next measurement.
+"""DISCONNECT with Session Expiry Interval 0, so that no session remains for the next
+measurement.
 """
 
 _numbers = itertools.count()
 
 
 class Stalled(Exception):
-    """The broker made no progress for a while."""
+    """The broker made no progress for STALLED_S."""
 
 
 def connect_packet(
@@ -73,15 +74,15 @@ def varint(number: int) -> bytes:
 
 
 def new_topics(count: int = 1) -> list[bytes]:
-    """Return topics that no earlier measurement has used, all of the same length."""
+    """Return `count` topics of equal length that no earlier measurement has used."""
     site = next(_numbers)
     return [b"site/%06d/sensor/%04d/value" % (site, number) for number in range(count)]
 
 
 @cache
 def packets_of(qos: int, topics: tuple[bytes, ...], count: int = IDS) -> bytes:
-    """Return PUBLISH packets with the packet identifiers 1 to `count`, to one topic after the
-    other.
+    """Return PUBLISH packets with the packet identifiers 1 to `count`, whose topics are used in
+    turn.
     """
     round_of_all = b"".join(publish_packet(qos, topic=topic) for topic in topics)
     size = len(round_of_all) // len(topics)
@@ -94,7 +95,7 @@ def packets_of(qos: int, topics: tuple[bytes, ...], count: int = IDS) -> bytes:
 
 
 class Peer:
-    """A connection. unread: bytes of a packet that has not arrived in full. complete: messages
+    """A client's connection. unread: bytes of an incomplete packet. complete: number of messages
     whose exchange has ended.
     """
 
@@ -111,7 +112,7 @@ class Peer:
         assert self.expect(0x20)[3] == 0, "CONNECT refused"
 
     def expect(self, first: int) -> bytes:
-        """Wait for a packet with this first byte and return it."""
+        """Wait for the next packet, which must have this first byte. Return it."""
         self.socket.settimeout(STALLED_S)
         data = self.unread
         while len(data) < 2 or len(data) < 2 + data[1]:
@@ -146,14 +147,14 @@ class Peer:
 
 
 class Publisher(Peer):
-    """A client that publishes. sent: messages so far. answers: acknowledgements go out with the
-    next messages, as from a client that computes before it writes.
+    """A client that publishes. sent: number of messages so far. answers: acknowledgements that are
+    sent together with the next messages, as by a client that is busy between two writes.
     """
 
     def __init__(
         self, port: int, topics: Sequence[bytes], qos: int, clean: bool, ids: int = IDS
     ) -> None:
-        """ids: how many packet identifiers it uses, one after the other."""
+        """ids: number of packet identifiers that are used in turn."""
         super().__init__(port, clean)
         self.qos = qos
         self.ids = ids
@@ -163,7 +164,7 @@ class Publisher(Peer):
         self.answers = b""
 
     def publish(self, count: int) -> None:
-        """Send the answers, and `count` messages."""
+        """Send the waiting acknowledgements, and `count` messages."""
         data, self.answers = self.answers, b""
         while count > 0:
             start = self.sent % self.ids
@@ -197,7 +198,9 @@ class Publisher(Peer):
 
 
 class Subscriber(Peer):
-    """Counts what arrives, and acknowledges it. received: PUBLISH packets so far."""
+    """A client that counts and acknowledges the messages it receives. received: number of PUBLISH
+    packets so far.
+    """
 
     def __init__(
         self,
@@ -207,8 +210,8 @@ class Subscriber(Peer):
         clean: bool,
         filters: Sequence[bytes] = (),
     ) -> None:
-        """topics: topics of the expected messages, all of one length. filters: filters to
-        subscribe to instead of these topics.
+        """topics: topics of the expected messages, all of the same length. filters: Topic Filters
+        to subscribe to; without them, the topics.
         """
         super().__init__(port, clean)
         self.subscribe(filters or topics, qos)
@@ -253,16 +256,16 @@ class Subscriber(Peer):
 
 
 def run(kinds: bytes, at: int) -> int:
-    """Return the number of equal bytes from `at` on."""
+    """Return the number of equal bytes that begin at `at`."""
     rest = kinds[at:] if at else kinds
     return len(rest) - len(rest.lstrip(rest[:1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Result of a load. messages: published; seconds: until the last exchange had ended; busy:
-    share of that time that this process was on the CPU. If it is near 1, this process was the
-    bottleneck.
+    """The result of a load. messages: number published. seconds: until the end of the last
+    exchange. busy: part of this time for which this process was on a CPU; near 1, this process was
+    the bottleneck.
     """
 
     messages: int
@@ -281,9 +284,9 @@ def drive(
     window: int,
     behind: int,
 ) -> Throughput:
-    """Publish for `seconds`, then wait for the end of every exchange. window: messages that a
-    publisher at QoS 1 or 2 has in flight. behind: messages that the subscribers may be behind, on
-    the average; with many publishers no less than all windows together.
+    """Publish for `seconds`, then wait until all exchanges have ended. window: messages in flight
+    of each publisher at QoS 1 or 2. behind: messages that a subscriber may be behind, on average.
+    With many publishers, `behind` is at least the sum of their windows.
     """
     poll = selectors.DefaultSelector()
     for peer in (*publishers, *subscribers):
@@ -335,8 +338,8 @@ def throughput(
     publishers: int = 1,
     subscribers: int = 1,
 ) -> Throughput:
-    """Measure the throughput with new clients and topics. topics: neighbouring messages go to this
-    many, one after the other.
+    """Measure the throughput with new clients and topics. topics: number of topics that are used in
+    turn.
     """
     names = new_topics(topics)
     readers = [Subscriber(port, names, qos, clean) for _ in range(subscribers)]
@@ -352,8 +355,8 @@ def throughput(
 @contextmanager
 def devices(port: int, qos: int, count: int) -> Iterator[Callable[[float], Throughput]]:
     """Connect `count` devices, each with its own topic and one message in flight, and one
-    subscriber to all of them; their sessions outlive their connections. Yields a function that lets
-    them publish for a number of seconds.
+    subscriber to all of them. The sessions are persistent. Yield a function that lets the devices
+    publish for some seconds.
     """
     site = next(_numbers)
     topics = [b"sensors/%06d/%06d/value" % (site, number) for number in range(count)]

@@ -1,9 +1,8 @@
-"""The report of every benchmark: its figures as a table for people, and merged into
-build/bench.json for programs.
+"""The report of a benchmark: a table for people, and figures in build/bench.json for programs.
 
-In: a list of Figure. Out: a table on standard output; build/bench.json, `{figure: {value, unit,
-peer, goal, met}}`, where figures of other benchmarks stay as they are. `keep` copies them to
-last.json beside this file, from which `make docs` writes the figures of the guides.
+In: a list of Figure. Out: the table on standard output, and build/bench.json, `{figure: {value,
+unit, peer, goal, met}}`, where figures of other benchmarks stay. `keep` copies the figures to
+last.json beside this file, from which `make docs` writes the figures in the guides.
 """
 
 import json
@@ -27,9 +26,9 @@ _RELATIONS = {"≥": ge, "≤": le, ">": gt, "<": lt}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured number. goal: a relation and a number, e.g. `≤ 0.8` (also ≥, <, >), or a
-    multiple of the peer's, `≥ 2.4 × peer`; None for a figure that is only watched. peer: the same
-    figure of the program compared with, in the same unit and run.
+    """One measured number. goal: a relation (≥, ≤, >, <) and a number, such as `≤ 0.8`, or a
+    multiple of the peer's value, such as `≥ 2.4 × peer`; None: no goal. peer: the same figure of
+    the peer, in the same unit and run.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached; None without a goal, and for a multiple of a peer that did
+        """Whether the goal is reached. None: there is no goal, or it needs a peer that did
         not run.
         """
         if self.goal is None:
@@ -56,8 +55,8 @@ class Figure:
 
 
 def main(measure: Callable[[Path], list[Figure]]) -> NoReturn:
-    """Run a benchmark as a program: measure in its own folder, and report. Exit code 1 if a goal is
-    missed.
+    """Run a benchmark as a program: measure in a folder of its own, and report. The exit code is 1
+    if a goal is missed.
     """
     with scratch() as folder:
         sys.exit(not report(measure(folder)))
@@ -65,8 +64,8 @@ def main(measure: Callable[[Path], list[Figure]]) -> NoReturn:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield a folder under build/, which is on a disk: /tmp may be in memory, where nothing waits
-    for it.
+    """Yield a folder under build/, which is on a disk. /tmp may be in memory, where an fsync takes
+    no time.
     """
     RESULTS.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=RESULTS.parent) as folder:
@@ -74,7 +73,7 @@ def scratch() -> Iterator[Path]:
 
 
 def report(figures: list[Figure], results: Path = RESULTS) -> bool:
-    """Merge `figures` into `results` and print them. False when a goal is missed."""
+    """Merge `figures` into `results`, and print them. Return False if a goal is missed."""
     _merge(figures, results)
     table = Table("figure", "value", "unit", "peer", "goal", "met")
     for number in (1, 3):
@@ -116,8 +115,8 @@ def _merge(figures: list[Figure], results: Path) -> None:
 
 
 def keep(results: Path = RESULTS, kept: Path = KEPT) -> None:
-    """Copy values, units and the peer's values to the file of kept figures. Raises OSError without
-    results.
+    """Copy values, units and the peer's values from `results` to `kept`. Raises OSError if there
+    are no results.
     """
     known = json.loads(kept.read_text()) if kept.exists() else {}
     for name, figure in json.loads(results.read_text()).items():

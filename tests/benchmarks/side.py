@@ -1,8 +1,8 @@
-"""The same measurement of two brokers, in turns, so that other load of the machine affects both.
+"""The same measurement of two brokers in turns, so that other load of the machine affects both.
 
-In: brokers, and what to do with one of them. Out: of ours and the peer, in turns of a second or so,
-the medians of the rounds, None of a peer that did not run. Of two whose difference is small, the
-ratio in many short pairs, and how well that is known.
+In: brokers, and a measurement. Out: for Onceway and the peer, the medians of rounds of about a
+second each; None for a peer that did not run. For small differences: the ratio of many short pairs,
+and its confidence interval.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from tests.benchmarks.load import Throughput
 def in_turns(
     brokers: Sequence[BrokerProcess], rounds: int, once: Callable[[BrokerProcess], Sequence[float]]
 ) -> list[tuple[float, float | None]]:
-    """Return (our figure, the peer's) for each number that `once` measures."""
+    """Return Onceway's figure and the peer's, for each number that `once` measures."""
     results = [[once(broker) for broker in brokers] for _ in range(rounds)]
     medians = [
         [median(values) for values in zip(*(each[index] for each in results), strict=True)]
@@ -33,16 +33,16 @@ def in_turns(
 
 
 def rate_and_cost(broker: BrokerProcess, run: Callable[[int], Throughput]) -> tuple[float, float]:
-    """Return messages per second of a run on a broker's port, and the broker's CPU time per message
-    in µs.
-    """
+    """Return the messages a second of a run, and the broker's CPU time for a message in µs."""
     before = broker.cpu_s
     result = run(broker.port)
     return result.rate, (broker.cpu_s - before) / result.messages * 1e6
 
 
 class Ratio(NamedTuple):
-    """The median of ratios. low, high: the true one is between them, with a chance of 95 %."""
+    """The median of ratios, and its interval: with a probability of 95 %, the true ratio is between
+    `low` and `high`.
+    """
 
     median: float
     low: float
@@ -50,9 +50,11 @@ class Ratio(NamedTuple):
 
 
 def ratio(pairs: Sequence[tuple[float, float]]) -> Ratio:
-    """Return the ratio of two measurements that were made at about the same time. The bounds are
-    two of the ratios: each ratio is above the true median with a chance of one half, whatever the
-    noise is like. With fewer than six pairs, the chance is less than 95 %.
+    """Return the ratio of pairs of measurements, each made at about the same time.
+
+    The bounds are two of the ratios. Each ratio is above the true median with a probability of one
+    half, whatever the noise is. With fewer than six pairs, the probability of the interval is less
+    than 95 %.
     """
     found = sorted(one / other for one, other in pairs)
     count = len(found)

@@ -1,6 +1,5 @@
-"""Every benchmark of the broker with small parameters, so that none stops working: it measures
-something, and counts correctly. No figure is judged here. Those that start many gateways are for
-`make soak`.
+"""Every benchmark of the broker, with small parameters: it measures something, and counts
+correctly. The figures are not judged here. Benchmarks that start many gateways run in `make soak`.
 """
 
 import ast
@@ -74,7 +73,7 @@ def test_a_benchmark_measures(bench, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(brokers, "has_peer", lambda: False)
     figures = bench.measure(tmp_path, **SMALL[bench])
     assert figures
-    own = bench is bench_kept  # its peer is another gateway of ours
+    own = bench is bench_kept  # its peer is another gateway of Onceway
     assert all(figure.value >= 0 and (own or figure.peer is None) for figure in figures)
 
 
@@ -91,7 +90,7 @@ def test_the_load_generator_does_not_end_before_everything_has_arrived(
         Peer(broker.port).subscribe(topics, 1)
         result = drive([writer], [reader], 0.1, 10, 100)
         assert reader.received == writer.sent == writer.complete == result.messages
-        with pytest.raises(Stalled):  # nobody publishes to the second one
+        with pytest.raises(Stalled):  # the second reader gets no messages
             drive([writer], [reader, Subscriber(broker.port, new_topics(), 1, True)], 0.1, 10, 100)
 
 
@@ -149,7 +148,7 @@ def test_kept_figures_of_other_benchmarks_stay(tmp_path: Path) -> None:
 
 
 def templates() -> Iterator[str]:
-    """Yield the texts of the benchmarks, as patterns: a field of an f-string is anything."""
+    """Yield patterns for the texts in the benchmarks. A field of an f-string matches any text."""
     for file in Path(report_module.__file__).parent.glob("[bi]*_*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -162,7 +161,7 @@ def templates() -> Iterator[str]:
 
 
 def test_each_kept_figure_is_one_of_a_benchmark() -> None:
-    """A stored figure without a benchmark would never be renewed."""
+    """A stored figure that no benchmark measures would never be renewed."""
     kept = json.loads(report_module.KEPT.read_text())
     known = re.compile("|".join(f"(?:{one})" for one in set(templates())))
     gone = [name for name in kept if not known.fullmatch(name)]
