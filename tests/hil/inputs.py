@@ -27,9 +27,9 @@ NO_EVENTS = {
     "hil/judge/columns.py": {"received"},
     "hil/run/campaign.py": {"again"},
 }
-"""Words that are also names of events, but mean something else in this file."""
+"""Words in each file that are also names of events, but mean something else."""
 PACKETS = {"hil/formats/connection.py": {"pubcomp", "pubrel"}}
-"""Events of this file with the name of an MQTT packet. The source does not spell these names
+"""Events in each file that are named after an MQTT packet. The source does not spell these names
 out.
 """
 _HEAD = """# Inputs of the judge

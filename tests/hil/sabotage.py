@@ -59,8 +59,8 @@ class Sabotage:
     readings: int | None = None
     """Number of readings of the bench; None: the bench's own number."""
     verdict: str = "fails"
-    """Expected verdict. `unknown` is for sabotages that prove nothing wrong, such as a device that
-    is never let in.
+    """Expected verdict. `unknown` is for sabotages after which the rig can prove nothing, such as a
+    device that is never let in.
     """
     gate: bool = False
     blind: str = "plain"

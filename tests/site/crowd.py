@@ -2,8 +2,8 @@
 -m tests.site.crowd --clients 100000`.
 
 In: the number of clients, whose sessions are all at one of three gateways. Out: the number of calls
-between members that moved the sessions to another gateway; for comparison, one call for each
-client. A frame takes 1 ms, a commit 5 ms.
+between members that moved the sessions to another gateway, beside the number of clients. A frame
+takes 1 ms, a commit 5 ms.
 """
 
 import argparse

@@ -169,7 +169,7 @@ async def gateways(
     site: str = "",
     program: tuple[str, ...] = PROGRAM,
 ) -> AsyncIterator[Gateways]:
-    """Start gateways, and yield them when all have contact. web: with a web server. The gateways
+    """Start gateways, and yield them when all are linked. web: with a web server. The gateways
     end with the block.
     """
     found = Gateways(folder, *names, web=web, text=text, site=site, program=program)

@@ -25,7 +25,7 @@ SOON_S = 60
 
 
 async def until(true: Callable[[], object]) -> None:
-    """Wait until `true()` holds, at most SOON_S."""
+    """Wait until `true()` holds, at most SOON_S seconds."""
     async with asyncio.timeout(SOON_S):
         while not true():  # noqa: ASYNC110 - of many things
             await asyncio.sleep(0.01)

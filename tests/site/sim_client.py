@@ -66,7 +66,9 @@ class Client:
         self.went_on = 0
         """Number of the last session that continued as suspect, 0 for none."""
         self.cleans = False
-        """Whether the client has discarded its state, and no gateway has accepted it yet."""
+        """Whether the client has discarded its state, and no gateway has accepted the client after
+        that.
+        """
 
     def connect(self, gateway: str, clean: bool = False) -> None:
         self.leave()

@@ -28,10 +28,10 @@ class Gateway:
         self.holder = MemoryHolder(world, name, self.disk, self.written)
         self.connections: dict[str, Connection] = {}
         self.links: dict[str, int] = {}
-        """Number of the connection that this process knows, by other gateway."""
+        """Number of the connection to each other gateway, as this process knows it."""
         self.starts = 0
         self.met: dict[str, int] = {}
-        """Number of the other gateway's start when it last joined, by other gateway."""
+        """Number of each other gateway's start when that gateway last joined."""
         self.paused = False
         self._resumes = False
         self._waiting: list[Event] = []

@@ -29,8 +29,9 @@ RUN = "import runpy\nrunpy.run_module('gateway', run_name='__main__')\n"
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference between attic and another member. words: the problem at each of both. remedy:
-    words of doctor's remedy. silent: whether both members get no link.
+    """A difference between attic and another member. words: the problem that attic's status names,
+    and that of the other member. remedy: words of doctor's remedy. silent: whether both members get
+    no link.
     """
 
     words: tuple[str, str]

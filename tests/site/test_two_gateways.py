@@ -193,7 +193,7 @@ async def until_one_place(site: Gateways, client: str = "c") -> str:
 
 async def until_settled(site: Gateways) -> None:
     """Wait until one gateway has the session, and no disk says that another gateway may have an
-    older one. Before that, a kill makes the records of both members suspect.
+    older one. If a gateway is killed before that, the records of both members become suspect.
     """
     await until_one_place(site)
     async with asyncio.timeout(SOON_S):

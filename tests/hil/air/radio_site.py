@@ -1,4 +1,6 @@
-"""A site of processes: the ether, a modem, a gateway, boards of the host."""
+"""A site of processes: the ether, a modem, a gateway, and boards that are programs of this
+machine.
+"""
 
 import asyncio
 import json

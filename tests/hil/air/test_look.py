@@ -128,7 +128,9 @@ async def test_missing_gateway_and_missing_radio_are_reported(tmp_path: Path) ->
 
 
 async def test_the_log_warns_once_before_the_hour_is_used_up(site: RadioSite) -> None:
-    """The gateway has sent 287.9 of 360 s. The warning is due at 288 s, four fifths."""
+    """The gateway has sent 287.9 of the 360 s that it may send in an hour. The warning is due at
+    four fifths, 288 s.
+    """
     started = uptime()
     assert started is not None
     name = str(site.folder / "modem").strip("/").replace("/", "-")

@@ -1,6 +1,4 @@
-"""The ether decides which gateways hear a board at each place of a run: those that the rig
-expects.
-"""
+"""At each place of a board, exactly those gateways hear it in the ether that the rig expects."""
 
 from itertools import pairwise
 

@@ -1,4 +1,6 @@
-"""The project's publisher as a client of the rig: each fact is reported once over all restarts."""
+"""The project's publisher as a client of the rig: it reports each event once, however often it is
+restarted.
+"""
 
 import asyncio
 import json

@@ -37,8 +37,8 @@ def test_texts_have_characters_of_one_to_four_bytes() -> None:
 
 @pytest.mark.parametrize("sequence", range(20))
 def test_judge_and_product_agree_on_each_shape(sequence: int) -> None:
-    """The judge and the product read one standard independently: a difference is a fault of one of
-    them.
+    """The judge and the product have readers of their own for the same standard. A difference is a
+    fault of one reader.
     """
     for seed in range(60):
         payload = senml_of("client-1", sequence, random.Random(seed))

@@ -442,8 +442,8 @@ async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_
 async def test_a_sweep_counts_from_the_sample_of_an_exchange_that_begins_when_all_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No exchange is in progress until the first publication after the start. The first order is
-    refused, because the board has taken a sample meanwhile.
+    """No exchange is in progress until the first publication after the start. The board refuses the
+    first order for the fault, because it has taken a sample meanwhile.
     """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
 

@@ -151,8 +151,8 @@ def test_delay_of_a_welcome_makes_times_late_by_that_delay() -> None:
 
 
 def test_time_that_a_busy_machine_took_from_the_board_is_measured() -> None:
-    """The board has lost 30 s in its first start, 50 s in total at its next start, and none
-    later.
+    """The board has lost 30 s until its sample at 150 s, and 50 s until its next start. After that,
+    it loses no more.
     """
     data = {"device": "uno-1", "sampled": 150 * S, "cycle": (150 - 30) * HZ}
     sample = Event(150 * S, "board", "publication", data)

@@ -81,8 +81,8 @@ def returned(hops: tuple[str, ...] = ("spool", "batch"), **data: Any) -> list[Ev
 
 
 def test_a_copy_may_come_back_to_the_gateway_that_it_is_from() -> None:
-    """The attic's store was restored. After the barn had landed the attic's rows, its store was
-    restored too.
+    """Both stores were restored: first the attic's, and then, after the barn had landed the attic's
+    rows, the barn's.
     """
     life = {"origin": "attic/e restored"}
     events = [

@@ -101,7 +101,7 @@ def test_a_run_of_many_publications_is_given_its_share() -> None:
 
 @pytest.mark.parametrize(("at_s", "there"), [(31.9, True), (32.1, False)])
 def test_immediate_follow_up_is_the_same_place(at_s: float, there: bool) -> None:
-    """Waiting clients fill the store with hundreds of messages between two looks."""
+    """Between two looks of the rig, waiting clients fill the store with hundreds of messages."""
     t = int(at_s * S)
     crowd = [
         Event(t, "spool", "publication", {"origin": "site/1", "position": n})

@@ -80,8 +80,9 @@ def test_temporary_data_must_be_gone(data: dict[str, Any], why: str) -> None:
 
 
 def spooled(largest: int, reason: int | None = None) -> list[str]:
-    """Return the verdict's reasons on a run whose spool may have 3,200 bytes. largest: its largest
-    size in bytes. reason: of a PUBREC that refused a publication, or None.
+    """Return the verdict's reasons on a run whose spool may have 3,200 bytes. largest: the spool's
+    largest size, in bytes. reason: reason code of a PUBREC that refused a publication; None: no
+    such PUBREC.
     """
     first, *events = run_of(3)
     config = {"bench": {**first.data["bench"], "config": {"spool": {"max_bytes": 3200}}}}

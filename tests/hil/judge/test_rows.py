@@ -139,8 +139,8 @@ def test_rows_of_one_start_count_from_one_moment(sequence: int, off: int) -> Non
 
 
 def test_both_clocks_of_a_row_tell_the_same() -> None:
-    """A row's time may differ from its sample by half a second, but not one clock of the row from
-    the other.
+    """A row's time may differ from its sample by half a second. The two clocks of the row must
+    agree with each other.
     """
     quarters = changed(run_of(COUNT), HOPS[1:], 2, monotonic=2_240_000)
     why = "`received` and `monotonic` of the rows of site/e from start 1 on are up to 0.24 s apart"
@@ -347,8 +347,8 @@ NAMELESS = {"device": "client-1", "incarnation": 1, "sequence": 2}
 
 
 def of_nameless(**change: Any) -> list[str]:
-    """Return the reasons on a run in which a client sends three messages without an identity to the
-    table.
+    """Return the verdict's reasons on a run in which a client publishes three messages without an
+    identity.
     """
     begun, *others = of_client(2, "table")
     bench = {**begun.data["bench"], "client": [{"messages": 3, "identity": False}]}

@@ -495,7 +495,7 @@ def test_the_page_opens_with_the_verdict_in_one_sentence(lost: int, said: str) -
 
 
 def test_counts_of_the_page_agree() -> None:
-    """The hops count the boards' statuses. The produced readings do not include them."""
+    """The page counts the boards' statuses at the hops, but not as produced readings."""
     status = {**KEY, "sequence": 11, "kind": "status", "records": []}
     events = [Event(1, "board", "publication", status)]
     events += [event for event in run(10) if event.data.get("fault") != "uno-1/line-cut-1"]

@@ -1,5 +1,5 @@
-"""A run that cannot continue has a verdict and the cause in its report: the program's error, if a
-program under test ended by itself, else the rig's.
+"""If a run cannot continue, its report has a verdict and the cause: the program's error, if a
+program under test has ended by itself, otherwise the rig's error.
 """
 
 import asyncio
@@ -128,8 +128,8 @@ async def test_a_board_that_cannot_be_set_up_ends_the_setting_up_of_the_others(
 
 
 def sampling(folder: Path, faults: Callable[[str], Awaitable[None]]) -> Awaitable[None]:
-    """Run the sampling of a board until it ends. The board never stops sampling. faults: the task
-    of the board's faults.
+    """Run the rig's loop for a board that never stops sampling. faults: the task of the board's
+    faults.
     """
     bench = Bench(title="t", readings=20, until="batch")
     device: Any = SimpleNamespace(name="uno-1", contradictions=[], look=lambda: 0)
@@ -169,7 +169,7 @@ async def test_interrupted_fault_ends_its_programs_before_the_run_continues(
 
 
 def events(folder: Path) -> list[Event]:
-    """Return the events entered so far."""
+    """Return the events recorded so far."""
     history = folder / "history.jsonl"
     return list(read(history)) if history.exists() else []
 

@@ -203,8 +203,8 @@ def test_invalid_mqtt_is_counted_as_frames_only(packets: bytes) -> None:
 
 
 def between(up: list[Packet], down: list[Packet], before: bytes = b"") -> Told:
-    """Return the tap's report about answers. First the board sends `up`, then the gateway sends
-    `down`. before: earlier bytes from the board, perhaps not MQTT.
+    """Return the tap's reports of answers for which no packet asked. First the board sends `up`,
+    then the gateway sends `down`. before: earlier bytes from the board, perhaps not MQTT.
     """
     talk = Talk(1, 0)
     talk.until_met()
@@ -319,7 +319,7 @@ def both_talk(seed: int, loss: float) -> Talk:
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
 def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> None:
-    """The rule also holds while one end is in a session that the other end has left."""
+    """The frames fit even while one end is in a session that the other end has left."""
     talk = both_talk(seed, loss)
     assert all(
         session[direction]["strange"] == 0

@@ -151,8 +151,9 @@ def feeds(fading: Fading, frames: int) -> list[tuple[bytes, list[Harm]]]:
 
 
 def test_a_recording_begins_before_a_loss_and_long_bursts_do_not_dominate() -> None:
-    """If the start is drawn from the lost frames, 49 of 50 runs begin in the long burst. If the
-    start is drawn from the time, the burst is four fifths of the recording.
+    """The start is drawn neither from the lost frames nor from the time. With the first, 49 of 50
+    runs would begin in the long burst. With the second, the burst would be four fifths of the
+    recording.
     """
     for seed in range(40):
         arrived, _ = Fading(LONG, None, str(seed)).feed(b"frame\0", 0.0)

@@ -20,8 +20,8 @@ _RARE, _LONG = 0.2, 0.02
 _FULL_S = 17.0
 _TEARS = range(4)
 _TURN = 0x10000
-"""Number after which the packet identifiers of sequences repeat, because they are the low 16
-bits.
+"""Number of sequences after which packet identifiers repeat: they are the low 16 bits of a
+sequence.
 """
 
 

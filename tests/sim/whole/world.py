@@ -53,7 +53,7 @@ COMMIT;
 again.
 """
 _AFTER_S = 1e-6
-"""Delay of a fault after its step, in seconds, so that the judge sees their order."""
+"""Delay of a fault after its step, in seconds, so that the judge sees the step before the fault."""
 NAMES = tuple(f"board-{number + 1}" for number in range(MOST))
 KEYS = {name: sha256(name.encode()).digest()[:16] for name in NAMES}
 
@@ -334,7 +334,7 @@ class World:
             self.truth.add("spool", "publication", **row)
 
     def _rows(self, gateway: Gateway, after: int) -> list[dict[str, Any]]:
-        """Return the rows of a spool after a row number, in the history's format."""
+        """Return the rows of a spool with numbers above `after`, in the history's format."""
         rows = gateway.database.execute(QUERY, (after,))
         names = [name for name, *_ in rows.description]
         origin = self._origins[gateway.name]

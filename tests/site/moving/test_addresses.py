@@ -1,4 +1,4 @@
-"""Messages between gateways of a site about session moves, as bytes."""
+"""Messages between gateways of a site about session moves, encoded as bytes."""
 
 import pytest
 from hypothesis import given

@@ -163,7 +163,7 @@ def test_replies_before_a_slow_commit_are_requested_again(site: Site) -> None:
 
 def test_client_during_a_session_move_starts_its_own_search(site: Site) -> None:
     """While c slowly gives the session to a, the client connects to b, to which a has no link any
-    more. Then it comes back to a.
+    more. Then the client comes back to a.
     """
     move_slowly(site, "c", to="a")
     site.cut("a", "b", notice=0.1)

@@ -135,7 +135,7 @@ def test_a_restored_store_is_reported_once_and_clients_that_stay_go_on(site: Sit
 
 
 def test_stays_reply_to_a_restore_report_does_not_end_it(site: Site) -> None:
-    """a is faulty: its reply is STAYS. The report must stay, because c has not received it."""
+    """a is faulty: its reply is STAYS. b must keep its report, because c has not received it."""
     site.silence("b")
     forget(site, "b")
     send = site.send

@@ -70,7 +70,7 @@ def test_remaining_one_of_two_sessions_that_name_each_other_is_suspect(
 
 def test_remaining_session_takes_over_the_older_members_of_the_other(site: Site) -> None:
     """The client was at b, a, and c. Only c knows that a is older than c. When c's session ends, b
-    must know this.
+    must have learned that a is older.
     """
     begin_with(
         site,

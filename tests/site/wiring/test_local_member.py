@@ -242,7 +242,7 @@ class Sites:
         device: DeviceIdentity | None = None,
         version: Version = Version.V5,
     ) -> Client:
-        """Send CONNECT, and return the client after `wait` seconds."""
+        """Send CONNECT, and return the client after `wait` simulated seconds."""
         client = self[name].open(device=device, version=version)
         properties = FOREVER if version is Version.V5 else None
         self.say(client, Connect(client_id, version, clean, properties=properties), wait=wait)
@@ -596,7 +596,7 @@ def test_pubrel_is_answered_by_the_member_that_knows_it(sites: Sites) -> None:
 @pytest.mark.parametrize("version", [Version.V3_1, Version.V3_1_1, Version.V5])
 def test_no_success_is_forged_while_a_member_is_silent(sites: Sites, version: Version) -> None:
     """Before MQTT 5, every PUBCOMP means success, so the gateway closes the connection instead.
-    When all members reply that they do not know the identifier, it sends PUBCOMP.
+    When all members reply that they do not know the identifier, the gateway sends PUBCOMP.
     """
     client = sites.connect("b", version=version, wait=2)
     client.take(Connack)
@@ -767,7 +767,9 @@ def test_a_clean_start_loses_nothing_that_its_client_wants(sites: Sites) -> None
 def test_session_that_is_given_while_the_gateway_stops_is_not_read(
     sites: Sites, monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
-    """commits: 0: the site closes the store's reader before the commit of the move ends."""
+    """commits: 0 if the site closes the store's reader before the commit of the move ends,
+    else 1.
+    """
     sites.connect("a").break_line()
     sites.settle()
     holder, read = sites.members["a"].site.holder, []

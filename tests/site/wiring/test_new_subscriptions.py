@@ -191,9 +191,8 @@ def test_a_lost_question_is_asked_again(sites: Sites, monkeypatch: pytest.Monkey
 
 
 def both_go_on(sites: Sites, back: bool) -> tuple[Peer, list[bytes]]:
-    """Cut a off. Let a client of a connect to b and then to a again; without `back`, also to b
-    again. So a and b have a session of this client. Return the client, and the payloads that it
-    got.
+    """Cut a off, and let a client of a connect to b, then to a, and without `back`, to b again.
+    Then a and b both have a session of this client. Return the client and the payloads that it got.
     """
     client = reader(sites, "a", "t/#", client="c")
     reader(sites, "b", "t/#", client="other")
