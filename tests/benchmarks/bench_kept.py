@@ -1,10 +1,10 @@
 """The cost of 50,000 batches and 2 million waiting readings.
 
-Two gateways run with their uplinks, which cannot reach their landing zone. One store is full, the
-other one is empty. Figures: the CPU time of each pair without any request, and the longest pause of
-the event loop. A client that pings without a break measures this pause, while the page, the
-metrics, `onceway status` and `onceway uplink status` are requested. The pause of the pair with the
-empty store shows the machine's share.
+Two gateways run with their uplinks, which cannot reach their landing zone. One store has this
+content, the other one is empty. Figures: the CPU time of each pair without any request, and the
+longest pause of the event loop. A client that pings without a break measures this pause, while the
+page, the metrics, `onceway status` and `onceway uplink status` are requested. The pause of the pair
+with the empty store shows the machine's share.
 """
 
 import json

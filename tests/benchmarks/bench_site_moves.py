@@ -1,10 +1,10 @@
 """The costs of a site of two gateways.
 
-The time for which a client waits whose session is at the other gateway: alone, with a long queue,
-and when all clients move at once. The cost for clients that stay, and for an idle member. The rate
-of messages to subscribers at the other gateway. The delay of acknowledgements that also wait for
-the other gateway's disk (`copies = 2`). Both gateways run on this machine, with mutual TLS between
-them on loopback.
+The wait of a client whose session is at the other gateway: alone, with a long queue, and when all
+clients move at once. The cost for clients that stay, and for an idle member. The rate of messages
+to subscribers at the other gateway. The delay of acknowledgements that also wait for the other
+gateway's disk (`copies = 2`). Both gateways run on this machine, with mutual TLS between them on
+loopback.
 """
 
 import selectors
@@ -231,8 +231,8 @@ def idle(brokers: Sequence[BrokerProcess], seconds: float) -> list[float]:
 
 
 def forward(folder: Path, brokers: list[BrokerProcess], seconds: float) -> float:
-    """Return the rate of QoS 1 messages from a client of one gateway to a persistent session at the
-    other one, a second. Both gateways store the messages.
+    """Return the number of QoS 1 messages a second from a client of one gateway to a persistent
+    session at the other one. Both gateways store the messages.
     """
     topics = new_topics()
     known = filters(folder)

@@ -368,7 +368,7 @@ class Scene:
         self.acting = "victim"
         try:
             act()
-        except (Injected, OncewayError) as error:  # of a transport, or of a command
+        except (Injected, OncewayError) as error:  # raised by a transport or a command
             logging.getLogger(__name__).error("the transport ends", exc_info=error)
         finally:
             self.acting = "other"

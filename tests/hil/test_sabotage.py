@@ -70,7 +70,7 @@ def test_unusual_values_that_are_harmed_are_noticed(name: str, values: dict[str,
     assert values[name].startswith("message "), values[name]
 
 
-@pytest.mark.soak  # in the gate a copy with one harmed line is unknown, and nothing else
+@pytest.mark.soak  # in the gate, a copy with one patched line is only unknown
 @pytest.mark.sim
 @pytest.mark.timeout(900)
 def test_the_copy_itself_holds(tmp_path: Path) -> None:

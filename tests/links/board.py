@@ -27,10 +27,9 @@ async def until(condition: Callable[[], object], *, patience: float = PATIENCE) 
 
 
 class Pty:
-    """A serial line whose far end the test holds.
-
-    The line has a path of its own, because the kernel uses the number of a closed pseudo-terminal
-    again. Without it, a gateway that still looks for a closed line could open another test's line.
+    """A serial line whose far end the test holds. The line has a path of its own, because the
+    kernel uses the number of a closed pseudo-terminal again. With the kernel's path, a gateway that
+    still looks for a closed line could open another test's line.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,6 @@
-"""The address of a client behind proxies: only the words of a proxy in the configuration count."""
+"""The address of a client behind proxies: the gateway believes only proxies that its configuration
+names.
+"""
 
 import aiohttp
 import pytest

@@ -342,7 +342,7 @@ class Channel:
                     damaged += random.randbytes(random.randrange(20))
                 case _:
                     damaged.append(byte)
-                    # at most four acknowledgements: 3-bit numbers do not show that more repeat
+                    # at most four acknowledgements: 3-bit numbers cannot show that more are repeats
                     damaged += damaged[-random.randrange(1, 25) :]
         return bytes(damaged)
 

@@ -1,5 +1,5 @@
-"""Promises that are broken on purpose, each of which must be noticed: by the random schedules, or
-by the test of a rule if that would take thousands of schedules.
+"""Promises that are broken on purpose, each of which must be noticed: by the random schedules, or,
+if thousands of these would be needed, by the test of a rule.
 
 In: the name of a sabotage. Out: the package with this part replaced, during a `with` block.
 """

@@ -59,8 +59,8 @@ async def _pauses(site: Gateways) -> None:
 
 
 async def _is_commanded_elsewhere(site: Gateways) -> None:
-    """Send the board a command at another gateway. It must set the interval that the board's
-    gateway expects.
+    """Send the board a command at another gateway. The command must set the interval that the
+    board's gateway expects.
     """
     phone, _ = await site.connect("a", "phone")
     number, row = 0, await ask(site, "b", do="boards")

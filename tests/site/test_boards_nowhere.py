@@ -117,7 +117,9 @@ async def test_restarts_of_gateways_begin_and_end_no_problem(tmp_path: Path) -> 
 
 
 async def test_the_next_gateway_tells_of_a_board_when_the_first_is_dead(tmp_path: Path) -> None:
-    """The problem is reported once, even after a restart. Settings by a person stay."""
+    """The problem is reported once, even after a restart. The settings that a person makes
+    meanwhile survive the restart, too.
+    """
     async with gateways(tmp_path, "a", "b", program=IMPATIENT) as site:
         await site.connect("b", "roof-2")
         await site.kill("a")

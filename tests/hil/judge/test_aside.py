@@ -32,7 +32,7 @@ def test_a_copy_that_a_fault_has_damaged_is_in_quarantine_and_nothing_else() -> 
         Event(9, "rig", "broken", {"why": "no disk", "last_words": []}),
     ]
     assert check(unread).verdict is Verdict.UNKNOWN
-    # its fault was not seen to its end: a doubt, and no failure
+    # the end of the fault was not recorded, so this is unknown, but no failure
     assert check([*run_of(3), planned, quarantined("copy")]).verdict is Verdict.UNKNOWN
 
 
@@ -57,7 +57,7 @@ def test_a_conflict_is_between_two_payloads_that_landed(landed_twice: bool) -> N
                 events.append(Event(event.t, event.hop, event.event, data))
     told = "uno-1 00c0ffee 3 is in `_conflicts`, but only one payload has landed under it"
     assert (told in check(events).reasons) is not landed_twice
-    # and the other way round: one payload, but an entry in `_conflicts`
+    # the opposite: one payload, but an entry in `_conflicts`
     told = "uno-1 00c0ffee 3 has landed in two payloads, but the second is not in `_conflicts`"
     assert told not in check(events).reasons
     events = [event for event in events if event.event != "conflict"]

@@ -336,11 +336,11 @@ def test_publication_requested_again_may_land_again() -> None:
     assert wrong(check([*landed, *copies])) == doubled
     assert check([*landed, *copies, again, refused]).verdict is Verdict.HOLDS
     assert wrong(check([*landed, *copies, *copies, again, refused])) == doubled
-    # what the board says of itself excuses nothing, and no more than it has published again
+    # the board's word alone excuses nothing; a publication sent again excuses one copy
     assert wrong(check([*landed, *copies, again])) == doubled
     assert wrong(check([*landed, *copies, refused])) == doubled
     assert wrong(check([*landed, *copies, *copies, again, refused, refused])) == doubled
-    # of another board, of another identifier, and the other way
+    # another board, another identifier, the other direction
     others = (("uno-2", 2, "down"), ("uno-1", 3, "down"), ("uno-1", 2, "up"))
     for line, identifier, direction in others:
         said = {"line": line, "id": identifier, "reason": 0x92, "direction": direction}
@@ -457,7 +457,7 @@ def test_publication_repeated_in_a_new_session_may_land_once_more() -> None:
     for harmless in ({"line": "uno-2"}, {"session_present": True}, {"reason": 0x88}):
         other = Event(new.t, new.hop, new.event, {**new.data, **harmless})
         assert wrong(check([*landed, *copies, sent, other, again])) == doubled
-    # the table never holds two
+    # the table never has a reading twice
     row = [event for event in run_of(3) if is_of(event, 2) and event.hop == "table"]
     assert wrong(check([*run_of(3), *row, sent, new, again])) == [
         ("uno-1", 2, Outcome.DUPLICATE, "table")
@@ -560,7 +560,7 @@ def test_missing_hop_of_a_system_is_not_judged() -> None:
     events = [e for e in run_of(3) if e.hop not in ("spool", READINGS)]
     events[0].data["hops"] = ["board", "batch", "table"]
     assert check(events).verdict is Verdict.HOLDS
-    for event in events:  # nor a clock that nobody wrote down
+    for event in events:  # a clock without records is not judged either
         event.data.pop("sampled", None)
     assert check(e for e in events if e.event != "welcome").verdict is Verdict.HOLDS
 
@@ -696,7 +696,7 @@ def test_a_rig_that_broke_proves_nothing() -> None:
     result = check([*run_of(3), BROKEN])
     assert (result.verdict, result.reasons) == (Verdict.UNKNOWN, ["the rig broke: no more memory"])
     assert result.last_words == {"no more memory": ["killed"]}
-    # but lost readings are lost
+    # a lost reading is a failure nevertheless
     assert check([*without(run_of(3), HOPS[2:], 2), BROKEN]).verdict is Verdict.FAILS
 
 
@@ -739,7 +739,7 @@ def test_a_message_is_judged_by_its_qos(
     later = check(
         [event for event in events if event.hop != until or not is_of(event, 2, "client-1")]
     )
-    # the gateway had it: no QoS lets it lose it then
+    # the gateway had the message, so it must not lose it, whatever the QoS
     assert wrong(later) == [("client-1", 2, Outcome.LOST, until)]
     twice = check(
         [*events, *(message(hop, 2, qos, position=9) for hop in HOPS[1 : HOPS.index(until) + 1])]

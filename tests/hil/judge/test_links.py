@@ -59,7 +59,7 @@ def test_a_session_that_the_gateway_has_forgotten() -> None:
     assert wrong([*goes_on, connack(4, False)]) == [
         "the gateway has forgotten the session of uno-1"
     ]
-    # a board that asks for a new one, another board, a gateway that refuses, the first of all
+    # a new session is wanted, two other boards, a refusal; then the first connection
     others = ({"clean": True}, {"incarnation": 8}, {"line": "uno-2"}, {"reason": 0x88})
     for other in others:
         assert wrong([*goes_on, connack(4, False, **other)]) == []

@@ -166,7 +166,7 @@ def test_unread_bytes_are_waited_for() -> None:
     assert talk.device.session is not None
     check = talk.device.session.check
     talk.tap.feed("up", Data(0, 0, encode(Connect("sensor-1"), Version.V5)).to_bytes(check))
-    # frame 1, with the first byte of it, was not read
+    # frame 1, with the first byte of this packet, was not read
     halves = encode(Publish("t", b"x", 2, 9), Version.V5)
     talk.tap.feed(
         "up",

@@ -330,7 +330,9 @@ def test_a_copy_that_is_put_back_counts_as_an_hour_used_up(
 
 
 def saved_after(folder: Path) -> int:
-    """Let a gateway write its file once more. Return the file's count of writes from before."""
+    """Let a gateway write its file once more. Return the count of writes that the file had
+    before.
+    """
     file = folder / "airtime.json"
     before = read_count(file)
     book = Ledgers(EU868, "m", read(file), 9.0, before)

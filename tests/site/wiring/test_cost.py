@@ -41,7 +41,7 @@ def calls(world: World, topic: str, qos: int, clean: bool) -> Counter[str]:
             made[f"{path}: {name}"] += 1
 
     before = sys.getprofile()
-    gc.disable()  # other code has callbacks in it
+    gc.disable()  # a collection would call other code
     sys.setprofile(look)
     try:
         writer.publish(topic, "m", qos)
