@@ -180,8 +180,8 @@ def edited(sabotage: Sabotage, tree: Path) -> tuple[Path, str]:
 
 
 def _of_python(text: str, symbol: str) -> Iterator[tuple[int, int]]:
-    """Yield the first and last line of a function, class or constant of Python (`Class.method`,
-    `NAME`).
+    """Yield the start and the end of a function, class or constant of Python (`Class.method`,
+    `NAME`), as offsets in the text.
     """
     starts = [0]
     for line in text.encode().splitlines(keepends=True):
@@ -205,7 +205,9 @@ def _of_python(text: str, symbol: str) -> Iterator[tuple[int, int]]:
 
 
 def _of_c(text: str, symbol: str) -> Iterator[tuple[int, int]]:
-    """Yield the first and last line of a function in C, whose braces are in the first column."""
+    """Yield the start and the end of a function in C, as offsets in the text. The function's braces
+    are in the first column.
+    """
     for found in re.finditer(rf"^[^\s#/].*\b{re.escape(symbol)}\(", text, re.MULTILINE):
         end = text.find("\n}\n", found.start())
         if ";" not in text[found.end() : text.find("{", found.end())]:
@@ -223,7 +225,9 @@ def plant(sabotage: Sabotage, tree: Path) -> None:
 
 
 def judge(tree: Path, bench: str, seed: int, folder: Path, readings: int | None) -> Judged:
-    """Run a bench on a patched copy of the tree. readings: None: the bench's own number."""
+    """Run a bench on a patched copy of the tree. readings: number of readings; None: as many as the
+    bench has.
+    """
     argv = [Path(sys.executable).with_name("onceway"), "hil", "run", bench, "--seed", str(seed)]
     argv += ["--readings", str(readings)] if readings else []
     with subprocess.Popen(

@@ -51,7 +51,7 @@ class Progress:
         return cls(path, digest, saved["done"], saved["seconds"], Counter(saved["reached"]))
 
     def save(self) -> None:
-        """Write the file. A power cut leaves either the old or the new content."""
+        """Write the file. A kill leaves either the old or the new content."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_suffix(".new")
         new.write_text(

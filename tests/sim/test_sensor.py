@@ -84,7 +84,7 @@ async def cut_and_recover(
 
 
 async def used_eeprom(folder: Path) -> bytes:
-    """Return the EEPROM of a board that has filled each slot of its journal once."""
+    """Return the EEPROM of a board that has filled each slot of its journal."""
     gateway = Gateway()
     async with board_in(folder, fresh_eeprom()) as board:
         await converse(board, gateway, completed=61, seconds=60)

@@ -41,7 +41,7 @@ REACHED = (
 
 
 class Schedule:
-    """A random run. number: its seed."""
+    """A random schedule. number: its seed."""
 
     def __init__(self, number: int) -> None:
         self.random = random = Random(number)
