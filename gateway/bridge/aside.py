@@ -87,8 +87,8 @@ class BridgeAside:
         self.lost += lost
         if allows(f"bridge {name} sets aside: {kind}"):
             log.warning(
-                "bridge %s: a message is set aside, and later ones are sent, topic %s: %s. See:"
-                " onceway bridge aside",
+                "bridge %s: a message to the topic %s is set aside: %s. Later messages are sent."
+                " See: onceway bridge aside",
                 name,
                 quote(topic),
                 reason,

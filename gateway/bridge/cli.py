@@ -167,8 +167,9 @@ def _say(done: int, wanted: list[int], text: str, as_json: bool) -> None:
     else:
         typer.echo(f"{are(done)} {text}")
     if done < len(set(wanted)):
+        numbers = amount(len(set(wanted)), "number")
         raise OncewayError(
-            f"no such message: {len(set(wanted)) - done} of {amount(len(set(wanted)), 'number')}",
+            f"no message found for {len(set(wanted)) - done} of {numbers}",
             hint="See: onceway bridge aside",
         )
 

@@ -57,7 +57,7 @@ class Counts:
         if self._throttle.allows(f"bridge {name} cannot accept a message"):
             log.warning(
                 "bridge %s: this gateway cannot accept a message from the other broker and"
-                " refuses it; later messages are accepted, topic %s: %s",
+                " refuses it, topic %s: %s. Later messages are accepted",
                 name,
                 quote(topic),
                 why,

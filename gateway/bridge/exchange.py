@@ -372,7 +372,7 @@ class Exchange:
             return None
         if packet.qos and suspects.guilty(identifier):
             suspects.forget_guilty(identifier)
-            kind = "the other broker closes the connection at a message"
+            kind = "the other broker closes the connection when it gets the message"
             reason = f"{kind}, {TIMES} times; without the message the connection stays open"
             if packet.retain:
                 self._crossings.never(packet.topic, digest(packet.payload, packet.properties))

@@ -86,7 +86,7 @@ REMEDIES = {
     "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
     "queue": "Look at the other broker's log, and at: sudo onceway bridge status",
     "retained": "See the differences and the last error: sudo onceway bridge status",
-    "held": "Make room: the log says where: journalctl -u onceway-gateway",
+    "held": "Make room where the log says: journalctl -u onceway-gateway",
     LACKING: "Look at down of [[bridge]], and at the other broker's rules",
 }
 """The remedy for a problem, by its kind."""

@@ -271,7 +271,7 @@ def release(
     trusted: Trusted = None,
     writer: Writer = "auto",
 ) -> None:
-    """Take batches from quarantine into the table that were repaired at the landing place. May run
+    """Add to the table the batches in quarantine that were repaired at the landing place. May run
     while the ingest runs, unless the table is on S3.
 
     Example: onceway ingest release --landing /srv/landing --table /srv/lake/publications
@@ -419,7 +419,7 @@ def clean(
         zone = place.Landing(landing)
         if feed is not None:
             cleaning.say(zone, feed, until)
-            text = f"{feed}: batches up to {until} were deleted on purpose"
+            text = f"{feed}: recorded that batches up to {until} were deleted on purpose"
             print(json.dumps([{"feed": feed, "batches": 0, "until": until}]) if as_json else text)
         elif table is None:
             raise UsageError("name the table that has the batches", hint="Use --table PATH")
@@ -557,7 +557,7 @@ def report_command(
     from the landing place, or behind by more than --max-lag; a batch is in quarantine; a key has
     two payloads; a table is damaged or lacks rows; a second gateway with the same name was refused;
     more sequences are missing than --max-missing; the ingest is silent, or ended with an error.
-    Each is named at the end (stderr).
+    Each problem is named at the end (stderr).
 
     Example: onceway ingest report --landing /srv/landing --table /srv/lake/publications
     """

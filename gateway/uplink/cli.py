@@ -282,7 +282,9 @@ def claim(
     if as_json:
         typer.echo(json.dumps({"gateway": origin.gateway, "epoch": origin.epoch, "landing": place}))
     else:
-        typer.echo(f"{place}: {origin.gateway} is this gateway's name; epoch {origin.epoch}")
+        typer.echo(
+            f"{place}: this gateway now owns the name {origin.gateway}, epoch {origin.epoch}"
+        )
 
 
 @app.command()

@@ -45,10 +45,10 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
     meta: dict[str, str | None] = {owner.SUCCESSOR: owner.new_number(), generation.MARK: why}
     spool.renumber(draw(), meta, first_new, new_key=True)
     log.warning(
-        "batches begin with number 1 again, under the new epoch %s instead of %s (batch %d)",
-        spool.origin().epoch,
-        old.epoch,
+        "batch %d cannot land under epoch %s: epoch %s begins, with batch 1",
         number,
+        old.epoch,
+        spool.origin().epoch,
     )
 
 

@@ -24,7 +24,7 @@ def reasons(
     if not running:
         found.append("no uplink is running: sudo systemctl start onceway-uplink")
     if outage:
-        found.append("the landing place is not reached: see the outage")
+        found.append("the landing place cannot be reached: see the outage")
     if settings is not None:
         found += _window(settings, now) + _rate(spool, settings, now) + _age(spool, settings, now)
     return found
@@ -48,7 +48,7 @@ def _rate(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
     if free <= now:
         return []
     key = f"uplink.bytes_per_s = {settings.bytes_per_s}"
-    return [f"the rate lets the next batch go at {_clock(free)} ({key})"]
+    return [f"the rate limit delays the next batch until {_clock(free)} ({key})"]
 
 
 def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
@@ -62,7 +62,7 @@ def _age(spool: Spool, settings: UplinkSection, now: float) -> list[str]:
         return []
     received = next((row[6] for row in spool.rows(spool.last_cut()[1], 1)), None)
     if received is None:
-        since = "the oldest without a time yet"
+        since = "the oldest has no time yet"
     elif now - received / 1e6 >= settings.batch_age_s:
         return []
     else:

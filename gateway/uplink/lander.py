@@ -68,8 +68,8 @@ def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
             landing.url,
         )
     raise NumberTaken(
-        f"other bytes are at {name} already: another gateway has this name, or ran with a copy of"
-        " this store",
+        f"a file {name} with other bytes exists already: another gateway has the same gateway name,"
+        " or ran with a copy of this store",
         landing.url,
     )
 

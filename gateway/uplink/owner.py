@@ -109,7 +109,7 @@ def check(spool: Spool, landing: Landing) -> None:
                 landing.url,
                 "If this is the only gateway with this name, run `onceway uplink claim`.",
             )
-        present = f"host {mark.host}, since {mark.since}" if mark else "which is claiming it now"
+        present = f"host {mark.host}, since {mark.since}" if mark else "which claims it just now"
         raise OwnedByAnother(
             f"the gateway name {origin.gateway} belongs to another gateway here ({present})",
             landing.url,
@@ -118,8 +118,8 @@ def check(spool: Spool, landing: Landing) -> None:
         )
     elif mark.epoch == origin.epoch and mark.landed > landed:
         raise NumberTaken(
-            f"{mark.landed} batches have landed, and this store knows of {landed}: this store is"
-            " an older copy",
+            f"{mark.landed} batches have landed, but this store knows of only {landed}: this store"
+            " is an older copy",
             landing.url,
         )
     elif (mark.epoch, mark.landed) != (origin.epoch, landed):
@@ -177,7 +177,7 @@ def rival(landing: Landing, spool: Spool) -> tuple[str, str] | None:
     if note is None or note[0] == spool.get(OWNER):
         return None
     _, host, at = note
-    return f"another gateway named {gateway} was refused here (host {host})", at
+    return f"another gateway named {gateway} was refused at the landing place (host {host})", at
 
 
 def _leave_note(landing: Landing, gateway: str, owner: str) -> None:

@@ -50,7 +50,7 @@ def land(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Land the readings that a dead gateway has acknowledged and not landed, as its uplink would.
+    """Land the readings that a dead gateway acknowledged but did not land, as its uplink would.
 
     The directory is only read, so a card may be mounted read-only. Repeating the command is safe,
     and the gateway may return later: each reading is in the table once. The landing place must be

@@ -172,7 +172,7 @@ def _way(way: str | None) -> str:
     """Return the end of the status line about batches: how the landing place refuses a name in use.
     Empty before the first proof.
     """
-    return f"; there, {Way(way).text}" if way in list(Way) else ""
+    return f"; at the landing place, {Way(way).text}" if way in list(Way) else ""
 
 
 def _rival(text: str | None) -> dict[str, Any] | None:

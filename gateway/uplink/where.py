@@ -84,7 +84,7 @@ class Place:
                 f" {self.batch} of {self.gateway}/{self.epoch}"
             ),
             "quarantine": (
-                f"not in the table: batch {self.batch} is in quarantine since"
+                f"not in the table: batch {self.batch} has been in quarantine since"
                 f" {_moment(self.since or 0)}: {self.reason}"
             ),
             "conflicts": (
@@ -114,8 +114,8 @@ def where(
     as_json: JsonOption = False,
 ) -> None:
     """Show where one reading is: in the spool, in a batch, landed, in the table. With --table, show
-    also payload conflicts, and whether its batch is in quarantine. In a site, also show suspect
-    answers to its device. Exit code 1: the reading is in none of these places.
+    also payload conflicts, and whether the batch is in quarantine. In a site, show also when the
+    device got a suspect session. Exit code 1: the reading is in none of these places.
 
     Example: onceway where sensor-1 4711
     """
@@ -242,9 +242,9 @@ def unknown(spool: Spool, device: str, sequence: int) -> str:
         else ""
     )
     return (
-        f"{device} {sequence}: not in this gateway's spool or batches. Perhaps it never arrived:"
-        " not measured yet, still in the board, or at another gateway. Or it was discarded, or it"
-        f" arrived while there was no [uplink]{before}{within}"
+        f"{device} {sequence}: not in this gateway's spool or batches. Perhaps the reading was not"
+        " measured yet, is still in the board, or arrived at another gateway. Perhaps it was"
+        f" discarded, or it arrived while there was no [uplink]{before}{within}"
     )
 
 

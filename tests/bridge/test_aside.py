@@ -325,7 +325,7 @@ async def test_a_message_that_closes_the_connection_three_times_is_set_aside(
         await far.until(1)
         assert far.payloads == [b"2"]
         (found,) = await until_aside(tmp_path, 1)
-        assert "closes the connection at a message, 3 times" in found["reason"]
+        assert "closes the connection when it gets the message, 3 times" in found["reason"]
         assert [packet.payload for packet in far.sent].count(b"1") == 3
         await until(tmp_path, waiting=0, error=None, sent=1, set_aside=1)
 
@@ -641,7 +641,7 @@ async def test_set_aside_messages_are_shown_discarded_and_tried_again(tmp_path: 
         for words, what in (
             (("discard", "cloud"), "no message is named"),
             (("discard", "cloud", "1", "--all"), "no message is named"),
-            (("discard", "cloud", "99"), "no such message: 1 of 1 number"),
+            (("discard", "cloud", "99"), "no message found for 1 of 1 number"),
             (("again", "nobody", "--all"), "there is no such bridge"),
         ):
             error = await asyncio.to_thread(failing, tmp_path, *words)

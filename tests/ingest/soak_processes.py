@@ -126,7 +126,11 @@ def test_spark_s_work_folder_is_full_or_cleaned_under_a_running_stream(
             assert started.returncode == 1, site.said()
             last = site.said().splitlines()[-1]
             assert re.match(r"error: (\S+: )?the ingest stopped: ", last), site.said()
-            advice = "Make room there" if fault == "full" else "Give Spark a folder of its own"
+            advice = (
+                "Make room on the full disk"
+                if fault == "full"
+                else "Give Spark a folder of its own"
+            )
             assert advice in last, last
         if fault == "full":
             disk.free()

@@ -160,7 +160,7 @@ def test_a_server_that_hangs_up_at_a_taken_name_is_an_outage_and_not_proven(serv
 
     server.kind.at = hang_up
     landing = open_landing(server.url(), server.options)
-    with pytest.raises(Unreachable, match="find out whether an existing name is refused") as e:
+    with pytest.raises(Unreachable, match="whether the place refuses an existing name") as e:
         landing.create(JSON, b"first")
     assert not isinstance(e.value, NotExclusive)
     landing.close()
@@ -417,19 +417,19 @@ def test_both_ends_learn_of_a_second_installation(connect, data, tmp_path, caplo
     assert len(spooled(data)) == 5, "it stays in the spool"
     caplog.clear()
     land(twin, connect)
-    assert "another gateway named site-1 was refused here (host " in caplog.text
+    assert "another gateway named site-1 was refused at the landing place (host " in caplog.text
     caplog.clear()
     for _ in range(2):  # like restarts by systemd
         assert isinstance(land(data, connect), OwnedByAnother)
         land(twin, connect)
-    assert "was refused here" not in caplog.text, "said once a day"
+    assert "was refused at the landing place" not in caplog.text, "said once a day"
     with Spool(data.path) as spool:
         shut_out = look(spool, data.path)
     assert "site-1 belongs to another gateway here (host " in shut_out.outage["error"]
     assert "outage    since" in shut_out.as_text()
     with Spool(twin.path) as spool:
         owner = look(spool, twin.path)
-    assert "was refused here" in owner.as_dict()["rival"]["what"]
+    assert "was refused at the landing place" in owner.as_dict()["rival"]["what"]
     assert "rival     20" in owner.as_text()
     monkeypatch.setattr(status, "RIVAL_US", 0)
     with Spool(twin.path) as spool:
@@ -758,7 +758,7 @@ def test_status_says_the_way(connect, data):
     with Spool(data.path) as spool:
         state = look(spool, data.path)
     assert state.as_dict()["way"] in list(Way)
-    assert f"; there, {Way(state.way).text}" in state.as_text()
+    assert f"; at the landing place, {Way(state.way).text}" in state.as_text()
     assert json.loads(json.dumps(state.as_dict()))["way"] == state.way
 
 

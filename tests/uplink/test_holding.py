@@ -69,7 +69,7 @@ def test_the_rate_says_when_the_next_batch_may_go(data, drain, tmp_path: Path) -
     drain(data, tmp_path / "landing")
     data.add(10)
     (reason,) = held(data, batch_count=10, bytes_per_s=1)
-    assert reason.startswith("the rate lets the next batch go at ")
+    assert reason.startswith("the rate limit delays the next batch until ")
     assert reason.endswith("(uplink.bytes_per_s = 1)")
     assert held(data, batch_count=10, bytes_per_s=1_000_000_000) == []
 
@@ -80,7 +80,7 @@ def test_an_outage_and_a_stopped_uplink_are_reasons(data) -> None:
         spool.failed('{"since": 1, "error": "no route"}')
     first, second = held(data, running=False)
     assert "systemctl start onceway-uplink" in first
-    assert second == "the landing place is not reached: see the outage"
+    assert second == "the landing place cannot be reached: see the outage"
 
 
 @pytest.mark.parametrize(

@@ -135,8 +135,18 @@ class Held(Place):
             f"the landing place refused {OF.data_name} because the name exists, but",
             "there:",
         ),
-        (Place({OF.data_name: b""}), NumberTaken, f"other bytes are at {OF.data_name}", "there:"),
-        (Place({OF.name: b"x"}), NumberTaken, f"other bytes are at {OF.name}", "there:"),
+        (
+            Place({OF.data_name: b""}),
+            NumberTaken,
+            f"a file {OF.data_name} with other bytes exists",
+            "there:",
+        ),
+        (
+            Place({OF.name: b"x"}),
+            NumberTaken,
+            f"a file {OF.name} with other bytes exists",
+            "there:",
+        ),
         (Held({}), NumberTaken, "another has it", "here"),
     ],
 )

@@ -221,8 +221,8 @@ def test_where_says_that_a_batch_that_landed_is_in_quarantine(
     landed, held = where(7)
     assert "landed in batch 1" in landed
     assert held.endswith(
-        "not in the table: batch 1 is in quarantine since 2026-11-23 12:00:00 UTC: the checksum"
-        " differs"
+        "not in the table: batch 1 has been in quarantine since 2026-11-23 12:00:00 UTC: the"
+        " checksum differs"
     )
     [landed] = where(17)
     assert "landed in batch 2" in landed

@@ -231,7 +231,7 @@ async def test_page_follows_a_reading_from_board_to_table(
         await expect(here).to_contain_text("Landed")
         await shown.get_by_label("Sequence number").fill("77")
         await find.click()
-        await expect(shown.get_by_text("it never arrived")).to_be_visible()
+        await expect(shown.get_by_text("is still in the board")).to_be_visible()
 
 
 async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: Browser) -> None:

@@ -66,7 +66,7 @@ _MEMORY = "Give Spark more memory (--memory), or take smaller micro-batches (--r
 _ADVICE = [
     (
         "No space left|Disk quota exceeded|not enough space",
-        "Make room there. The next start continues from the state of the table",
+        "Make room on the full disk. The next start continues from the state of the table",
     ),
     (
         "JAVA_GATEWAY_EXITED|UnsupportedClassVersion|Java gateway process exited",
@@ -166,8 +166,8 @@ decides.
 
 _JAVA_GONE = (
     "Java, in which Spark runs, has ended",
-    "If the kernel ended it for lack of memory (`journalctl -k`), give it less (--memory) or the"
-    " machine more, or take smaller micro-batches (--rows). Else the lines above say why",
+    "If the kernel ended Java for lack of memory (`journalctl -k`), give Java less (--memory) or"
+    " the machine more, or take smaller micro-batches (--rows). Otherwise the lines above say why",
 )
 
 

@@ -42,7 +42,7 @@ log = logging.getLogger("onceway.ingest")
 
 
 def parse_arguments(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("upkeep.py", description="Look after the tables of an ingest.")
+    parser = argparse.ArgumentParser("upkeep.py", description="Maintain the tables of an ingest.")
     parser.add_argument(
         "--table",
         required=True,
@@ -51,11 +51,11 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         help="Delta table of the publications",
     )
     parser.add_argument(
-        "--writer", choices=get_args(WriterName), default="auto", help="as for the stream"
+        "--writer", choices=get_args(WriterName), default="auto", help="as `--writer` of stream.py"
     )
     commands = parser.add_subparsers(dest="command", required=True)
     released = commands.add_parser(
-        "release", help="add batches that were in quarantine and are whole now"
+        "release", help="add batches in quarantine that were repaired at the landing place"
     )
     released.add_argument(
         "--landing",
@@ -78,7 +78,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         required=True,
         type=seconds,
         metavar="TIME",
-        help="e.g. 400d: received longer ago than that",
+        help="age above which rows are deleted, by their time of receipt, e.g. 400d",
     )
     return parser.parse_args(arguments)
 

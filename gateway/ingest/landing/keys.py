@@ -55,7 +55,7 @@ class Keys:
         """Return the contents as text for users."""
         how = {
             None: "refused, except by a table that is older than signatures",
-            True: "taken",
+            True: "accepted",
             False: "refused",
         }[self.unsigned]
         keys = [
@@ -64,10 +64,10 @@ class Keys:
             for key in texts
         ]
         until = [
-            f"{feed}: taken without a signature up to batch {number}"
+            f"{feed}: accepted without a signature up to batch {number}"
             for feed, number in sorted(self.until.items())
         ]
-        return "\n".join([*keys, *until, f"gateways without a key here: {how}"])
+        return "\n".join([*keys, *until, f"batches of a gateway without a key here: {how}"])
 
     def to_json(self) -> bytes:
         fields = {

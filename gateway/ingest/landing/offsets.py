@@ -428,7 +428,8 @@ class Feeds:
             log.warning("held: %s", one)
         if len(due) > SHOWN:
             log.warning(
-                "held: %d more cannot be read; `onceway ingest report` names all", len(due) - SHOWN
+                "held: %d more folders cannot be read; `onceway ingest report` names all",
+                len(due) - SHOWN,
             )
         for name in self.unreadable.keys() - found.keys():
             log.info("%s can be read again", gateway_name.shown(name))

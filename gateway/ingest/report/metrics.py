@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gateway.errors import OncewayError
-from gateway.ingest.report.report import FeedReport, Report
+from gateway.ingest.report.report import REFUSED_DAYS, FeedReport, Report
 from gateway.system.gateway_name import shown
 
 Sample = tuple[dict[str, str], float | None]
@@ -68,7 +68,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.is_gone) for name, one in feeds],
         ),
         "feed_lag_seconds": (
-            "Time since the oldest batch that the table lacks has landed.",
+            "Age of the oldest landed batch that the table lacks; 0 if it lacks none.",
             [(name, one.lag_s or 0.0) for name, one in feeds],
         ),
         "feed_held": (
@@ -96,7 +96,8 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, _seconds(one.at)) for name, one in feeds],
         ),
         "names_refused": (
-            "Number of gateway names that a second gateway tried to use in the last days.",
+            "Number of gateway names that a second gateway tried to use in the last"
+            f" {REFUSED_DAYS} days.",
             [({}, len(report.refused))],
         ),
         "missing_sequences": (

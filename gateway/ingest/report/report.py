@@ -116,7 +116,7 @@ class Report:
         found = [] if self.feeds else [NOTHING_LANDED]
         found += [self.stopped] if self.stopped else []
         if self.job is not None and self.job.state == "silent":
-            found.append(f"the ingest is {self.job}")
+            found.append(f"the ingest has been {self.job}")
         found += [f"table {one.name}: {one.flaw}" for one in self.tables if one.flaw]
         found += [text for one in self.feeds for text in one.problems(max_lag_s)]
         found += [

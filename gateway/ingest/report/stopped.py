@@ -26,7 +26,9 @@ def note(files: Folder, why: str) -> None:
     except FileNotFoundError:
         return
     except (Py4JError, OSError) as error:
-        log.warning("the report will not know of it: %s", str(error).splitlines()[0])
+        log.warning(
+            "cannot note for the report why the ingest stopped: %s", str(error).splitlines()[0]
+        )
 
 
 def forget(files: Folder) -> None:

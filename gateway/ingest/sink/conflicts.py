@@ -19,17 +19,17 @@ from gateway.ingest.sink.microbatch import MicroBatch
 from gateway.payload.rewording import says_the_same
 
 CONFLICTS = Layout(
-    "Publications that are not in publications: it has their key, with another payload",
+    "Publications whose key is in publications with another payload",
     (
         ("device", "string", "Key, part 1, as in publications"),
         ("incarnation", "bigint", "Key, part 2, as in publications"),
         ("sequence", "bigint", "Key, part 3, as in publications"),
         ("topic", "string", "MQTT topic"),
         ("payload", "binary", "MQTT payload of this publication"),
-        ("received", "timestamp", "When the gateway received it, if it knew the time"),
-        ("gateway", "string", "Which gateway sent it here"),
-        ("epoch", "string", "Its store"),
-        ("batch", "bigint", "In which batch of that epoch"),
+        ("received", "timestamp", "Time of receipt at the gateway, if the gateway knew the time"),
+        ("gateway", "string", "Gateway that sent it"),
+        ("epoch", "string", "As in publications"),
+        ("batch", "bigint", "Number of the batch in that epoch"),
         ("found", "timestamp", "When the conflict was found"),
     ),
 )

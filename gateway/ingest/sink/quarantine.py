@@ -18,11 +18,11 @@ QUARANTINE = Layout(
     "Batches that were damaged when they were read; none of their rows are in publications",
     (
         ("gateway", "string", "Gateway that made the batch"),
-        ("epoch", "string", "Its store"),
+        ("epoch", "string", "As in publications"),
         ("batch", "bigint", "Number of the batch"),
         ("url", "string", "The Parquet file"),
         ("reason", "string", "Reason of the quarantine"),
-        ("found", "timestamp", "When the damage was found first"),
+        ("found", "timestamp", "When the damage was first found"),
         ("released", "timestamp", "When the repaired batch was added to the table, else null"),
     ),
 )

@@ -58,8 +58,8 @@ READINGS = Layout(
             "time",
             "timestamp",
             (
-                "When it was measured, UTC. A relative time counts from when the gateway received"
-                " it; null when that is not known"
+                "Time of the measurement, UTC. A relative time counts from the receipt at the"
+                " gateway; null if the time of receipt is not known"
             ),
         ),
         (
@@ -67,23 +67,23 @@ READINGS = Layout(
             "string",
             (
                 "synchronised: the payload says UTC; reckoned: it says how long ago; unknown: it"
-                " says neither, and time is that of receipt, or null"
+                " says neither, so `time` is the time of receipt, or null"
             ),
         ),
         (
             "time_stated",
             "string",
             (
-                "The time as text where it is outside the years 2000 to 2099, which only a wrong"
-                " clock says; time is null then"
+                "The time as text if it is outside the years 2000 to 2099, as only a wrong clock"
+                " says; `time` is null then"
             ),
         ),
         (
             "quality",
             "string",
             (
-                "good; in a record NAME.fault of a status, the fault for which NAME has no value."
-                " Null in rows of a version up to 0.2.0"
+                "good; in a record NAME.fault of a status, the fault because of which NAME has no"
+                " value. Null in rows that a version up to 0.2.0 wrote"
             ),
         ),
         ("gateway", "string", "As in publications"),

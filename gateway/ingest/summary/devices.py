@@ -46,7 +46,7 @@ DEVICES = Layout(
         ),
         ("status", "map<string,double>", "Latest status of the device: boot, life, worn, …"),
         ("status_time", "timestamp", "When that status was received"),
-        ("current", "boolean", "Whether it is the newest row of the device"),
+        ("current", "boolean", "Whether this row is the newest of the device"),
     ),
 )
 MADE = 1

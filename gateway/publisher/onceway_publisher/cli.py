@@ -75,8 +75,8 @@ def publish(
     """Publish values; each is in the table exactly once.
 
     A number is sent as a number, true and false as truth values, everything else as text. A message
-    is kept in the journal until the gateway has it: if the command ends before, with exit code 75,
-    the next call with this journal sends it.
+    is kept in the journal until the gateway has it. If the command ends earlier (exit code 75), the
+    next call with this journal sends the message.
 
     Example: onceway publish --to mqtts://pi --device boiler sensors/boiler/temp 61.2 --unit Cel
     """

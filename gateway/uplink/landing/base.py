@@ -81,7 +81,7 @@ class Landing(ABC):
         NotExclusive if there is no such way, unless the place is not shared.
         """
         if self._way is None:
-            with self.attempt("find out whether an existing name is refused"):
+            with self.attempt("find out whether the place refuses an existing name"):
                 way = self._find_way(gateway)
             if way is None and self._shared:
                 raise NotExclusive(

@@ -277,7 +277,7 @@ class _Proof:
                 failure = error
         if way is Way.RENAME:
             raise NotExclusive(
-                f"files cannot be renamed here ({failure}), so none can appear whole",
+                f"files cannot be renamed here ({failure}), so readers could see half a batch",
                 self._files.url,
                 "Use a landing place that can rename a file.",
             ) from failure

@@ -119,7 +119,7 @@ def test_full_disk_is_reported_and_all_batches_are_read_after_it(job: Job, tmp_p
         line = ended(lambda: take(job))
         assert f"{job.publications}: the ingest stopped: " in line
         assert "No space left on device" in line
-        assert "Make room there" in line
+        assert "Make room on the full disk" in line
         disk.free()
         take_again(job)
         assert job.keys() == [("dev", 7, 1), ("dev", 7, 2)]

@@ -72,7 +72,7 @@ def test_each_feed_has_what_the_report_says_of_it() -> None:
         (Report([GOOD], conflicts=1), "1 publication with the key of another"),
         (Report([GOOD], refused=[("site", "other-pi", AT)]), "another gateway named site"),
         (Report([GOOD], stopped="the ingest ended at noon"), "the ingest ended at noon"),
-        (Report([GOOD], job=Job("silent", AT, AT)), "the ingest is silent since "),
+        (Report([GOOD], job=Job("silent", AT, AT)), "the ingest has been silent since "),
         (Report([GOOD], job=Job("ended", AT, AT)), None),
         (Report([GOOD], tables=[TableHealth("lake/readings", 1, "a file is gone")]), "a file is"),
         (Report([FeedReport("site/0a", 7, 8, 1, 0, 0, AT, 3599.0)]), None),
