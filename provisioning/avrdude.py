@@ -108,7 +108,7 @@ def _run(
         reader, silent, code = _run_once(command, commands, progress)
     if silent and reader.stage != "connect":
         raise OncewayError(
-            "the board stopped answering in the middle",
+            "the board stopped answering before avrdude was done",
             port,
             "Did it lose its power? Run the same command again",
         )
@@ -118,7 +118,7 @@ def _run(
         )
     if code != 0 and reader.stage != "connect" and _OUT_OF_STEP.search(reader.output):
         raise OncewayError(
-            "the board's answers got out of step in the middle",
+            "the board's answers got out of step before avrdude was done",
             port,
             "Was it reset, or its cable moved? Run the same command again",
         )

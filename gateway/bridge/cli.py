@@ -67,7 +67,7 @@ def _show(bridge: dict[str, Any]) -> None:
     typer.echo(f"{name}: {bridge['error'] or 'connected'}; {bridge['server']}")
     typer.echo(f"  waiting    {bridge['waiting']:,}{age}{late}")
     ends = f"{bridge['retained_here']:,} here, {bridge['retained_there']:,} there"
-    typer.echo(f"  retained   {differ}; {bridge['retained']}; after the last comparison {ends}")
+    typer.echo(f"  retained   {differ} ({bridge['retained']}); after the last comparison: {ends}")
     typer.echo(f"  set aside  {bridge['aside']:,}")
     typer.echo(f"  last error {bridge['last_error'] or 'none'}")
 

@@ -56,7 +56,7 @@ _LINK_COUNTERS = {
     "frames_received": "Frames that passed their CRC",
     "frames_sent": "Frames that were sent, retransmissions included",
     "retransmissions": "Frames that were sent again",
-    "duplicates": "DATA frames received again, or before an earlier frame",
+    "duplicates": "DATA frames received again or out of order",
     "crc_errors": "Frames with a wrong CRC: damaged on the line, or sent in an earlier session",
     "malformed_frames": "Frames that cannot be read",
     "sessions": "Link sessions that have begun",
@@ -235,7 +235,7 @@ def _traffic(source: Source) -> Iterator[Metric]:
     pauses = dict.fromkeys([*Bound, "for_good"], 0) | statistics.pauses
     yield _counters(
         "turned_away",
-        "Connections ended because a publication was refused for now, by the reached bound",
+        "Connections ended because a publication was refused for now, by the exceeded bound",
         "bound",
         pauses,
     )
@@ -330,7 +330,7 @@ def _store(source: Source) -> Iterator[Metric]:
     holders = [name for job in source.jobs if isinstance(job, LogJob) for name in job.holders]
     yield _gauges(
         "store_log_held",
-        "1 for each program because of which the store's write-ahead log cannot be emptied",
+        "1 for each program that keeps the store's write-ahead log from being emptied",
         "by",
         dict.fromkeys(holders, 1),
     )

@@ -204,7 +204,7 @@ def _beyond_health(source: Source, uplink: UplinkState | None) -> list[tuple[str
             for part, text in bridge_problems(item)
         ]
     if broker.utc is None and source.doubt() is None:
-        waits = ": batches wait for the time" if broker.config.uplink is not None else ""
+        waits = ": batches wait until it is" if broker.config.uplink is not None else ""
         found.append(("clock", "unknown", f"the clock is not synchronised{waits}"))
     return found
 

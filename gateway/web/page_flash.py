@@ -152,10 +152,10 @@ class PageFlash:
             words.append("--empty")
         await self._set(Job(deed, device, port if deed != "update" else None))
         log.warning(
-            "%s: %s asked for it to be %s",
+            "%s: to be %s, as the user %s asked",
             device,
-            quote(user),
             _VERBS[deed],
+            quote(user),
             extra=about(device=device),
         )
         self._task = asyncio.create_task(self._work([*words, "--", device]))

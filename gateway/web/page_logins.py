@@ -114,7 +114,7 @@ class PageLogins:
             await asyncio.sleep(ALIKE_S if others else 0)
             return alike
         if self._waiting[trusted] >= MOST_WAITING:
-            return 503, "Too many people log in. Try again in a moment."
+            return 503, "Too many people are logging in. Try again in a moment."
         self._waiting[trusted] += 1
         try:
             refusal = await loop.run_in_executor(
@@ -126,7 +126,7 @@ class PageLogins:
             if refusal[0] != ReasonCode.BAD_USER_NAME_OR_PASSWORD:
                 return (
                     503,
-                    "Your password cannot be checked now: no answer. Try again later.",
+                    "Your password cannot be checked now. Try again later.",
                 )
             now = loop.time()
             self._users.fail((address, user), now)

@@ -40,9 +40,9 @@ def advice(section: PageSection | None) -> list[str]:
         return []
     if not section.names_roles:
         return [
-            "page: every user with a password may look, and sees values, client identifiers,"
-            " addresses and users whatever [[acl]] says. Name roles: operators = [...], and"
-            " viewers = [...], for whom [[acl]] holds on the page"
+            "page: every user with a password may look, and sees all values, client identifiers,"
+            " addresses and users. To apply [[acl]] to what a user sees, name the user in"
+            " viewers = [...], and users who may see and change everything in operators = [...]"
         ]
     if not section.operators and not section.viewers:
         return ["page: operators and viewers are empty, so no user may log in. Name users in them"]

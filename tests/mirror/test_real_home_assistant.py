@@ -106,7 +106,7 @@ async def test_boards_are_devices_of_a_real_home_assistant(
         update = await home.is_("update.roof_1_firmware", "on")
         assert update["attributes"]["installed_version"] == "ab" * 6
         await home.call("update/install", "update.roof_1_firmware")
-        await running.logged("asked for it to be updated")
+        await running.logged(": to be updated, as the user ")
         await home.until("update.roof_1_firmware", failed)
 
         await roof.connect()  # the update used the port, so the board greets again

@@ -47,7 +47,7 @@ def test_interrupted_write_is_not_restarted_without_the_user(
     _says(tmp_path, monkeypatch, (f"Writing | ##\n{OUT_OF_STEP}", 1), (PAGE, 0))
     with pytest.raises(
         OncewayError,
-        match=r"the board's answers got out of step in the middle.*Run the same command again",
+        match=r"answers got out of step before avrdude was done.*Run the same command again",
     ):
         _read()
 

@@ -43,7 +43,7 @@ class Flash:
             progress(stage, 0.5)
             if self.dies == stage:
                 self.dies = None
-                raise OncewayError("the board stopped answering in the middle", port)
+                raise OncewayError("the board stopped answering before avrdude was done", port)
             if stage == "write":
                 self.content.merge(IntelHex(str(image)), overlap="replace")
         self.wiped += IntelHex(str(image)).maxaddr() < ERASER_SIZE

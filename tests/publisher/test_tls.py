@@ -15,8 +15,8 @@ CAUSES = {
     "mqtts://localhost": "certificate is refused: Hostname mismatch",
     "mqtts://127.0.0.1 expired": "certificate is refused: certificate has expired",
     "mqtts://127.0.0.1 foreign": "unable to get local issuer certificate. tls= (--ca) names",
-    "mqtts://127.0.0.1 plain": "A port without TLS is for mqtt://",
-    "mqtt://127.0.0.1": "A port with TLS is for mqtts://",
+    "mqtts://127.0.0.1 plain": "If the port has no TLS, write mqtt://",
+    "mqtt://127.0.0.1": "If the port uses TLS, write mqtts://",
 }
 
 

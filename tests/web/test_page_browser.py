@@ -242,7 +242,7 @@ async def test_a_board_obeys_an_operator_and_no_other(tmp_path: Path, chromium: 
         async with window(chromium, there.url + "/#/board/roof-1") as shown:
             await log_in(shown, USER)
             await expect(shown.get_by_role("button", name="Blink its LED")).to_be_disabled()
-            await expect(shown.get_by_text("You may look.")).to_be_visible()
+            await expect(shown.get_by_text("You may only look.")).to_be_visible()
             await expect(shown.get_by_text("This board is on a radio")).to_be_hidden()
             await shown.get_by_role("button", name="Log out").click()
             await log_in(shown, OPERATOR)

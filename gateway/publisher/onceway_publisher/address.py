@@ -37,13 +37,17 @@ class Address:
         whether the gateway had answered CONNECT.
         """
         if isinstance(error, ssl.SSLCertVerificationError):
-            todo = ". tls= (--ca) names the file of its CA" if error.verify_code in _UNKNOWN else ""
+            todo = (
+                ". Name the file of its CA with tls= (--ca)"
+                if error.verify_code in _UNKNOWN
+                else ""
+            )
             return f"its certificate is refused: {error.verify_message.rstrip('.')}{todo}"
         text = str(error) or ("no answer" if isinstance(error, TimeoutError) else repr(error))
         if met or isinstance(error, ConnectionRefusedError | socket.gaierror):
             return text
-        other = "without TLS is for mqtt://" if self.tls else "with TLS is for mqtts://"
-        return f"{text}. A port {other}"
+        hint = "has no TLS, write mqtt://" if self.tls else "uses TLS, write mqtts://"
+        return f"{text}. If the port {hint}"
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -31,8 +31,8 @@ def checked_topic(topic: str) -> str:
         raise Unreadable(f"the topic {topic!r} is not Unicode text") from error
     if not topic or set(topic) & set("+#\0") or size > LONGEST_TEXT or topic[0] == "$":
         raise Unreadable(
-            f"{topic[:100]!r} is not a topic of a message: it has 1 to {LONGEST_TEXT} bytes, no +"
-            " or #, and does not begin with $"
+            f"{topic[:100]!r} is not a topic of a message: a topic has 1 to {LONGEST_TEXT} bytes,"
+            " has no + or #, and does not begin with $"
         )
     return topic
 

@@ -83,7 +83,7 @@ function enter(me) {
   present = null;
   part("main").replaceChildren(h("p", { class: "quiet" }, "…"));
   part("nav").hidden = part("who").hidden = false;
-  fill(part("who"), h("span", {}, me.user, me.operator ? "" : " (may look)"),
+  fill(part("who"), h("span", {}, me.user, me.operator ? "" : " (may only look)"),
     h("button", { class: "plain", type: "button", onclick: leave }, "Log out"));
   listen({ changed: () => { if (present === null) part("main").replaceChildren(); draw(); }, lost, out: login });
 }

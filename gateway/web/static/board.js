@@ -217,7 +217,7 @@ function commands() {
   const number = h("input", { id: "interval", type: "number", min: 1, max: 65535, required: true, disabled: !may, inputmode: "numeric" });
   const unit = h("select", { id: "unit", "aria-label": "Unit of the interval", disabled: !may }, h("option", { value: "s" }, "seconds"), h("option", { value: "min" }, "minutes"));
   return h("section", { "aria-labelledby": "h-commands" }, h("h2", { id: "h-commands" }, "Commands"),
-    may ? null : h("p", { class: "quiet" }, "You may look. To send commands, your name must be listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
+    may ? null : h("p", { class: "quiet" }, "You may only look. To send commands, your name must be listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
     h("p", { class: "by-radio", hidden: true }, "This board is on a radio and listens only after it has sent. A command waits at the gateway until then."),
     h("div", { class: "actions" },
       button("identify", "Blink its LED", "Its LED blinks for ten seconds."),
@@ -275,5 +275,5 @@ function path(sequence, { places, unknown, doubts, error }) {
       h("p", { class: "small quiet" }, "Only the centre knows whether the reading is in the table: ", h("code", {}, `onceway where ${name} ${sequence} --table TABLE`)),
     ];
   }), ...doubts.map(({ at, silent }) => h("p", { class: "small warn" }, `${name} got a suspect session ${at === null ? "at an unknown time" : `on ${moment(at)}`}: `
-    + `${silent.length ? `${silent.join(", ")} did not answer` : "a store had been restored, or two gateways claimed to have the newest session, as after two changes of gateway within 0.3 s"}. Publications that it had sent before may have arrived here again; the table keeps one of each.`))];
+    + `${silent.length ? `${silent.join(", ")} did not answer` : "a store had been restored, or two gateways claimed to have the newest session, as after two changes of gateway within 0.3 s"}. Publications that ${name} had sent before may have arrived here again; the table keeps one of each.`))];
 }

@@ -53,7 +53,7 @@ function frame(main, deed, name) {
     h("h1", { tabindex: "-1" }, about.title(name)),
     state.me.operator
       ? h("section", { "aria-label": "What to write" }, h("p", {}, about.text), form(main, deed, name))
-      : h("p", { class: "quiet" }, "You may look. To write to boards, your name must be listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
+      : h("p", { class: "quiet" }, "You may only look. To write to boards, your name must be listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
     h("p", { class: "told bad problem", role: "alert" }),
     h("section", { class: "job", "aria-label": "Progress", hidden: true },
       h("p", { class: "now", role: "status" }), h("progress", { max: 1, "aria-label": "This step" }),

@@ -104,7 +104,7 @@ function publishing() {
     }
   };
   return h("section", { "aria-labelledby": "h-publish" }, h("h2", { id: "h-publish" }, "Publish"),
-    may ? null : h("p", { class: "quiet" }, "You may look. To publish, your name must be listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
+    may ? null : h("p", { class: "quiet" }, "You may only look. To publish, your name must be listed in ", h("code", {}, "operators"), " under ", h("code", {}, "[page]"), "."),
     h("form", { class: "publish", onsubmit: send },
       h("label", { for: "topic" }, "Topic"), topic, h("label", { for: "payload" }, "Message"), payload,
       h("div", { class: "row" }, h("div", {}, h("label", { for: "qos" }, "QoS"), qos),

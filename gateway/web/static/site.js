@@ -42,7 +42,7 @@ function trouble(one) {
   if (one.here) return one.problem && [one.problem, "Let it join again: sudo onceway site join FILE"];
   if (!one.connected) {
     return [`${one.name} has been silent for ${span(one.since_s)}${one.problem && one.problem !== SILENT ? `: ${one.problem}` : ""}. `
-      + "A client that reconnects waits for it, up to a second, and may get a suspect session.",
+      + "A client that reconnects waits up to a second for its answer, and may get a suspect session.",
     "See that it runs, and that this machine reaches its address: sudo onceway doctor"];
   }
   if (Math.abs(one.clock_s) >= APART_S) return [`The clock of ${one.name} differs by ${span(Math.abs(one.clock_s))}.`, "Look at timedatectl on both machines"];
