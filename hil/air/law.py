@@ -54,10 +54,10 @@ class Judge:
         low, high = frequency - bandwidth // 2, frequency + bandwidth // 2
         band = next((band for band in EU868 if band.low <= low and high <= band.high), None)
         if band is None:
-            self.breaches.append(f"{radio}: {frequency / 1e6:g} MHz lies in no sub-band")
+            self.breaches.append(f"{radio}: {frequency / 1e6:g} MHz is outside of all sub-bands")
             return
         if power > band.power:
-            self.breaches.append(f"{radio}: {power:g} dBm in band {band.name}: {band.power:g} dBm")
+            self.breaches.append(f"{radio}: {power:g} dBm, but {band.name} allows {band.power:g}")
         hour = self._sent.setdefault((radio, band.name), deque())
         hour.append((start, end))
         while hour[0][1] <= end - self._hour:
@@ -67,6 +67,6 @@ class Judge:
         self.worst[key] = max(self.worst.get(key, 0.0), used)
         if used > band.duty * self._hour + TOLERANCE:
             self.breaches.append(
-                f"{radio}: {used:.3f} s within {self._hour:g} s that end at {end:.3f} s, in band"
-                f" {band.name} where {band.duty * self._hour:g} s are allowed"
+                f"{radio}: sent {used:.3f} s in the {self._hour:g} s up to {end:.3f} s, but band"
+                f" {band.name} allows {band.duty * self._hour:g} s"
             )

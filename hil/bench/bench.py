@@ -160,7 +160,7 @@ class Bench(BaseModel):
         if self.used_store and (self.until == "table" or self.gateway):
             raise ValueError(
                 'first_row and first_batch need one gateway and until = "batch": an ingest waits'
-                " for the batches before"
+                " for the earlier batches"
             )
         if self.gateway:
             self._possible_at_several_gateways()

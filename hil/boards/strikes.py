@@ -58,7 +58,7 @@ class Strikes:
         while True:
             found = await self._events[name].get()
             if not found.details.get("taken", True):
-                raise BoardError("the simulated board refused an order at its place", name)
+                raise BoardError("the simulated board refused a command at its planned place", name)
             if found.name == event:
                 return found
 

@@ -178,7 +178,7 @@ class Client:
         sequence, t = int(report["sequence"]), int(report["t"])
         if (report["event"] == "publication") == (sequence in self.topics):
             twice = sequence in self.topics
-            raise ValueError(f"sequence {sequence} was published {'before' if twice else 'never'}")
+            raise ValueError(f"sequence {sequence} was {'already' if twice else 'never'} published")
         match report["event"]:
             case "publication":
                 self.topics[sequence] = report["topic"]

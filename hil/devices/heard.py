@@ -112,7 +112,7 @@ class Heard:
             )
         newest = max(self.next - 1, *self._payloads, 0)
         if next_sequence <= newest:
-            self.contradict(f"it says that {next_sequence} is next, after {newest}")
+            self.contradict(f"its next sequence is {next_sequence}, but it has sent {newest}")
         self.incarnation = incarnation or self.incarnation
         self.next = max(next_sequence, newest + 1)
         self.boot = boot

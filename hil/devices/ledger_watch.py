@@ -224,7 +224,7 @@ class LedgerWatch:
             try:
                 sample = self._sample(publication)
             except ImpossibleContentError as error:
-                self._contradict(f"sequence {publication.sequence} has {error}")
+                self._contradict(f"sequence {publication.sequence}: {error}")
                 self._tell("publication", publication.sequence, kind=kind, records=[])
                 continue
             self._tell(

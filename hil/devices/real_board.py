@@ -210,7 +210,7 @@ class RealBoard(WiredDevice):
         if hello is None or hello["name"] != self.name:
             greeting = f"greets as {hello['name']!r}" if hello else "does not greet"
             raise OncewayError(
-                f"the board on this port should be {self.name}, and {greeting}", str(self.port)
+                f"the board on this port should be {self.name}, but {greeting}", str(self.port)
             )
         return hello
 

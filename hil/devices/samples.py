@@ -58,7 +58,7 @@ class Samples:
         conversion = self._log.conversions[index]
         life = self._log.life(conversion.cycle)
         if self._ran < self._log.life(begun) and (self._tells or self._ran >= 0):
-            raise ImpossibleContentError("no status of its start before it")
+            raise ImpossibleContentError("no status reports this start before the reading")
         since = self._log.starts[life].cycle if life >= 0 else 0
         first = max(self._used, self._log.newest(since))
         missed = min(index - first - 1, MOST_MISSED)
@@ -84,7 +84,7 @@ class Samples:
         if life != self._ran:
             self._check(life, boot, cause)
         elif (boot, cause) != self._reported:
-            raise ImpossibleContentError(f"boot and cause {boot, cause} after {self._reported}")
+            raise ImpossibleContentError(f"boot and cause {boot, cause}, before {self._reported}")
         self._reported, self._ran = (boot, cause), life
         records = (
             Record(f"{self._device}:boot", boot, None),

@@ -108,7 +108,7 @@ class SensorBoard(SketchedBoard):
                 self._values.add(sequence)
                 wrong = abs((record.value or 0) - self.truth[name]) > self._tolerance
                 if wrong or record.value is None:
-                    self.contradict(f"{record.value} as {name}, which is {self.truth[name]}")
+                    self.contradict(f"{name} is {self.truth[name]}, but was sent as {record.value}")
 
     def contradict(self, text: str) -> None:
         self._sent.contradict(text)

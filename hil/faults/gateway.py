@@ -199,8 +199,8 @@ class GatewayPowerCut(WindowKind):
         if window is None:
             return None
         text = (
-            f"{window}: started on the disk's copy at {place} publications in the store;"
-            f" {len(lost)} file(s) were older on it"
+            f"{window}: started on the copy of the disk at {place} publications in the store;"
+            f" {len(lost)} file(s) of the copy were older"
         )
         data = {"older": sorted(lost), "since": since, "hit": {"window": window}}
         return Evidence(text, data, window)

@@ -165,8 +165,8 @@ class IngestStop(IngestFault):
         if code != 0 or not saved or not ingested:
             return None
         return Evidence(
-            f"process {child.pid} ended and had saved {saved[-1]}; then it read {newest} batches"
-            f" with {rows} publications again",
+            f"process {child.pid} ended and had saved {saved[-1]}; the next one read {newest}"
+            f" batches with {rows} publications again",
             {"pid": child.pid, "snapshot": saved[-1], "batches": newest, "rows": rows},
         )
 

@@ -69,7 +69,7 @@ def _repeated(events: Sequence[Event]) -> Iterable[str]:
             found[f"ended a connection of {line}"] = count - 1
     for trouble, count in sorted(found.items()):
         if count:
-            yield f"the gateway {trouble}, {count} time(s), and nothing was broken"
+            yield f"the gateway {trouble}, {count} time(s), although no fault was planned"
 
 
 def _starts(events: Iterable[Event]) -> dict[str, list[int]]:
@@ -104,5 +104,5 @@ def _late(events: Iterable[Event], run: dict[str, Any]) -> Iterable[str]:
         if longest / 1e9 > most + LANDS_WITHIN:
             yield (
                 f"row {position} of {device} was in the store for {longest / 1e9:.1f} s before it"
-                f" landed, and may wait for {most:g} s"
+                f" landed, but may wait only {most:g} s"
             )

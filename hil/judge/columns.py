@@ -113,7 +113,7 @@ def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) 
             if boot > newest:
                 newest, before = boot, so_far
             if began < before - RECEIVED_NS:
-                why = f"the rows of {origin} from start {boot} on count from a moment before it"
+                why = f"the rows of {origin} from start {boot} on count from before that start"
                 found_faults.setdefault((origin, boot), why)
             so_far = max(so_far, sampled)
     return list(found_faults.values())
@@ -129,7 +129,7 @@ def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[s
     missing = {origin: list(_lacks(seen, first)) for origin, seen in numbers.items()}
     early = {origin: min(seen) for origin, seen in numbers.items() if min(seen) < first}
     return [
-        f"{origin} has no batch {', '.join(lacks)}, and later ones"
+        f"{origin} has no batch {', '.join(lacks)}, but later ones"
         for origin, lacks in sorted(missing.items())
         if lacks
     ] + [f"{origin} has batch {number} before its first" for origin, number in early.items()]
@@ -175,8 +175,8 @@ def hasty(
                 row = first, found.columns["written"] * 1000, size
                 batches[found.origin, found.columns["batch"]].append(row)
     return [
-        f"batch {number} of {origin} landed with {len(rows)} of {most} rows, and its oldest row was"
-        f" {waited:.2f} s old"
+        f"batch {number} of {origin} landed with {len(rows)} of {most} rows, but its oldest row was"
+        f" only {waited:.2f} s old"
         for (origin, number), rows in sorted(batches.items())
         if len(rows) < most and sum(size for _, _, size in rows) < FULL_BYTES
         for first, written, _ in [min(rows)]
@@ -192,7 +192,7 @@ def moved(found: Sighting, way: Mapping[str, list[Sighting]], before: str) -> st
     if row is None:
         where = f"{found.origin} position {found.position}"
         seen = before == STAYS and rows
-        return f"it says that it was {where}, but it was not" if seen else None
+        return f"hop `{before}` has no row {where}" if seen else None
     for name in found.columns.keys() & row.columns.keys():
         if name != "client" and found.columns[name] != row.columns[name]:
             return f"its {name} is {found.columns[name]!r}, but was {row.columns[name]!r}"

@@ -36,7 +36,7 @@ class _Stretch:
             first, before = self.samples[0]
             elapsed, due = (cycle - first) // _MS, (number - before) * self.interval
             if abs(elapsed - due) > WAITS_MS:
-                return f"took {number - before} samples in {elapsed} ms, at {self.interval} ms"
+                return f"took {number - before} samples in {elapsed} ms, not in {due} ms"
         return None
 
     @property

@@ -119,7 +119,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
                 case _, "happened":
                     hits[data["fault"]] = data
     reasons = [
-        f"{fault} ({kind}) was aimed at {_words(aim)} and struck {_words(hits[fault].get('hit'))}"
+        f"{fault} ({kind}) was aimed at {_words(aim)}, but struck {_words(hits[fault].get('hit'))}"
         for fault, (kind, aim) in aims.items()
         if fault in hits and not _struck_there(fault, aim, hits)
     ]

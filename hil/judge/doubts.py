@@ -50,7 +50,7 @@ def found(seen: Seen) -> list[str]:
     doubts += _missing_rig_reports(seen) if seen.ours else []
     if seen.expected_copies and not seen.copies:
         doubts.append("no other gateway has landed what the dead one had acknowledged")
-    doubts += _gaps(seen) if seen.ways else ["nothing was produced"]
+    doubts += _gaps(seen) if seen.ways else ["no publication was produced"]
     return doubts
 
 
@@ -86,7 +86,7 @@ def _gaps(seen: Seen) -> Iterator[str]:
     )
     for device, planned in seen.plan.items():
         if produced[device] < planned:
-            yield f"{device} produced {produced[device]} of {planned} planned"
+            yield f"{device} produced {produced[device]} of {planned} planned publications"
     arrived = {key.device for key, way in seen.ways.items() if way[seen.claim]}
     undelivered = {
         key.device

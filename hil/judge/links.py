@@ -60,10 +60,8 @@ def wrong(events: Sequence[Event]) -> list[str]:
         for (line, end), count in damaged.items()
     ]
     reasons += [
-        f"on the line of {line} {found[0]}"
-        f" that left {end} do not fit the seed of their session"
-        + f", and so in {len(found) - 1} more"
-        * (len(found) > 1)
+        f"on the line of {line} {end} sent frames that do not fit the seed of their session:"
+        f" {found[0]}" + f", and the same in {len(found) - 1} more sessions" * (len(found) > 1)
         for (line, end), found in strange.items()
     ]
     return reasons
@@ -152,7 +150,7 @@ def _strange(way: dict[str, int], inputs: tuple[int, ...]) -> str | None:
     sent = way["strange"] + way["fitting"]
     if way["strange"] <= TORN:
         return None
-    return f"({_inputs_text(inputs)}) {way['strange']} of {sent} frames"
+    return f"{way['strange']} of {sent} ({_inputs_text(inputs)})"
 
 
 def _inputs_text(inputs: tuple[int, ...]) -> str:

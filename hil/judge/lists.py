@@ -37,14 +37,14 @@ def wrong(
         name = f"the list of devices at {position} of {origin}"
         payloads = {one.payload for hop in found.values() for one in hop}
         if len(payloads) > 1:
-            mistakes.append(f"{name} has {len(payloads)} contents")
+            mistakes.append(f"{name} has {len(payloads)} different contents")
         mistakes += [
             f"{name} names {', '.join(strange)}, but the rig has added no such board"
             for payload in payloads
             if (strange := sorted(_names(payload) - set(devices)))
         ]
         if claim and found["spool"] and not found[claim]:
-            mistakes.append(f"{name} is not at the hop `{claim}`")
+            mistakes.append(f"{name} did not reach the hop `{claim}`")
         if len(found["table"]) > 1:
             mistakes.append(f"{name} is in the table {len(found['table'])} times")
     return mistakes

@@ -62,8 +62,8 @@ class Nameless:
                 continue
             if (data["device"], data["incarnation"]) != (MARK + gateway, int(epoch, 16)):
                 yield (
-                    f"a row without identity of {row.origin} is of {data['device']}"
-                    f" {data['incarnation']}"
+                    f"a row without identity of {row.origin} has the device {data['device']}"
+                    f" and the incarnation {data['incarnation']}"
                 )
             numbers[hop, row.origin][row.position] = data["sequence"]
         for (hop, origin), of in numbers.items():

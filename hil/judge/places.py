@@ -62,7 +62,7 @@ def misplaced(events: Sequence[Event]) -> list[str]:
         latest = max([at, *_waited(fault, counter, at, struck, counts)]) + counts.late
         if not at <= place <= max(latest, counts.count_soon_after(counter, at)):
             missed.append(
-                f"{fault} ({kind}) was aimed at {counter} {at} and struck at {place}, by the rows"
+                f"{fault} ({kind}) was aimed at {counter} {at}, but struck at {place}, by the rows"
                 " of the system"
             )
     return missed

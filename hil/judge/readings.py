@@ -131,4 +131,4 @@ def _difference(found: Row, due: Row) -> str:
         return f"{found}, but the payload says {due}"
     wanted = asdict(due)
     name = next(name for name, value in asdict(found).items() if repr(value) != repr(wanted[name]))
-    return f"the {name} of {found} is {getattr(found, name)!r}, and not {wanted[name]!r}"
+    return f"the {name} of {found} is {getattr(found, name)!r}, not {wanted[name]!r}"

@@ -109,11 +109,11 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
             yield f"{event.hop} has {rows} row(s) of no session in its table {table}"
     if data["under_way"] and alone:
         clients = ", ".join(data["under_way"])
-        yield f"{event.hop} has packet identifiers in use of {clients}, but no message is under way"
+        yield f"{event.hop} keeps packet identifiers of {clients}, but no message is under way"
     if temporary := [file for file in data["files"] if TEMPORARY.search(file)]:
-        yield f"{event.hop} has left {', '.join(temporary)}"
+        yield f"{event.hop} has left temporary files: {', '.join(temporary)}"
     if len(data["files"]) > MOST_FILES:
-        yield f"{event.hop} has {len(data['files'])} files in its folder"
+        yield f"{event.hop} has {len(data['files'])} files in its folder, more than {MOST_FILES}"
 
 
 def _not_empty(event: Event, tables: set[str]) -> Iterator[str]:
@@ -129,16 +129,16 @@ def _grown(gateway: str, tables: dict[str, int]) -> Iterator[str]:
     most = FEW | {name: sum(tables.get(one, 0) for one in of) for name, of in ACCOUNTED.items()}
     for table in sorted(tables.keys() - {*EMPTY, *ALONE, *GROWING}):
         if tables[table] > (due := most.get(table, 0)):
-            yield f"{gateway} has {tables[table]} row(s) in its table {table}, and needs only {due}"
+            yield f"{gateway} has {tables[table]} row(s) in its table {table}, but needs only {due}"
 
 
 def _spooled(event: Event, run: dict[str, Any], refused: bool) -> Iterator[str]:
     """Yield a sentence if the spool was too large, or refused rows before it was half full."""
     most = run["bench"].get("config", {}).get("spool", {}).get("max_bytes")
     if most and (largest := event.data["largest"]) > most:
-        yield f"{event.hop} had {largest} bytes in its spool, and may have only {most}"
+        yield f"{event.hop} had {largest} bytes in its spool, but may have only {most}"
     elif most and refused and largest < LEAST_USED * most:
-        yield f"{event.hop} refused with {largest} bytes in its spool at most, of {most}"
+        yield f"{event.hop} refused messages, but its spool had at most {largest} of {most} bytes"
 
 
 def _at_centre(data: dict[str, Any], cuts: int) -> Iterator[str]:
@@ -146,7 +146,7 @@ def _at_centre(data: dict[str, Any], cuts: int) -> Iterator[str]:
         most = [few for folder, few in GROWING_FILES.items() if folder in f"/{kind}"]
         most += [max(cuts, MOST_ALIKE)] if SET_ASIDE in kind else []
         if count > max(most, default=MOST_ALIKE):
-            yield f"the ingest has left {count} files {kind}"
+            yield f"the ingest has left {count} files of the kind {kind}"
 
 
 def _at_landing(data: dict[str, Any]) -> Iterator[str]:
@@ -184,8 +184,8 @@ def _opened(events: Sequence[Event], peers: int) -> list[str]:
         if event.event == "usage" and "cpu" in event.data:
             used[event.hop, event.data["pid"]].append((event.t / 1e9, event.data["cpu"]))
     return [*_busy(events, used)] + [
-        f"{program} had {first} {OPENED[name]} at once at first,"
-        f" and never fewer than {last} at last"
+        f"{program} had at most {first} {OPENED[name]} in the first half of its life,"
+        f" but never fewer than {last} in the last quarter"
         for (program, _, name), counts in counted.items()
         if len(counts) >= LEAST_LOOKS
         for first in [max(counts[: len(counts) // 2])]

@@ -295,7 +295,7 @@ class Seen:
                 origin, number = f"{data['gateway']}/{data['epoch']}", data["batch"]
                 self.quarantined.append((origin, number))
                 if not data["reason"]:
-                    self.contradictions.append(f"no reason for quarantine: {origin} {number}")
+                    self.contradictions.append(f"quarantine without a reason: {origin} {number}")
             case "table", "conflict":
                 origin = f"{data['gateway']}/{data['epoch']}"
                 payload = bytes.fromhex(data["payload"])
@@ -303,7 +303,7 @@ class Seen:
             case "readings", "reading":
                 self.decoded[_key(data)].take(data)
             case "batch", "changed":
-                self.contradictions.append(f"{data['batch']} had landed, and {data['how']}")
+                self.contradictions.append(f"batch {data['batch']} had landed, but {data['how']}")
 
     def sort(self) -> None:
         """Relate the events to each other. Call this once, after all events were added."""
@@ -490,7 +490,7 @@ class Seen:
         others = {one for one in self.places[found.origin, found.position] if one.device} - {key}
         if not others:  # rows without identity are judged by nameless.py
             return None
-        return f"{min(others)} has its place, too: {found.origin} position {found.position}"
+        return f"{min(others)} has the same place: {found.origin} position {found.position}"
 
     def _payload_differs(self, key: Key, found: Sighting) -> str | None:
         way = self.ways[key]

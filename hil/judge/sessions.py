@@ -348,7 +348,7 @@ class _Model:
         by_there = key in self.in_session and data["dup"]
         any_number = self.subscriber.beyond_bridge and (data["qos"] == 1 or by_there)
         if self.times[key] > 1 + message.repeats and not any_number:
-            yield f"got too often at QoS {data['qos']}", named
+            yield f"got a message too often at QoS {data['qos']}", named
         if key not in self.in_session:
             yield from self._in_order(key, message, named)
         self.in_session.add(key)
@@ -362,9 +362,9 @@ class _Model:
         if data["retain"]:
             yield "got with RETAIN a message that was published without RETAIN", named
         if data["dup"] and not (data["qos"] and (again or self.resumed)):
-            yield "got with DUP a message not sent to it before", named
+            yield "got with DUP a message that was not sent to it before", named
         if again and data["qos"] and not data["dup"]:
-            yield "got again without DUP", named
+            yield "got a message again without DUP", named
         if data["under_way"] > self.subscriber.receive_maximum:
             most = self.subscriber.receive_maximum
             yield f"got more messages at once than its Receive Maximum of {most}", named
@@ -421,7 +421,7 @@ class _Model:
                 and self._qos(key)
                 and key not in self.ever
             ):
-                yield "did not get", f"{topic} {sequence}"
+                yield "did not get a message", f"{topic} {sequence}"
 
 
 def _judged(model: _Model) -> Iterator[Fault]:
@@ -446,7 +446,7 @@ def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
         message = members[0].messages[key]
         unsure = any(key in model.unsure and model._qos(key) == 1 for model in members)
         if times > 1 and not message.repeats and not unsure:
-            yield f"delivered to {times} subscribers", f"{key[0]} {key[2]}"
+            yield f"delivered a message to {times} subscribers", f"{key[0]} {key[2]}"
     whole = all(one.subscriber.complete and not one.subscriber.clean for one in members)
     if not whole or any(model.since is None for model in members):
         return
@@ -454,4 +454,4 @@ def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     for key, message in members[0].messages.items():
         due = message.acknowledged is not None and message.t > since and key not in in_session
         if due and matches(members[0].subscriber.filter, key[0]) and members[0]._qos(key):
-            yield "delivered to no subscriber", f"{key[0]} {key[2]}"
+            yield "delivered a message to no subscriber", f"{key[0]} {key[2]}"

@@ -21,7 +21,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
     newest, retained, _ = _newest(events)
     return [
         f"{NAMES[end]} has {len(differ)} retained message(s) that are not the newest: {differ[0]}"
-        f" is {_shown(messages.get(differ[0]))} and must be {_shown(newest.get(differ[0]))}"
+        f" is {_shown(messages.get(differ[0]))}, but must be {_shown(newest.get(differ[0]))}"
         for end, messages in retained.items()
         if (differ := sorted({topic for topic, _ in messages.items() ^ newest.items()}))
     ]
@@ -38,7 +38,7 @@ def doubts(events: Sequence[Event]) -> Iterator[str]:
     _, retained, made = _newest(events)
     for end, name in NAMES.items():
         if made[end] < (planned := table["states"] + table["changes"]):
-            yield f"{made[end]} of {planned} changes of retained messages at {name}"
+            yield f"{name} has got {made[end]} of {planned} planned changes of retained messages"
         elif end not in retained:
             yield f"the retained messages of {name} were not read"
 

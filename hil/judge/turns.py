@@ -16,7 +16,7 @@ from hil.judge.silences import Silences
 from hil.observe.history import Event, taking
 
 WRONG = {
-    "strange": "{end} sent {count} that fit no session of it",
+    "strange": "{end} sent {count} that fit no session of the board",
     "reused": "{end} sent {count} with a nonce that was used before for other content",
     "unsent": "the gateway answered {count} that the board had never sent",
     "unrecorded": "the board released {count} that the gateway had not recorded [MQTT-4.3.3-4]",

@@ -124,7 +124,7 @@ def _miscounted(folder: Path, files: dict[str, pa.Table]) -> Iterator[str]:
             if stated != is_[kind]:
                 yield f"{folder.name} says that {add['path']} has {stated} {kind}, not {is_[kind]}"
         if not add["dataChange"] and not replaces:
-            yield f"{folder.name} says that the rows of {add['path']} are not new"
+            yield f"{folder.name} says that {add['path']} has no new rows, but the file has"
         if abs(add["modificationTime"] / 1000 - file.st_mtime) > WRITTEN_S:
             yield f"{folder.name} gives a wrong time for {add['path']}"
 

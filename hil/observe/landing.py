@@ -57,7 +57,7 @@ class LandingHop:
             signed_by = self._keys.get(manifest.parts[-3], self._key)
             rows = _whole_rows(manifest, data, signed_by.read_bytes())
             if rows and len(data) > (most := int(SPARE * len(_smallest(data)))):
-                text = f"batch {number} of {origin} has {len(data)} bytes, and needs only {most}"
+                text = f"batch {number} of {origin} has {len(data)} bytes, but needs only {most}"
                 self._history.add("batch", "contradiction", text=text)
             for row in rows:
                 key = [row[name] for name in KEY]
@@ -81,7 +81,7 @@ class LandingHop:
             if not (manifest.exists() and data.exists()):
                 change = "is gone"
             elif hashlib.sha256(data.read_bytes()).hexdigest() != seen:
-                change = "is another now"
+                change = "has other bytes now"
             else:
                 continue
             name = str(manifest.relative_to(self._folder).with_suffix(""))

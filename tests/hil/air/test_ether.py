@@ -130,7 +130,7 @@ def test_the_air_judges_the_law_in_each_sliding_hour() -> None:
     assert judge.worst[("r", "M")] == pytest.approx(36.0)
     judge.sent("r", 868_100_000, 125_000, 14, 7000.0, 7000.1)
     (breach,) = judge.breaches
-    assert breach.startswith("r: 36.100 s within 3600 s")
+    assert breach.startswith("r: sent 36.100 s in the 3600 s up to")
     judge.sent("r", 868_100_000, 125_000, 14, 7318.0, 7335.0)
     assert len(judge.breaches) == 1
 

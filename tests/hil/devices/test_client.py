@@ -301,8 +301,8 @@ async def test_foreign_program_reports_by_the_line_protocol(
     ("lines", "line", "why"),
     [
         (["hello"], 1, "it is not JSON"),
-        ([PUBLISHED, PUBLISHED], 2, "sequence 1 was published before"),
-        ([HAS], 1, "sequence 1 was published never"),
+        ([PUBLISHED, PUBLISHED], 2, "sequence 1 was already published"),
+        ([HAS], 1, "sequence 1 was never published"),
         ([PUBLISHED, HAS, HAS], 3, "sequence 1 waits for no acknowledgement"),
         ([PUBLISHED, "x" * 2_000_000], 2, "longer than"),
     ],

@@ -114,8 +114,8 @@ def test_a_publication_after_its_pubrel_is_one_that_the_gateway_did_not_know(boa
 @pytest.mark.parametrize(
     ("next_sequence", "incarnation", "text"),
     [
-        (2, INCARNATION, "it says that 2 is next, after 2"),
-        (1, INCARNATION, "it says that 1 is next, after 2"),
+        (2, INCARNATION, "its next sequence is 2, but it has sent 2"),
+        (1, INCARNATION, "its next sequence is 1, but it has sent 2"),
         (3, 7, "its incarnation was 00c0ffee and became 00000007"),
     ],
 )

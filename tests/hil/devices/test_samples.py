@@ -46,7 +46,7 @@ def test_a_reading_is_the_last_conversion_before_its_slot_was_written() -> None:
 
 
 def test_a_board_that_is_known_to_tell_its_starts_tells_the_first_one_too() -> None:
-    with pytest.raises(ImpossibleContentError, match="no status of its start"):
+    with pytest.raises(ImpossibleContentError, match="no status reports this start"):
         made([10], tells=True).reading(12)
     told = made([10], tells=True)
     told.status(5, 1, POWER_ON)
@@ -118,8 +118,8 @@ def test_a_used_board_whose_starts_do_not_go_up_by_one_or_a_few(second: int) -> 
         (210, 7, EXTERNAL, "start 7 after start 1"),
         (210, 3, POWER_ON, "reported cause 0, but the real one was external"),
         (310, 3, EXTERNAL, "reported cause 2, but the real one was power-on"),
-        (20, 2, POWER_ON, "boot and cause (2, 0) after (1, 0)"),
-        (20, 1, EXTERNAL, "boot and cause (1, 2) after (1, 0)"),
+        (20, 2, POWER_ON, "boot and cause (2, 0), before (1, 0)"),
+        (20, 1, EXTERNAL, "boot and cause (1, 2), before (1, 0)"),
     ],
 )
 def test_a_status_that_its_starts_do_not_allow(
@@ -136,7 +136,7 @@ def test_a_board_that_tells_its_starts_tells_each() -> None:
     samples = made([20, 120], [(0, "power-on"), (100, "external")])
     samples.status(10, 1, POWER_ON)
     samples.reading(21)
-    with pytest.raises(ImpossibleContentError, match="no status of its start before it"):
+    with pytest.raises(ImpossibleContentError, match="no status reports this start"):
         samples.reading(121)
     samples.status(122, 2, EXTERNAL)
     samples.reading(123)

@@ -25,13 +25,13 @@ def test_a_session_none_of_whose_frames_fits() -> None:
     strange = {"fitting": 0, "strange": 12}
     session = event("session", up=strange, down=GOOD)
     reason = (
-        "on the line of uno-1 (boot 3, attempt 1, board 2, gateway 9) 12 of 12 frames that"
-        " left the board do not fit the seed of their session"
+        "on the line of uno-1 the board sent frames that do not fit the seed of their session:"
+        " 12 of 12 (boot 3, attempt 1, board 2, gateway 9)"
     )
     assert wrong([session]) == [reason]
-    assert wrong([session, session]) == [f"{reason}, and so in 1 more"]
+    assert wrong([session, session]) == [f"{reason}, and the same in 1 more sessions"]
     [other] = wrong([event("session", up=GOOD, down=strange)])
-    assert "frames that left the gateway" in other
+    assert "the gateway sent frames that do not fit" in other
 
 
 def test_a_frame_that_a_power_cut_has_torn_is_nothing() -> None:

@@ -33,11 +33,14 @@ def test_a_list_of_boards_of_the_rig_at_each_hop_is_right(names: tuple[str, ...]
 @pytest.mark.parametrize(
     ("found", "why"),
     [
-        (way(of("uno-1"), "spool", "batch"), "is not at the hop `table`"),
+        (way(of("uno-1"), "spool", "batch"), "did not reach the hop `table`"),
         (way(of("uno-1"), "spool", "table", "table"), "is in the table 2 times"),
         (way(of("uno-1", "uno-9"), "spool", "table"), "names uno-9,"),
         (way(b"[{}]", "spool", "table"), "names a message that is not a list,"),
-        ({**way(of("uno-1"), "spool"), "table": [Sighting(0, None, of())]}, "has 2 contents"),
+        (
+            {**way(of("uno-1"), "spool"), "table": [Sighting(0, None, of())]},
+            "has 2 different contents",
+        ),
     ],
 )
 def test_a_mistake_is_named(found: lists.Way, why: str) -> None:

@@ -43,7 +43,7 @@ def test_a_place_is_counted_in_the_rows_of_the_system(
     fault = [planned(PAUSE, counter, 30), happened(PAUSE, since, since + 5)]
     told = doubts([*rows(hop, 100), *fault])
     expected = (
-        f"{PAUSE} (paused) was aimed at {counter} 30 and struck at {since}, by the rows of the"
+        f"{PAUSE} (paused) was aimed at {counter} 30, but struck at {since}, by the rows of the"
         " system"
     )
     assert told == ([] if there else [expected])

@@ -50,25 +50,25 @@ def test_clean_store_and_landing_place_are_right() -> None:
         ),
         (
             {"tables": {"batch": 3, "batch_content": 4}},
-            "has 4 row(s) in its table batch_content, and",
+            "has 4 row(s) in its table batch_content, but",
         ),
-        ({"tables": {"session": 2, "flow": 3}}, "has 3 row(s) in its table flow, and needs only 2"),
-        ({"tables": {"spool_check": 9}}, "has 9 row(s) in its table spool_check, and needs only 2"),
+        ({"tables": {"session": 2, "flow": 3}}, "has 3 row(s) in its table flow, but needs only 2"),
+        ({"tables": {"spool_check": 9}}, "has 9 row(s) in its table spool_check, but needs only 2"),
         (
             {"tables": {"origin": 1, "session": 0}},
-            "has 1 row(s) in its table origin, and needs only 0",
+            "has 1 row(s) in its table origin, but needs only 0",
         ),
-        ({"tables": {"new_table": 1}}, "has 1 row(s) in its table new_table, and needs only 0"),
+        ({"tables": {"new_table": 1}}, "has 1 row(s) in its table new_table, but needs only 0"),
         ({"files": {"gateway.db-wal": 9_000_000}}, "has 9000000 bytes in its file gateway.db-wal"),
         ({"files": {"history.json": 9_000_000}}, "has 9000000 bytes in its file history.json"),
         ({"sessions": ["uno-1", "ghost"]}, "has a session of ghost, which is not a client of the"),
         ({"orphans": {"flow": 3}}, "has 3 row(s) of no session in its table flow"),
         (
             {"under_way": ["uno-1"]},
-            "has packet identifiers in use of uno-1, but no message is under",
+            "keeps packet identifiers of uno-1, but no message is under",
         ),
         *(
-            ({"files": {name: 1}}, f"has left {name}")
+            ({"files": {name: 1}}, f"has left temporary files: {name}")
             for name in ("batches/.7.parquet", "generation.tmp", "boards.json~", "gateway.db.new")
         ),
         ({"files": {f"cert-{number}": 1 for number in range(41)}}, "has 41 files in its folder"),
@@ -95,9 +95,9 @@ def spooled(largest: int, reason: int | None = None) -> list[str]:
 
 def test_spool_keeps_to_its_size_and_uses_it() -> None:
     assert spooled(3200) == spooled(0) == spooled(1600, 0x97) == spooled(0, 0x87) == []
-    assert spooled(3201) == ["gateway had 3201 bytes in its spool, and may have only 3200"]
+    assert spooled(3201) == ["gateway had 3201 bytes in its spool, but may have only 3200"]
     [said] = spooled(1599, 0x97)
-    assert said == "gateway refused with 1599 bytes in its spool at most, of 3200"
+    assert said == "gateway refused messages, but its spool had at most 1599 of 3200 bytes"
 
 
 CENTRE = {
@@ -122,7 +122,9 @@ def test_files_that_collect_at_the_centre_are_reported(more: dict[str, int]) -> 
 
     assert left_there(CENTRE) == []
     [(kind, count)] = more.items()
-    assert left_there({**CENTRE, **more}) == [f"the ingest has left {count} files {kind}"]
+    assert left_there({**CENTRE, **more}) == [
+        f"the ingest has left {count} files of the kind {kind}"
+    ]
 
 
 @pytest.mark.parametrize(("cuts", "kept"), [(0, 2), (3, 3), (4, 4)])
@@ -136,7 +138,7 @@ def test_each_power_cut_of_the_centre_may_leave_a_checkpoint(cuts: int, kept: in
 
     assert left_there(kept) == []
     assert left_there(kept + 1) == [
-        f"the ingest has left {kept + 1} files checkpoint.aside-NTN/metadata"
+        f"the ingest has left {kept + 1} files of the kind checkpoint.aside-NTN/metadata"
     ]
 
 
@@ -204,7 +206,9 @@ def usage(pid: int, counts: list[int], share: float = 0.0) -> list[Event]:
 def test_files_that_stay_open_are_reported(counts: list[int], leaks: bool) -> None:
     reasons = check([*run_of(3), *usage(7, counts)]).reasons
     assert bool(reasons) is leaks
-    assert all("files open at once at first, and never fewer than" in said for said in reasons)
+    assert all(
+        "files open in the first half of its life, but never fewer than" in said for said in reasons
+    )
 
 
 def test_files_are_counted_for_each_process() -> None:
@@ -218,7 +222,10 @@ def test_threads_that_stay_are_reported() -> None:
         for number, one in enumerate(usage(7, [10] * 80))
     ]
     [said] = check([*run_of(3), *grown]).reasons
-    assert said == "gateway had 43 threads at once at first, and never fewer than 64 at last"
+    assert said == (
+        "gateway had at most 43 threads in the first half of its life, but never fewer than 64 in"
+        " the last quarter"
+    )
 
 
 def test_memory_that_is_kept_is_reported() -> None:
@@ -228,7 +235,7 @@ def test_memory_that_is_kept_is_reported() -> None:
             for number, one in enumerate(usage(7, [10] * 160))
         ]
         reasons = check([*run_of(3), *grown]).reasons
-        assert any("bytes of memory at once at first" in said for said in reasons) is leaks
+        assert any("bytes of memory in the first half" in said for said in reasons) is leaks
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])

@@ -101,7 +101,7 @@ def test_a_place_of_the_store_has_one_publication() -> None:
     result = check(one_further)
     assert result.verdict is Verdict.FAILS
     assert result.offenders[0].hop == "batch"
-    assert "has its place, too: site/e position 2" in result.offenders[0].why
+    assert "has the same place: site/e position 2" in result.offenders[0].why
 
 
 def test_a_batch_has_no_more_rows_than_it_may() -> None:
@@ -175,7 +175,7 @@ def test_starts_of_a_gateway_follow_each_other() -> None:
         "start 1 of site/e has rows behind those of start 2"
     ]
     # the count continues that of the previous start, or is that of the machine
-    before = ["the rows of site/e from start 2 on count from a moment before it"]
+    before = ["the rows of site/e from start 2 on count from before that start"]
     assert check(in_starts(1, 2, 0)).reasons == before
     assert check(in_starts(1, 2, -3600)).reasons == before
 
@@ -188,7 +188,7 @@ def test_a_gateway_has_not_started_before_the_run() -> None:
         for e in run_of(COUNT)
     ]
     assert check(events).reasons == [
-        "the rows of site/e from start 1 on count from a moment before it"
+        "the rows of site/e from start 1 on count from before that start"
     ]
 
 
@@ -338,7 +338,7 @@ def hurried(waited: float, count: int = 3, age: float = 2.0) -> list[str]:
 def test_batch_that_is_neither_full_nor_old_is_reported() -> None:
     assert hurried(2.1) == []
     assert hurried(0.6) == [
-        "batch 2 of site/e landed with 2 of 3 rows, and its oldest row was 0.60 s old"
+        "batch 2 of site/e landed with 2 of 3 rows, but its oldest row was only 0.60 s old"
     ]
     assert hurried(0.6, age=0.5) == []
 
@@ -374,8 +374,8 @@ def of_nameless(**change: Any) -> list[str]:
         ({"client": None}, "1 altered"),
         ({"client": "client-2"}, "1 altered"),
         ({"payload": "00"}, "1 lost"),
-        ({"device": "@den"}, "a row without identity of site/000000ff is of @den 255"),
-        ({"incarnation": 1}, "a row without identity of site/000000ff is of @site 1"),
+        ({"device": "@den"}, "has the device @den and the incarnation 255"),
+        ({"incarnation": 1}, "has the device @site and the incarnation 1"),
         ({"sequence": 7}, "are not numbered from 1 at hop `table`"),
     ],
 )

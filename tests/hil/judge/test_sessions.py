@@ -135,7 +135,7 @@ def test_acknowledged_message_must_come() -> None:
     run = subscribed()
     run.publishes(1, 2, 3)
     run.gets(2)
-    assert run.ends() == ["subscriber-1 did not get: sensors/c/data 1, and 1 more"]
+    assert run.ends() == ["subscriber-1 did not get a message: sensors/c/data 1, and 1 more"]
 
 
 def test_messages_that_may_be_missing() -> None:
@@ -175,7 +175,7 @@ def test_at_qos_2_a_message_comes_once_in_a_session_also_after_a_reconnect() -> 
     assert run.ends() == []
     run.subscribes(present=True)
     run.gets(1)
-    assert run.ends() == ["subscriber-1 got too often at QoS 2: sensors/c/data 1"]
+    assert run.ends() == ["subscriber-1 got a message too often at QoS 2: sensors/c/data 1"]
 
 
 @pytest.mark.mqtt("MQTT-4.4.0-1")
@@ -187,7 +187,7 @@ def test_at_qos_1_a_message_comes_again_on_another_connection_only() -> None:
     run.gets(1, dup=True)
     assert run.ends() == []
     run.gets(1, dup=True)
-    assert run.ends() == ["subscriber-1 got too often at QoS 1: sensors/c/data 1"]
+    assert run.ends() == ["subscriber-1 got a message too often at QoS 1: sensors/c/data 1"]
     run.events[0].data["bench"]["subscriber"][0]["there"] = True
     assert wrong(run.events) == [], "a bridge may send a message at QoS 1 again"
 
@@ -218,7 +218,7 @@ def test_repeated_delivery_needs_dup(qos: int) -> None:
     assert run.ends() == []
     run.subscribes(present=True)
     run.gets(1, again=qos == 2)
-    assert run.ends() == ["subscriber-1 got again without DUP: sensors/c/data 1"]
+    assert run.ends() == ["subscriber-1 got a message again without DUP: sensors/c/data 1"]
 
 
 @pytest.mark.mqtt("MQTT-4.4.0-1")
@@ -326,7 +326,7 @@ def test_republished_message_may_come_twice() -> None:
     run.publishes(1, qos=2)
     run.board("resent", 1)  # the gateway knows the identifier
     run.gets(1, 1)
-    assert run.ends() == ["subscriber-1 got too often at QoS 2: sensors/c/data 1"]
+    assert run.ends() == ["subscriber-1 got a message too often at QoS 2: sensors/c/data 1"]
 
 
 class Board:
@@ -373,7 +373,9 @@ def test_publications_of_a_board_come_once_and_in_order(qos: int) -> None:
     board.gets(1, 2, 3)
     assert run.ends() == []
     board.gets(3)
-    assert run.ends() == [f"subscriber-1 got too often at QoS {qos}: sensors/uno-1/adc0 3"]
+    assert run.ends() == [
+        f"subscriber-1 got a message too often at QoS {qos}: sensors/uno-1/adc0 3"
+    ]
 
 
 def test_publication_acknowledged_to_a_board_must_come() -> None:
@@ -382,7 +384,7 @@ def test_publication_acknowledged_to_a_board_must_come() -> None:
     board.samples(1, 2)
     board.samples(3, done=False)
     board.gets(2)
-    assert run.ends() == ["subscriber-1 did not get: sensors/uno-1/adc0 1"]
+    assert run.ends() == ["subscriber-1 did not get a message: sensors/uno-1/adc0 1"]
 
 
 def test_payload_of_no_board_belongs_to_no_publisher() -> None:
@@ -403,7 +405,7 @@ def test_a_board_may_put_a_reading_in_other_words_and_it_comes_once() -> None:
     board.gets(1, payload=worded(1, None))
     assert run.ends() == []
     board.gets(1)
-    assert run.ends() == ["subscriber-1 got too often at QoS 2: sensors/uno-1/adc0 1"]
+    assert run.ends() == ["subscriber-1 got a message too often at QoS 2: sensors/uno-1/adc0 1"]
 
 
 @pytest.mark.parametrize("excused", [False, True])
@@ -538,16 +540,18 @@ def test_a_share_gives_each_message_to_one_of_its_subscribers() -> None:
 @pytest.mark.mqtt("MQTT-4.8.2-5")
 def test_share_that_gives_a_message_to_no_member_or_to_two() -> None:
     name = "the share pair of sensors/#"
-    lost = f"{name} delivered to no subscriber: sensors/c/data 3"
+    lost = f"{name} delivered a message to no subscriber: sensors/c/data 3"
     assert shares(1, second=(2, 4)).ends() == [lost]
     doubled = shares(1, 2, 3, 4, second=(2, 4))
-    assert doubled.ends() == [f"{name} delivered to 2 subscribers: sensors/c/data 2, and 1 more"]
+    assert doubled.ends() == [
+        f"{name} delivered a message to 2 subscribers: sensors/c/data 2, and 1 more"
+    ]
 
 
 @pytest.mark.mqtt("MQTT-4.8.2-6")
 @pytest.mark.parametrize("qos", [0, 1])
 def test_share_gives_to_two_below_qos_2_only_if_a_connection_ends(qos: int) -> None:
-    doubled = ["the share pair of sensors/# delivered to 2 subscribers: sensors/c/data 2"]
+    doubled = ["the share pair of sensors/# delivered a message to 2 subscribers: sensors/c/data 2"]
     assert shares(1, 2, 3, 4, second=(2,), qos=qos).ends() == doubled
     cut = shares(1, 2, 3, 4, qos=qos)
     cut.at = 1

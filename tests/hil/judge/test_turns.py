@@ -70,7 +70,7 @@ def test_a_sentence_for_each_kind_of_thing() -> None:
         on_air("unrecorded", id=3),
     ]
     assert wrong(events) == [
-        "on the air of lora-1 the board sent 2 frames that fit no session of it",
+        "on the air of lora-1 the board sent 2 frames that fit no session of the board",
         "on the air of lora-1 the gateway sent 1 frame with a nonce that was used before for other"
         " content",
         "on the air of lora-1 the gateway answered 1 frame that the board had never sent",

@@ -238,7 +238,7 @@ def test_batch_larger_than_its_rows_need_is_reported(
     LandingHop(folder, key, history).look()
     found = [one.data["text"] for one in read(history.path) if one.event == "contradiction"]
     [text] = found
-    assert text.startswith(f"batch 2 of site/0a1b2c3d has {len(data)} bytes, and needs only ")
+    assert text.startswith(f"batch 2 of site/0a1b2c3d has {len(data)} bytes, but needs only ")
 
 
 def test_a_damaged_batch_holds_nothing(tmp_path: Path, key: Path, history: History) -> None:
@@ -265,7 +265,7 @@ def test_batch_changed_after_it_was_seen_is_reported(
     hop.look_again()
     changed = [event.data for event in read(history.path) if event.event == "changed"]
     assert changed == [
-        {"batch": f"site/0a1b2c3d/{2:012d}", "how": "is another now"},
+        {"batch": f"site/0a1b2c3d/{2:012d}", "how": "has other bytes now"},
         {"batch": f"site/0a1b2c3d/{3:012d}", "how": "is gone"},
         {"batch": f"site/0a1b2c3d/{4:012d}", "how": "is gone"},
     ]
@@ -285,7 +285,7 @@ def test_a_batch_of_a_clone_has_no_rows_of_the_gateway_and_must_stay(
     data.write_bytes(b"another")
     hop.look_again()
     changed = [event.data for event in read(history.path) if event.event == "changed"]
-    assert changed == [{"batch": f"site/0a1b2c3d/{3:012d}", "how": "is another now"}]
+    assert changed == [{"batch": f"site/0a1b2c3d/{3:012d}", "how": "has other bytes now"}]
 
 
 def test_a_batch_that_is_not_signed_by_the_gateway_holds_nothing(
