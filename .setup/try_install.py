@@ -208,16 +208,16 @@ def _try_release(release: int, path: Path) -> None:
             print(f"Debian {release}: {met}", flush=True)
         _more_readings(userland, 2)
         _each_once(userland)
-        say(f"upgraded from {RELEASE}, gone back, upgraded: nothing lost or doubled", start)
+        say(f"upgraded from {RELEASE}, rolled back, upgraded again: nothing lost or doubled", start)
         start = time.monotonic()
         Problems(userland, _board).run()
-        say("a board silent, unplugged, refused: people are told, and of the end, too", start)
+        say("begin and end of problems with boards are reported", start)
         userland.run("apt-get", "purge", "--yes", "onceway")
 
     with userland.booted():
         start = time.monotonic()
         Calls(userland, package).run()
-        say("each call of dpkg, with the gateway running before", start)
+        say("each call of dpkg, while the gateway runs", start)
 
 
 def _exposure(userland: Userland, service: str) -> float:
@@ -366,7 +366,7 @@ def _each_once(userland: Userland) -> None:
     times = Counter(found)
     wrong = [number for number in range(1, max(found) + 1) if times[number] != 1]
     if wrong:
-        raise Wrong(f"of {max(found)} readings these did not land once: {wrong[:20]}")
+        raise Wrong(f"of {max(found)} readings, these did not land exactly once: {wrong[:20]}")
 
 
 def _expect(output: str, text: str) -> None:

@@ -150,13 +150,13 @@ class Problems:
             code, found = self.status(name)
             row.update(found)
             if found.get("state") == state and (code, found["is_missing"]) != (3, True):
-                raise Wrong(f"{state}: exit code {code}, and the board says {found}")
+                raise Wrong(f"{state}: exit code {code}, and the status of the board is {found}")
             return "found" if found.get("state") == state else ""
 
         wait_for(f"a board that is {state}", look)
         took, limit = time.monotonic() - since, max(LEAST_S, 3 * interval) + SLOW_S
         if took > limit:
-            raise Wrong(f"{state}: shown after {took:.0f} s, and not within {limit:.0f} s")
+            raise Wrong(f"{state}: shown after {took:.0f} s, not within {limit:.0f} s")
         for words in (("onceway", "status"), ("onceway", "gateway", "status")):
             shown = self._userland.enter(words)
             if shown.returncode != 3 or row["problem"] not in shown.stdout:

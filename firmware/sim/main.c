@@ -53,20 +53,20 @@ static const char usage[] =
     "                      a DHT22 at pin 3: tenths of a degree Celsius, tenths of a percent\n"
     "  --radio             an SX1276 (RFM95) on the SPI bus, select at pin 10, reset at pin 9\n"
     "  --air SOCKET        the radio is in this ether (hil/air)\n"
-    "  --name NAME         its name there\n"
-    "  --at X,Y            its place, in metres\n"
+    "  --name NAME         name of the radio in the ether\n"
+    "  --at X,Y            place of the radio, in metres\n"
     "  --eeprom-log FILE   one line per EEPROM write and start, appended\n"
     "  --tx-log FILE       one line per byte the board has sent: CYCLE VALUE\n"
     "  --adc-log FILE      one line per conversion: CYCLE NS CHANNEL MICROVOLTS, and per start\n"
     "  --adc-from STEP     another voltage at A0 for each conversion, from this step of 1024 on\n"
     "  --speed SPEED       real (default), max, or step: time passes only by the command `run`\n"
-    "  --drift PPM         at speed real, its clock goes faster by so many millionths (or slower)\n"
+    "  --drift PPM         at speed real, its clock is fast by so many millionths; negative: slow\n"
     "  --seed N            seed of what is random on a real board: torn cells, RAM after\n"
     "                      power-on (default 1)\n"
     "  --off               start switched off\n"
     "  --with-parent       end when the process that started this one ends\n"
     "  --record FILE       write all inputs with their time\n"
-    "  --replay FILE       read them back instead of port and socket, and exit at their end\n";
+    "  --replay FILE       read a recording instead of port and socket, and exit at its end\n";
 
 static volatile sig_atomic_t terminated;
 

@@ -89,11 +89,11 @@ class Kind(BaseModel, ABC):
 
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)
-    """Number of faults; per board, if it breaks boards or their lines."""
+    """Number of faults; for each board, if the fault breaks boards or their lines."""
     between: Shares = (0.05, 0.95)
     """Part of the run in which the faults happen, as two shares."""
     on: list[str] = []
-    """Boards or clients to break, or gateways of a site with several; all by default."""
+    """Names of the boards, clients or gateways that the fault may break; all by default."""
     table: int = Field(default=1, ge=1)
     """Number of the table among those of its kind; the bench sets it."""
     drawn: bool = False

@@ -12,7 +12,7 @@ from hil.faults.under_test import SystemUnderTest
 
 class OtherBrokerRestart(Kind):
     """SIGTERM to the other broker, which writes its sessions and retained messages to disk, and a
-    start after some seconds. Meanwhile the gateway's side changes alone.
+    start after some seconds. Meanwhile retained messages change at the gateway only.
     """
 
     text: ClassVar[str] = "other broker restarted"

@@ -59,7 +59,7 @@ def _meaning(kind: type[Kind], name: str) -> str:
     for base in kind.__mro__:
         field = getattr(base, "model_fields", {}).get(name)
         if field is not None and field.description:
-            return str(field.description)
+            return " ".join(str(field.description).split())
     raise LookupError(f"{kind.__name__} says nothing of its key {name}")
 
 

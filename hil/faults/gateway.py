@@ -224,8 +224,8 @@ class LandingPowerCut(UplinkKill):
 
 class GatewayRestored(Kind):
     """A backup of the gateway's store is made while it runs. After `later` more publications,
-    gateway and uplink stop, and restart with the backup, with the commands of a user. Before that,
-    the uplink lands the whole spool, which would be lost otherwise.
+    gateway and uplink stop, a user's commands restore the backup, and both start again. Before
+    that, the uplink lands the whole spool, which would be lost otherwise.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"

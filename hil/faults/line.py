@@ -80,7 +80,7 @@ class LineBursts(LineWeather):
 
 
 class LineTrace(LineWeather):
-    """Losses of a recorded link."""
+    """Frames are lost as on a recorded link."""
 
     text: ClassVar[str] = "losses of a recorded link"
     lane: ClassVar[str] = "trace"
@@ -211,7 +211,7 @@ class LineCut(LineStrike):
 
 
 class LineFlood(LineStrike):
-    """Random bytes at line rate, up or down."""
+    """Random bytes at line rate, in one direction."""
 
     text: ClassVar[str] = "noise flood"
     action: ClassVar[str] = "flood"
@@ -232,8 +232,8 @@ class LineWrongBaud(LineStrike):
 
 
 class LineForge(Kind):
-    """Another program at the line sends the board's HELLO, from packets that it has heard, without
-    the board's key. The gateway must refuse it, and the board's session continues.
+    """Another program on the line greets as the board, from packets that it has heard, without the
+    board's key. The gateway must refuse these greetings, and the board's session must continue.
     """
 
     text: ClassVar[str] = "greeting forged"

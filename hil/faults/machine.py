@@ -105,7 +105,7 @@ class ClockJump(MachineFault):
     kind: Literal["clock-jump"]
     seconds: Seconds = Field(default=6.0, ge=5, le=60)  # a gateway may keep the old clock that long
     hours: Annotated[float | None, Unit("h")] = Field(default=None, gt=0, le=CENTURY)
-    """Size of the jump; by default drawn: 1.5 to 4 s, seconds, minutes, hours and days in turn."""
+    """Size of the jump. By default drawn: in turn 1.5 to 4 s, seconds, minutes, hours, days."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         begin = random.Random(f"{seed}/{self.kind}/size").randrange(len(SIZES))
@@ -160,21 +160,21 @@ class LandingFault(MachineFault):
 
 
 class LandingSlow(LandingFault):
-    """The report that a file is safe comes late."""
+    """The landing place confirms late that a file is on its disk."""
 
     text: ClassVar[str] = "landing place slow"
     switch: ClassVar[str] = "slow_ms"
     met: ClassVar[str] = "slowed"
     kind: Literal["landing-slow"]
     ms: Milliseconds = Field(default=1500, ge=1, le=10_000)
-    """Delay of the report."""
+    """Delay of the confirmation."""
 
     def value(self, fault: Fault) -> int:
         return self.ms
 
 
 class LandingRefuses(LandingFault):
-    """The landing place is reachable, and refuses all writes (ENOSPC)."""
+    """The landing place is reachable, but refuses all writes (ENOSPC)."""
 
     text: ClassVar[str] = "landing place refuses"
     switch: ClassVar[str] = "full"

@@ -23,8 +23,8 @@ only after 10 s: firmware/README.md.)
 
 class PublicationRefused(Kind):
     """The gateway denies a board its topic until it has refused a publication. The board must set
-    it aside and send the next ones. Then the gateway is killed, and on the next connection the
-    board tries the publication again. If the board does not continue, the run fails.
+    this publication aside and send the next ones. Then the gateway is killed, and on the next
+    connection the board tries the publication again. If the board stops sending, the run fails.
     """
 
     text: ClassVar[str] = "publication refused for good"

@@ -224,7 +224,7 @@ class GatewayDies(SiteFault):
 
 
 class CrowdMoves(SiteFault):
-    """All clients that follow the standard move to the next gateway at once."""
+    """All strict clients move to the next gateway at the same time."""
 
     text: ClassVar[str] = "clients change gateway at once"
     of_all: ClassVar[bool] = True

@@ -72,7 +72,9 @@ def _delays(found: Findings) -> Chart:
     bins = [0] * BINS
     for delay in found.delays:
         bins[min(BINS - 1, int(delay / longest * BINS))] += 1
-    chart = Chart("From sample to claim", (0, longest), (0, max(bins)), "delay (s)", "publications")
+    chart = Chart(
+        "Delay from sample to claim", (0, longest), (0, max(bins)), "delay (s)", "publications"
+    )
     chart.bars(
         (number * longest / BINS, (number + 1) * longest / BINS, count)
         for number, count in enumerate(bins)

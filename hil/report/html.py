@@ -137,7 +137,7 @@ def _figures(found: Findings) -> str:
             f"{'worst' if share == 100 else f'p{share}'} {found.percentile(share):.1f} s"
             for share in PERCENTILES
         ]
-        rows.append(("from sample to claim", ", ".join(parts)))
+        rows.append(("delay from sample to claim", ", ".join(parts)))
     if found.readings_per_s is not None and found.goodput is not None:
         share = (
             ""

@@ -53,7 +53,7 @@ def tell(console: Console, found: Findings) -> None:
         if result.statuses
         else ""
     )
-    commands = f"; {counted(result.commands, 'command')} to them" if result.commands else ""
+    commands = f"; {counted(result.commands, 'command')} to boards" if result.commands else ""
     console.print(
         f"{found.headline}: {happened or 'no faults'}{statuses}{commands}", soft_wrap=True
     )
@@ -145,9 +145,9 @@ def offender(publication: Publication) -> str:
         f"{hop} {len(way[hop])}×" if len(way[hop]) > 1 else hop for hop in HOPS if way[hop]
     )
     where = (
-        f"held at {publication.hop}"
+        f"still at hop {publication.hop}"
         if publication.outcome is Outcome.UNKNOWN
-        else f"wrong from {publication.hop} on"
+        else f"wrong from hop {publication.hop} on"
     )
     why = f" ({publication.why})" if publication.why else ""
     text = f"{publication.outcome}: {key.device} sequence {key.sequence}, {where}"

@@ -67,7 +67,7 @@ def test_offenders_are_named_by_device_and_sequence(tmp_path: Path) -> None:
     done = runner.invoke(cli.app, ["check", write(tmp_path, lost)])
     assert done.exit_code == 1
     assert done.output.splitlines() == [
-        "lost: uno-1 sequence 1, wrong from spool on; seen at: board",
+        "lost: uno-1 sequence 1, wrong from hop spool on; seen at: board",
         "        0.000 s  board  uno-1:adc0=2.5 without a time",
         "1 lost",
         "no publication was seen at hop table",
