@@ -24,10 +24,10 @@ _ENVIRONMENT = (
 _JSON = """\
 With --json a command prints one JSON document on standard output: an object, or a list. A command
 that continues, such as radio listen, prints one object per line. Keys are words with underscores;
-keys that end with _s are seconds. An unknown value is null. Later versions may add keys. An error is
-one object on standard error: error (what happened), where (a file, a port or a command, or null)
-and hint (what to do, or null). The error of a wrong configuration also has mistakes, each with line and
-what. Exit codes are the same as without --json.
+keys that end with _s are seconds. An unknown value is null. Later versions may add keys. An error
+is one object on standard error: error (what happened), where (a file, a port or a command, or
+null) and hint (what to do, or null). The error of a wrong configuration also has mistakes, each
+with line and what. Exit codes are the same as without --json.
 """
 
 

@@ -14,7 +14,7 @@ from tests.links.certificates import Authority
 CAUSES = {
     "mqtts://localhost": "certificate is refused: Hostname mismatch",
     "mqtts://127.0.0.1 expired": "certificate is refused: certificate has expired",
-    "mqtts://127.0.0.1 foreign": "unable to get local issuer certificate. tls= (--ca) names",
+    "mqtts://127.0.0.1 foreign": "unable to get local issuer certificate. Name the file",
     "mqtts://127.0.0.1 plain": "If the port has no TLS, write mqtt://",
     "mqtt://127.0.0.1": "If the port uses TLS, write mqtts://",
 }

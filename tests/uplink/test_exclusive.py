@@ -410,7 +410,7 @@ def test_both_ends_learn_of_a_second_installation(connect, data, tmp_path, caplo
     land(data, connect)
     caplog.clear()
     land(twin, connect)
-    assert "another gateway has this name, or ran with a copy of this store" in caplog.text
+    assert "another gateway has the same gateway name, or ran with a copy of" in caplog.text
     data.add(5)
     error = land(data, connect)
     assert isinstance(error, OwnedByAnother)

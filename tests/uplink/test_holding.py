@@ -53,7 +53,7 @@ def test_a_row_without_a_time_waits_with_a_reason(data) -> None:
     with data.db() as db:
         db.execute("UPDATE spool SET received = NULL")
     (reason,) = held(data)
-    assert "the oldest without a time yet" in reason
+    assert "the oldest has no time yet" in reason
 
 
 def test_a_closed_window_says_when_it_opens(data) -> None:

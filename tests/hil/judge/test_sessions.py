@@ -277,7 +277,7 @@ def test_first_delivery_with_dup_is_a_fault(qos: int) -> None:
     run.publishes(1, 2, 3)
     run.gets(1)
     run.gets(2, dup=True)
-    said = ["subscriber-1 got with DUP a message not sent to it before: sensors/c/data 2"]
+    said = ["subscriber-1 got with DUP a message that was not sent to it before: sensors/c/data 2"]
     run.gets(3)
     assert run.ends() == said
     if qos == 0:

@@ -387,10 +387,8 @@ def test_a_table_of_an_older_version_gets_the_columns_that_it_lacks(
     assert [(one["boot"], one["undecodable"]) for one in old.table().collect()] == [
         (3, "neither a JSON nor a CBOR array")
     ] * 2
-    assert (
-        old.table().schema["boot"].metadata["comment"]
-        == "The gateway's boot counter when it received it"
-    )
+    comment = old.table().schema["boot"].metadata["comment"]
+    assert comment == "Boot counter of the gateway at the receipt"
     assert old.versions() == 4  # creation, new columns, two appends
 
 
