@@ -126,7 +126,7 @@ class Bridge:
 
         def ended() -> None:
             if not done.done():
-                done.set_exception(OncewayError("our broker does not accept the session"))
+                done.set_exception(OncewayError("this gateway does not accept the session"))
 
         near = NearClient(self._engine, self.section, None, {PropertyId.RECEIVE_MAXIMUM: 1})
         near.on_packets, near.ended = count, ended
@@ -259,7 +259,7 @@ class Bridge:
                 self._pairing.draw()
                 far.close(forget=True)
                 raise OncewayError(
-                    "the other broker has forgotten our session: messages in flight may arrive"
+                    "the other broker has forgotten the session: messages in flight may arrive"
                     " twice"
                     if pair.joined
                     else "the other broker has a session that the bridge did not begin; a new one"

@@ -114,7 +114,7 @@ class Exchange:
         self._inward = Gate(crossings, self._from_far, prefix, self._ended)
         near.gate = Gate(crossings, self._from_near, None, self._ended)
         near.on_packets = near.gate.take
-        near.ended = lambda: self._ended("our broker ended the connection of the bridge's session")
+        near.ended = lambda: self._ended("this gateway ended the bridge's connection")
         far.listen()
 
     def end(self) -> None:
@@ -286,7 +286,7 @@ class Exchange:
             elif isinstance(packet, Ack):
                 outward += self._answered(far, packet)
             elif isinstance(packet, Connack) and packet.reason:
-                self._ended(f"our broker does not accept the session ({packet.reason.name})")
+                self._ended(f"this gateway does not accept the session ({packet.reason.name})")
         if outward:
             far.write(b"".join(outward))
         if answers := self._lowered.take_unanswered():

@@ -86,7 +86,7 @@ class Pairing:
             sync(self._path.parent)
         except OSError as error:
             raise OncewayError(
-                f"the disk does not accept it ({error.strerror})", str(self._path)
+                f"the state of the bridge cannot be written ({error.strerror})", str(self._path)
             ) from error
         return pair
 

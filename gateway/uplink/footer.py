@@ -77,7 +77,7 @@ def _value(source: BytesIO, kind: int) -> Any:
         head = source.read(1)[0]
         size = head >> 4 if head >> 4 != _LONG else _varint(source)
         return [(head & 15, _value(source, head & 15)) for _ in range(size)]
-    raise ValueError(f"a footer with the type {kind}")
+    raise ValueError(f"the footer has a value of the unknown type {kind}")
 
 
 def _varint(source: BytesIO) -> int:

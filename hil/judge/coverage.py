@@ -40,12 +40,12 @@ IN_MICRO_BATCH = (
 
 NO_ACK_BEFORE_COMMIT = "a message is acknowledged only after it is on disk"
 ONCE = "a message that is sent again is accepted once"
-NO_FORGERY = "an answer before its commit would be noticed"
+NO_FORGERY = "an answer that leaves before its commit is noticed"
 WHOLE = "a commit is stored as a whole, or not at all"
 OF_COMMIT = {RECEIVED: NO_ACK_BEFORE_COMMIT, COMMITTED: ONCE, ACKNOWLEDGED: NO_FORGERY}
 OF_WRITE = {
     IN_WRITE: "a torn slot is not a publication",
-    AFTER_WRITE: "a publication is whole when its last byte is",
+    AFTER_WRITE: "a publication is complete once its last byte is written",
 }
 OF_EXCHANGE = {
     IN_PUBLISH: "a journalled publication is sent again under the same identity",

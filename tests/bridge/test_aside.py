@@ -183,7 +183,7 @@ async def test_no_packet_of_any_kind_is_larger_than_the_other_broker_takes(
             assert "commands/of/a/long/name/#" in told["lacking"]
             # the other broker has lost its session: the bridge sends DISCONNECT
             far.forget()
-            await near.logged("has forgotten our session")
+            await near.logged("has forgotten the session")
             await until(tmp_path, error=None)
         assert 2 <= far.largest <= limit
 

@@ -286,7 +286,7 @@ async def test_a_session_that_one_side_lost_is_not_met_again(tmp_path: Path) -> 
         there.writer.close()
         there, _ = await far.meet(present=False)  # the other broker has forgotten the session
         await there.pick(Disconnect)
-        await near.logged("has forgotten our session")
+        await near.logged("has forgotten the session")
         there, second = await far.meet(present=False)
         assert second.client_id != first.client_id
         assert (await there.pick(Publish)).packet_id == open_.packet_id

@@ -126,7 +126,7 @@ _ADVICE = [
     (
         "Destination exists and is not a directory|not a directory|Not a directory"
         "|CANNOT_CREATE_LOG_PATH|Is a directory",
-        "Is a file in the way, or a disk not mounted? Remove it, or name another folder",
+        "Is a file in the way, or a disk not mounted? Remove the file, or name another folder",
     ),
     (
         "Python worker failed to connect",

@@ -95,7 +95,7 @@ class PublicWriter:
             durability.settle(self._place.location, landed[0])
             return landed[0]
         if failure is None:
-            raise Conflict("the commit was left out, as another job had made that version")
+            raise Conflict("nothing was committed, because another job had made that version")
         if isinstance(failure, CONFLICTS):
             raise Conflict(str(failure).splitlines()[0]) from failure
         raise failure
