@@ -54,7 +54,7 @@ Keep = Annotated[
     bool,
     typer.Option(
         "--keep",
-        help="Keep the folder even if the run holds. The folder of any other run is always kept.",
+        help="Keep the folder of a run that holds. Folders of runs that do not hold are kept anyway.",
     ),
 ]
 Directory = Annotated[

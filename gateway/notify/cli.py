@@ -12,7 +12,7 @@ from gateway.commands.options import (
     running_folder,
 )
 
-app = typer.Typer(help="Try the notifications of problems.", no_args_is_help=True)
+app = typer.Typer(help="Test the notifications about problems.", no_args_is_help=True)
 
 
 @app.command("test")

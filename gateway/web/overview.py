@@ -40,7 +40,7 @@ _TODO = {
     "uplink": "Look at the landing place: sudo onceway uplink status",
     "process": "Start it: sudo systemctl start onceway-uplink",
     "late": "Look at the landing place: sudo onceway uplink status",
-    "stranded": "Add [uplink], or discard them: sudo onceway spool discard",
+    "stranded": "Add [uplink], or discard the messages: sudo onceway spool discard",
     "clock": "Look at the network and at timedatectl",
     "restored": "Read what a restore means in gateway/README.md",
     **REMEDIES,

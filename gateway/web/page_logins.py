@@ -268,7 +268,7 @@ class PageLogins:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            log.error("%s: cannot be read (%s): users log in again", file, error)
+            log.error("%s: cannot be read (%s): users have to log in again", file, error)
 
 
 def _hash(token: str) -> bytes:

@@ -84,7 +84,7 @@ class Samples:
         if life != self._ran:
             self._check(life, boot, cause)
         elif (boot, cause) != self._reported:
-            raise ImpossibleContentError(f"boot and cause {boot, cause}, before {self._reported}")
+            raise ImpossibleContentError(f"boot and cause were {self._reported}, now {boot, cause}")
         self._reported, self._ran = (boot, cause), life
         records = (
             Record(f"{self._device}:boot", boot, None),

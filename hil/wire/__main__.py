@@ -33,8 +33,8 @@ def main(
     noise_table: Annotated[
         list[int] | None,
         typer.Option(
-            help="For each --noise, in the same order: number of the bench's table that counts its"
-            " damaged bytes."
+            help="Number of the bench's table that counts the damaged bytes, once for each --noise,"
+            " in the same order."
         ),
     ] = None,
     burst_gap: Annotated[

@@ -116,7 +116,8 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
         raise OncewayError(
             f"the checkpoint does not fit the table: {why}; and it cannot be put aside: {how}",
             url,
-            "Move it away, or name another folder with --checkpoint: the table has the progress",
+            "Move the checkpoint away, or name another folder with --checkpoint. No progress is"
+            " lost: the table has it",
         ) from error
     log.warning(
         "the checkpoint %s does not fit the table: %s. It is now called %s, and the ingest"

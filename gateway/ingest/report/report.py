@@ -207,7 +207,9 @@ def _readable(states: list[TableHealth], suffix: str) -> bool:
 
 
 def _conflicts(count: int) -> str:
-    return f"{amount(count, 'publication')} with the key of another publication, but other payload"
+    return (
+        f"{amount(count, 'publication')} with the key of another publication, but another payload"
+    )
 
 
 def text(report: Report) -> str:

@@ -118,8 +118,8 @@ def test_a_used_board_whose_starts_do_not_go_up_by_one_or_a_few(second: int) -> 
         (210, 7, EXTERNAL, "start 7 after start 1"),
         (210, 3, POWER_ON, "reported cause 0, but the real one was external"),
         (310, 3, EXTERNAL, "reported cause 2, but the real one was power-on"),
-        (20, 2, POWER_ON, "boot and cause (2, 0), before (1, 0)"),
-        (20, 1, EXTERNAL, "boot and cause (1, 2), before (1, 0)"),
+        (20, 2, POWER_ON, "boot and cause were (1, 0), now (2, 0)"),
+        (20, 1, EXTERNAL, "boot and cause were (1, 0), now (1, 2)"),
     ],
 )
 def test_a_status_that_its_starts_do_not_allow(
