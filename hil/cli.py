@@ -54,7 +54,7 @@ Keep = Annotated[
     bool,
     typer.Option(
         "--keep",
-        help="Keep the folder of a run that holds. Folders of runs that do not hold are kept anyway.",
+        help="Keep the folder of a run that holds; folders of other runs are always kept.",
     ),
 ]
 Directory = Annotated[

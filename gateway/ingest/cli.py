@@ -611,7 +611,7 @@ def _execute(job: Job) -> None:
         )
     if not home and shutil.which("java") is None:
         raise OncewayError(
-            "Spark needs Java 17 or 21, and there is no `java` here",
+            "Spark needs Java 17 or 21, but there is no `java` here",
             hint="On Debian: apt-get install default-jre-headless",
         )
     jars = downloaded_jars() if "--jars" in job.spark else None  # tables on S3 need other jars

@@ -541,7 +541,7 @@ def _from_page(request: web.BaseRequest, session: Login) -> None:
     """Raise _Refused if a request lacks the session's token."""
     token = _bytes(request.headers.get("X-Onceway", ""))
     if not hmac.compare_digest(token, session.csrf.encode()):
-        raise _Refused(403, "This request does not come from the page. Load it again.")
+        raise _Refused(403, "This request does not come from the page. Load the page again.")
 
 
 def _bytes(text: str) -> bytes:

@@ -26,7 +26,7 @@ lifetime of a connection to the page. A Pi starts a Python program in two second
 """
 _LONGEST = 500
 _BUSY = "The device registry is being changed by another user. Try again in a moment."
-_SLOW = "The change takes long. If the list of boards does not show it, try again."
+_SLOW = "The change takes a long time. If the list of boards does not show it, try again."
 
 
 class PageRegistry:

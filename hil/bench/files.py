@@ -67,7 +67,7 @@ def load(name: str, **changes: object) -> Bench:
         raise OncewayError(
             text_of([*found, *map(str, bad_firmware(data.get("firmware")))]),
             name,
-            "`onceway hil faults` tells the kinds of faults and their keys"
+            "`onceway hil faults` lists the kinds of faults and their keys"
             if any(one["loc"][:1] == ("fault",) for one in error.errors())
             else None,
         ) from error

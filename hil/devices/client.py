@@ -147,7 +147,7 @@ class Client:
                 f"{self.name}: line {number} of its standard output is not of the line protocol:"
                 f" {error}",
                 line.decode(errors="replace").strip()[:LONGEST_QUOTE],
-                "The README of hil has the protocol (Your own program)",
+                "The protocol is in hil/README.md, section `Your own program`",
             ) from error
         self._heard = True
         await self._child.process.wait()

@@ -260,7 +260,7 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
     """
     if sink.progress.feeds and not landing.any_feed():
         raise OncewayError(
-            f"the landing place is empty, and {progress_text(sink.progress.feeds)}",
+            f"the landing place is empty, but {progress_text(sink.progress.feeds)}",
             landing.url,
             "Is it the right place, and mounted? If it was emptied on purpose, start the ingest"
             " when a gateway has landed something",

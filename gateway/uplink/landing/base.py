@@ -54,8 +54,8 @@ class Way(StrEnum):
 _TEXTS = {
     Way.RENAME: "a rename to an existing name is refused",
     Way.LINK: "a hard link to an existing name is refused",
-    Way.CLAIM_FILE: "a file beside the name claims it, and a second claim is refused",
-    Way.CLAIM_FOLDER: "a folder beside the name claims it, and a second claim is refused",
+    Way.CLAIM_FILE: "a second file that claims the same name is refused",
+    Way.CLAIM_FOLDER: "a second folder that claims the same name is refused",
     Way.CONDITION: "a conditional put of an existing name is refused",
     Way.LOOK: "the uplink only checks first that the name is free; shared = false says that no"
     " other gateway writes to this place",

@@ -324,7 +324,7 @@ def test_all_shipped_benches_load() -> None:
                 'title = "t"\n[[board]]\nport = "/dev/a"\npower = { labgrid = "lab.yaml"'
                 ' }\n[[board]]\nport = "/dev/b"\n[[fault]]\nkind = "board-switched-off"'
             ),
-            "board-switched-off needs a power switch, and real-2 has none",
+            "board-switched-off needs a power switch, but real-2 has none",
         ),
         ('title = "t"\nreadings = 4', "2 boards need at least 8 readings, not 4"),
         (

@@ -342,7 +342,7 @@ def test_a_landing_place_that_was_emptied_is_not_taken_for_one_without_news(job:
     job.take()
     shutil.rmtree(job.landing / "site")
     with pytest.raises(
-        OncewayError, match="the landing place is empty, and the table has 1 batch of 1"
+        OncewayError, match="the landing place is empty, but the table has 1 batch of 1"
     ):
         job.take()
 
