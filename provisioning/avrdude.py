@@ -206,7 +206,7 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
             return OncewayError(
                 text,
                 port,
-                f"The board was named {board.name} ({board.title}); name another kind with --board",
+                f"The given kind is {board.name} ({board.title}); give another kind with --board",
             )
     if mismatch := re.search(r"(?:mismatch at byte|at addr) (0x[0-9a-fA-F]+)", output):
         return OncewayError(

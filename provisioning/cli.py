@@ -136,7 +136,7 @@ def add(
             f" next sequence {met.next_sequence}"
         )
         if wanted is not None:
-            print(f"with a reading each {wanted.text} its EEPROM lasts about {years:g} years")
+            print(f"with a reading every {wanted.text}, its EEPROM lasts about {years:g} years")
 
 
 @app.command()

@@ -188,9 +188,8 @@ async def _acknowledged(obeyed: asyncio.Future[None], wait_s: float, port: str) 
     except TimeoutError:
         raise OncewayError(
             f"the board greets, but has accepted no command within {wait_s:.0f} s, so its interval"
-            " is"
-            " as it was",
+            " has not changed",
             port,
-            "Only the sensor example accepts commands: without --interval the board is added as it"
-            " is",
+            "Only the sensor example accepts commands. Without --interval, the board is added with"
+            " its present interval",
         ) from None

@@ -110,7 +110,7 @@ def _write(
     contact: Contact,
 ) -> Device:
     if registry.find(plan.name) != plan.known:
-        hint = "`onceway device list` shows it; then run the command again"
+        hint = "See `onceway device list`, then run the command again"
         raise OncewayError(
             f"{plan.name!r} was changed by another command meanwhile", str(registry.path), hint
         )
@@ -171,7 +171,7 @@ def _check_radio(plan: Plan, target: Target) -> None:
         )
     if plan.radio is not None and not target.board.radio:
         raise OncewayError(
-            f"{plan.was or plan.name!r} is a radio board, and {target.board.title} has no radio",
+            f"{plan.was or plan.name!r} is a radio board, but {target.board.title} has no radio",
             target.port,
             "Leave out --board",
         )

@@ -55,7 +55,7 @@ class Interval:
         if self.is_short(next_sequence):
             days = self.years(next_sequence) * _YEAR_S / 86_400
             raise OncewayError(
-                f"with a reading each {self.text} the board's EEPROM lasts {days:.1f} days only",
+                f"with a reading every {self.text}, the board's EEPROM lasts only {days:.1f} days",
                 "--interval",
                 "Give a longer interval, or --force",
             )

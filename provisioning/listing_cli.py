@@ -334,7 +334,7 @@ def _expectation(row: dict[str, Any]) -> str:
         return "it may be silent"
     if row["interval_s"] is None:
         return "its interval is not known yet"
-    return f"a reading each {words(row['interval_s'])} is expected"
+    return f"a reading every {words(row['interval_s'])} is expected"
 
 
 @app.command("log")

@@ -120,7 +120,7 @@ def _restore(
             if tries_left:
                 continue  # a boot loader that was too late may be in time at the next try
             raise OncewayError(
-                f"{error.what}. Its old firmware could not be written back, either ({again.what})",
+                f"{error.what}. The old firmware cannot be written back, either ({again.what})",
                 target.port,
                 f"Check the board and the cable; `onceway device update {name}` continues the"
                 " update, or writes the old firmware back",

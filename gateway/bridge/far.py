@@ -252,7 +252,7 @@ class FarConnection(asyncio.Protocol):
                 "the message cannot be written",
                 f"the message cannot be written as a packet ({error})",
             ) from error
-        text = f"its packet has {size:,} bytes, and the other broker accepts {self.most:,} at most"
+        text = f"its packet has {size:,} bytes, but the other broker accepts {self.most:,} at most"
         raise Unfit("the message is too large", text)
 
     def write(self, data: bytes) -> None:

@@ -21,7 +21,7 @@ OF_THE_MESSAGE: dict[ReasonCode, str] = {
     ReasonCode.UNSPECIFIED_ERROR: "the broker refuses the message, and does not say why",
     ReasonCode.MALFORMED_PACKET: "the topic has a character or level that is forbidden",
     ReasonCode.PROTOCOL_ERROR: _NOT_OFFERED,
-    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: "the message is valid, and the broker refuses it",
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: "the message is valid, but the broker refuses it",
     ReasonCode.NOT_AUTHORIZED: "the bridge's user may not publish to its topic",
     ReasonCode.TOPIC_FILTER_INVALID: "the broker does not accept such a topic",
     ReasonCode.TOPIC_NAME_INVALID: "the broker does not accept such a topic",

@@ -89,7 +89,7 @@ class Translator:
         topic = self._prefix + packet.topic
         if len(topic) > MAX_U16 // _LONGEST_CHARACTER and len(topic.encode()) > MAX_U16:
             size = len(topic.encode())
-            text = f"its topic has {size:,} bytes with the prefix, and at most {MAX_U16:,} fit"
+            text = f"its topic has {size:,} bytes with the prefix, but at most {MAX_U16:,} fit"
             raise Unfit("its topic is too long", text)
         retain = packet.retain and self._retain
         properties = self._with_mark(packet.properties) if with_mark else packet.properties

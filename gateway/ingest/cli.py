@@ -617,7 +617,7 @@ def _execute(job: Job) -> None:
     jars = downloaded_jars() if "--jars" in job.spark else None  # tables on S3 need other jars
     if jars is not None and class_archive.is_stale(jars):
         print(
-            "This start takes longer. `onceway ingest prepare` shortens later ones",
+            "This start takes longer. `onceway ingest prepare` shortens later starts",
             file=sys.stderr,
             flush=True,
         )

@@ -154,7 +154,7 @@ async def test_size_at_the_other_broker_is_computed_exactly(tmp_path: Path, qos:
         assert [(item["topic"], item["qos"], item["retain"]) for item in found] == [
             (READING, qos, retain) for _, retain in SHAPES
         ]
-        reason = "its packet has 2,001 bytes, and the other broker accepts 2,000 at most"
+        reason = "its packet has 2,001 bytes, but the other broker accepts 2,000 at most"
         assert {item["reason"] for item in found} == {reason}
         await until(tmp_path, waiting=0, sent=12, set_aside=4, aside=4, dropped=0)
         assert far.largest == LIMIT

@@ -43,8 +43,8 @@ def test_estimated_eeprom_life_matches_the_firmware_readme(text: str, years: flo
 
 
 def test_short_eeprom_life_is_shown_in_days_and_counts_earlier_writes() -> None:
-    with pytest.raises(OncewayError, match="each 1s the board's EEPROM lasts 69"):
+    with pytest.raises(OncewayError, match="every 1s, the board's EEPROM lasts only 69"):
         parse("1s").check()
     parse("1min").check()
-    with pytest.raises(OncewayError, match="each 1min the board's EEPROM lasts 0"):
+    with pytest.raises(OncewayError, match="every 1min, the board's EEPROM lasts only 0"):
         parse("1min").check(next_sequence=6_000_000)

@@ -106,9 +106,8 @@ _ADVICE = [
     ),
     (
         "S3AFileSystem not found",
-        "The libraries for S3 were not loaded: start it with `onceway ingest run`, or with the"
-        " line that"
-        " `onceway ingest command` prints for this table",
+        "The libraries for S3 were not loaded: start the ingest with `onceway ingest run`, or with"
+        " the line that `onceway ingest command` prints for this table",
     ),
     (
         "No FileSystem for scheme",

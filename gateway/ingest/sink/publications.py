@@ -200,7 +200,7 @@ class Appender:
             last = self._progress.feeds.get(feed, 0)
             if count.first > last + 1 and count.first > self._cleaned(feed) + 1:
                 raise OncewayError(
-                    f"the table has {feed} up to batch {last}, and batch {count.first} comes"
+                    f"the table has {feed} up to batch {last}, but batch {count.first} comes"
                     " next: the table was restored to an older version, or replaced, since the "
                     "ingest started",
                     self._name,
