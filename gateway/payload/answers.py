@@ -48,7 +48,7 @@ class Answer:
             case Kind.VALUE:
                 return str(self.number)
             case Kind.REFUSED:
-                unknown = f"for a reason of its own program, number {self.number}"
+                unknown = f"reason {self.number} of the board's own program"
                 return f"refused: {_REASONS.get(self.number, unknown)}"
             case Kind.DONE:
                 return "done"

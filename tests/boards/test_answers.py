@@ -97,7 +97,7 @@ async def command(folder: Path, *arguments: str) -> tuple[int, str]:
         (3, 3, 1, "refused: this board, or its firmware, cannot do it"),
         (3, 4, 1, "refused: the board cannot do it now"),
         (3, 5, 1, "refused: it would wear the board's memory out within a year; add `force`"),
-        (3, 16, 1, "refused: for a reason of its own program, number 16"),
+        (3, 16, 1, "refused: reason 16 of the board's own program"),
     ],
 )
 async def test_answer_of_the_board_is_printed(
