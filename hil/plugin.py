@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Run this bench, and no tests. May be given again.",
     )
     group.addoption(
-        "--bench-seed", type=int, metavar="N", help="Instead of the seed of the benches."
+        "--bench-seed", type=int, metavar="N", help="Seed, instead of the benches' own."
     )
 
 

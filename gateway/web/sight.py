@@ -41,8 +41,8 @@ def advice(section: PageSection | None) -> list[str]:
     if not section.names_roles:
         return [
             "page: every user with a password may look, and sees all values, client identifiers,"
-            " addresses and users. Users whom you name in viewers = [...] see only what [[acl]] lets"
-            " them read; those in operators = [...] see and change everything"
+            " addresses and users. Users whom you name in viewers = [...] see only what [[acl]]"
+            " lets them read; those in operators = [...] see and change everything"
         ]
     if not section.operators and not section.viewers:
         return ["page: operators and viewers are empty, so no user may log in. Name users in them"]

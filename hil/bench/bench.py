@@ -169,7 +169,7 @@ class Bench(BaseModel):
             behind := [kind.kind for kind in self.fault if kind.needs_ingest]
         ):
             raise ValueError(
-                f'{behind[0]} needs an ingest, and a bench with until = "batch" has none'
+                f'{behind[0]} needs an ingest, but a bench with until = "batch" has none'
             )
         return self
 

@@ -182,7 +182,7 @@ class ClientTable(BaseModel):
             raise ValueError('kills needs program = "publisher", which publishes at QoS 2')
         if self.in_flight > self.identifiers:
             raise ValueError(
-                f"{self.in_flight} messages in flight need as many identifiers, not"
+                f"{self.in_flight} messages in flight need as many packet identifiers, not"
                 f" {self.identifiers}"
             )
         return self

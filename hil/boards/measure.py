@@ -74,9 +74,9 @@ def main() -> None:
     )
     parser.add_argument("firmware", type=Path, help="Intel HEX file")
     parser.add_argument(
-        "--readings", type=int, default=1200, help="how many to publish (default 1200)"
+        "--readings", type=int, default=1200, help="number of readings (default 1200)"
     )
-    parser.add_argument("--radio", action="store_true", help="it speaks by an SX1276")
+    parser.add_argument("--radio", action="store_true", help="the firmware uses an SX1276 radio")
     arguments = parser.parse_args()
     found = asyncio.run(measure(arguments.firmware, arguments.readings, radio=arguments.radio))
     print(json.dumps(asdict(found)))

@@ -58,7 +58,7 @@ class PublicationRefused(Kind):
                 "board",
                 "contradiction",
                 device=device.name,
-                text=f"publication {refused[0]} was refused for good, and no later"
+                text=f"publication {refused[0]} was refused for good, but no later"
                 f" one arrived for {GOES_ON_WITHIN:g} s",
             )
         seen = await restart(system, "gateway", site.start_gateway)

@@ -278,7 +278,7 @@ class GlueRun:
         before = newest_start(self._ledger(name))
         os.kill(self._running[name].pid, signal.SIGUSR1)
         await wait_until(lambda: newest_start(self._ledger(name)) > before)
-        return f"it samples in start {newest_start(self._ledger(name))}"
+        return f"the board samples in start {newest_start(self._ledger(name))}"
 
     async def _weather(self, fault: Fault) -> str:
         """Return the evidence that a fault of the whole run has harmed a line."""

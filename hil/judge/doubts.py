@@ -40,7 +40,7 @@ def without_delivery(seen: Seen) -> Iterator[str]:
 def found(seen: Seen) -> list[str]:
     """Return a sentence for each hop, fault, delivery or report that the history lacks."""
     due = [*(seen.hops if seen.ours else ("board", seen.claim)), *[READINGS] * seen.reads]
-    doubts = [f"not read to the end: {hop}" for hop in due if hop not in seen.complete]
+    doubts = [f"hop {hop} was not read to the end" for hop in due if hop not in seen.complete]
     missing = sorted(seen.planned.keys() - seen.fired)
     doubts += [
         f"planned fault did not happen: {fault}"

@@ -61,7 +61,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
     ]
     reasons += [
         f"on the line of {line} {end} sent frames that do not fit the seed of their session:"
-        f" {found[0]}" + f", and the same in {len(found) - 1} more sessions" * (len(found) > 1)
+        f" {found[0]}" + f"; such sessions: {len(found)}" * (len(found) > 1)
         for (line, end), found in strange.items()
     ]
     return reasons

@@ -100,7 +100,7 @@ def _at(event: Event, run: dict[str, Any]) -> Iterator[str]:
     yield from _grown(event.hop, data["tables"] if alone else {})
     for name, size in data["files"].items():
         if size > MOST_BYTES and name not in STORE:
-            yield f"{event.hop} has {size} bytes in its file {name}"
+            yield f"{event.hop} has {size} bytes in its file {name}, more than {MOST_BYTES}"
     strange = sorted(set(data["sessions"]) - _peers(run["bench"], run["plan"]))
     if strange and alone:  # gateways have sessions with each other, too
         yield f"{event.hop} has a session of {', '.join(strange)}, which is not a client of the run"

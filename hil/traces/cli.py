@@ -81,7 +81,7 @@ def show(trace: Source, as_json: JsonOption = False) -> None:
         console.print(bursts)
     outages = sorted(found.outages(), key=lambda outage: -outage.seconds)
     console.print(
-        f"{len(outages)} outages (silent for more than 5 times the usual {found.interval:.4g} s)",
+        f"{len(outages)} outages (silence of more than 5 intervals of {found.interval:.4g} s)",
         soft_wrap=True,
     )
     for outage in outages[:OUTAGES_SHOWN]:

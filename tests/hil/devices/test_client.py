@@ -224,7 +224,10 @@ async def test_a_subscriber_gets_what_it_is_owed_though_the_gateway_is_killed(
         ({"in_flight": 2}, 'need program = "strict"'),
         ({"first_identifier": 2}, 'need program = "strict"'),
         ({"hops": True}, 'hops needs program = "strict"'),
-        ({"program": "strict", "in_flight": 3, "identifiers": 2}, "need as many identifiers"),
+        (
+            {"program": "strict", "in_flight": 3, "identifiers": 2},
+            "need as many packet identifiers",
+        ),
     ],
 )
 def test_an_impossible_table_is_refused(table: dict[str, object], message: str) -> None:

@@ -317,7 +317,7 @@ def test_a_bench_that_ends_at_the_landing_place_claims_its_batches() -> None:
     assert check(landed).verdict is Verdict.HOLDS
     assert check(landed).summary() == "4 produced · 4 landed · 0 lost · 0 doubled · 0 altered"
     unread = [event for event in landed if (event.hop, event.event) != ("batch", "complete")]
-    assert check(unread).reasons == ["not read to the end: batch"]
+    assert check(unread).reasons == ["hop batch was not read to the end"]
     assert wrong(check(without(landed, ("batch",), 1))) == [("uno-1", 1, Outcome.LOST, "batch")]
 
 
@@ -496,16 +496,16 @@ GAVE_UP = "nothing moved any more, and the run gave up waiting"
         (run_of(3, fault=False), "planned fault did not happen: gateway/kill-1 (kill)"),
         (
             [e for e in run_of(3) if (e.hop, e.event) != ("table", "complete")],
-            "not read to the end: table",
+            "hop table was not read to the end",
         ),
         (
             [e for e in run_of(3) if (e.hop, e.event) != ("board", "complete")],
-            "not read to the end: board",
+            "hop board was not read to the end",
         ),
         ([e for e in run_of(3) if e.event != "end"], "the history breaks off"),
         (
             [e for e in run_of(3) if (e.hop, e.event) != ("spool", "complete")],
-            "not read to the end: spool",
+            "hop spool was not read to the end",
         ),
         (
             [e for e in run_of(3) if e.event != "armed"],

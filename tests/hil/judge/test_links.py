@@ -29,7 +29,7 @@ def test_a_session_none_of_whose_frames_fits() -> None:
         " 12 of 12 (boot 3, attempt 1, board 2, gateway 9)"
     )
     assert wrong([session]) == [reason]
-    assert wrong([session, session]) == [f"{reason}, and the same in 1 more sessions"]
+    assert wrong([session, session]) == [f"{reason}; such sessions: 2"]
     [other] = wrong([event("session", up=GOOD, down=strange)])
     assert "the gateway sent frames that do not fit" in other
 
