@@ -90,7 +90,7 @@ def demo(
     ] = None,
     boards: Annotated[int, typer.Option(help="Number of simulated wired boards.", min=1)] = 2,
     lora: Annotated[
-        bool, typer.Option("--lora", help="Add two radio boards, and faults of radio.")
+        bool, typer.Option("--lora", help="Add two radio boards, and radio faults.")
     ] = False,
     gateways: Annotated[
         int,

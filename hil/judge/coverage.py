@@ -40,7 +40,7 @@ IN_MICRO_BATCH = (
 
 NO_ACK_BEFORE_COMMIT = "a message is acknowledged only after it is on disk"
 ONCE = "a message that is sent again is accepted once"
-NO_FORGERY = "an answer that leaves before its commit is noticed"
+NO_FORGERY = "an answer sent too early, before its commit, is noticed"
 WHOLE = "a commit is stored as a whole, or not at all"
 OF_COMMIT = {RECEIVED: NO_ACK_BEFORE_COMMIT, COMMITTED: ONCE, ACKNOWLEDGED: NO_FORGERY}
 OF_WRITE = {
