@@ -222,7 +222,7 @@ def run(
         )
     if shrink_it:
         raise typer.BadParameter(
-            "--shrink is for a single run; onceway hil replay RUN --shrink shrinks one of a"
+            "--shrink is for a single run; onceway hil replay RUN --shrink shrinks one run of a"
             " campaign"
         )
     campaign = Campaign(items, (folder or RUNS).absolute(), keep, Console(highlight=False))

@@ -384,7 +384,7 @@ class Bridge:
         kept_s = theirs.get(PropertyId.SESSION_EXPIRY_INTERVAL, KEPT_S)
         if kept_s < _SHORT_S and self._may_log("short session"):
             log.warning(
-                "bridge %s: the other broker keeps a session for %d s only. After a longer outage"
+                "bridge %s: the other broker keeps a session for %d s only. After a longer outage,"
                 " messages in flight may arrive twice, and messages for this gateway are lost",
                 self.section.name,
                 kept_s,

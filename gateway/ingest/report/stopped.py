@@ -49,4 +49,6 @@ def why(files: Readable) -> str | None:
         kept = json.loads(text)
         return f"the ingest ended at {kept['at']} and has not run since: {kept['why']}"
     except (ValueError, KeyError, TypeError):
-        return f"the ingest ended with an error, and {FILE} is damaged: look at its log"
+        return (
+            f"the ingest ended with an error, and {FILE} is damaged: look at the log of the ingest"
+        )
