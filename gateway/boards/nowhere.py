@@ -5,10 +5,9 @@ In: names of boards without a session at this gateway, and the sessions of the o
 the names that have a session at no gateway. Only one gateway of the site judges them, so that
 people get one notification.
 
-For `SELDOM_S`, a silent gateway may have a board's session, because it may be restarting. After
-`SELDOM_S` the silent gateway counts as dead, and only the replies of the other gateways decide: a
-board whose session no other gateway has is judged. Until then, a board that is a problem remains a
-problem.
+A silent gateway may be restarting, and may have a board's session. So the last complete reply is
+used for `SELDOM_S`, and a board that is a problem remains a problem. After `SELDOM_S` the silent
+gateway counts as dead: only the replies of the other gateways decide.
 """
 
 from __future__ import annotations

@@ -39,7 +39,9 @@ class Lowered:
             self._unanswered.append(answer(packet.packet_id))
 
     def take_unanswered(self) -> list[Puback | Pubrec]:
-        """Return the answers to messages that count as accepted after the next round trip."""
+        """Remove and return the prepared answers. Our broker gets them after a round trip to the
+        other broker: then their messages count as accepted.
+        """
         found, self._unanswered = self._unanswered, []
         return found
 

@@ -106,7 +106,7 @@ class Load:
     session: int
     first: int
     whole: bool = False
-    """Whether the whole queue is committed before the read, so that the page cannot be empty."""
+    """Whether the whole queue is committed before the read: an empty page then means a loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class NeededRows:
         self.dead: list[int] = []
         """Ids of messages to be deleted."""
         self.reused: set[int] = set()
-        """Ids, formerly in `dead`, whose rows messages of the open changes will overwrite."""
+        """Ids taken from `dead`: new messages in the open changes overwrite their rows."""
         self._references = dict(references)
 
     @property

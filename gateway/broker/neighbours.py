@@ -96,8 +96,8 @@ class Neighbours:
         """Complete the rows about peer gateways in the open changes, which are sealed next."""
 
     def sealed(self, commit: Commit) -> None:
-        """Note that the open changes, which are still accessible, have become this commit. Called
-        if the commit has rows about peer gateways, or rows that must be on a second disk.
+        """Note that the open changes have become this commit, before new changes begin. Called if
+        the commit has rows about peer gateways, or if a second disk is required.
         """
 
     def on_disk(self, number: int) -> None:

@@ -73,7 +73,7 @@ class Pause:
         self.topic = ""
         """Topic of the publication that ends the connection; `bound`: the bound that refused it."""
         self.after = 0
-        """Number of the commit that the last acknowledgement before the end waits for."""
+        """Number of the commit that must be on disk before the connection ends; 0 for none."""
         self.put_off: deque[tuple[PublishRun, Identity | None]] = deque()
         """Publications that arrived within the pause, in order."""
         self.size = 0
@@ -105,7 +105,7 @@ class Pause:
 
     @property
     def stops_reading(self) -> bool:
-        """Whether reading stops until the pause is over: too many bytes, or a packet too large."""
+        """Whether the pause stops reading: too many bytes wait, or the packet was too large."""
         broker = self._broker
         return broker.now < self.until and (
             self.reason == ReasonCode.PACKET_TOO_LARGE

@@ -573,8 +573,9 @@ class AclSection(Section):
     """Access rules for topics. Without any [[acl]], an admitted client may do everything. If all
     sections only deny, it may do everything else. `%u` and `%c` stand for the user name and the
     client identifier. Boards are not users: if no section names boards, they may do everything.
-    A rule with `%c` may let several users read while access.identifiers is "any". Then it applies
-    only to clients whose identifier is the user name, alone or followed by a colon and more text.
+    While access.identifiers is "any", several users can take the same client identifier. Then only
+    a client whose identifier is the user name, alone or followed by a colon and more text, may read
+    by a rule with `%c`.
     """
 
     users: Annotated[list[str], Field(min_length=1)] = ["*"]

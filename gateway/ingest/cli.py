@@ -198,8 +198,8 @@ def prepare(memory: Memory = None, as_json: JsonOption = False) -> None:
     """Download Delta, and store the classes that Java loads. Each start then takes a quarter less
     time.
 
-    This takes about a minute and 200 MB in ~/.ivy2.5.2. After an update of Java or of Onceway, do
-    it again: until then a start takes as long as before. Needs the internet only for the jars.
+    The command takes about a minute, and 200 MB in ~/.ivy2.5.2. Repeat it after an update of Java
+    or of Onceway: until then each start is slow again. Needs the internet only for the jars.
 
     Example: onceway ingest prepare
     """

@@ -18,8 +18,8 @@ class Masks:
         self.lacking = False
         """Whether an unmasked frame has arrived."""
         self._matched: bytes | None = b""
-        """End of the HTTP request so far, at most 3 bytes, in which its end marker may have begun;
-        None after the request.
+        """Last bytes of the HTTP request so far, at most 3: `_END_OF_HEAD` may begin in them. None
+        after the request.
         """
         self._first = b""
         """First byte of a frame, kept until the second byte, with the mask bit, arrives."""

@@ -491,7 +491,9 @@ SELECT last + 1, checked FROM (SELECT
     (SELECT CAST(value AS INTEGER) FROM meta WHERE key = '{CHECKED}') AS checked)
 WHERE last < checked AND {OURS}
 """  # noqa: S608 - texts of ours
-"""SQL query: first and last id of the newest checked rows of the spool, if these rows are gone."""
+"""SQL query: first and last id of the rows that are missing at the end of the spool, according to
+the newest id that got a check. No result if none is missing.
+"""
 
 
 def _spool(database: sqlite3.Connection) -> Iterator[Missing]:

@@ -41,8 +41,8 @@ overhead of pages.
 """
 
 _LOW, _HIGH = 0.25, 0.75
-"""Free space above its bounds (`Space._above`), as a fraction of the reserve. Below `_LOW` the
-store refuses messages; from `_HIGH` on it accepts messages again.
+"""Limits for the result of `Space._above`, as fractions of the reserve. Below `_LOW` the store
+refuses messages; from `_HIGH` on it accepts messages again.
 """
 
 _BACKLOG, _UNCOPIED = 1 / 8, 1 / 4

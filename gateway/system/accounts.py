@@ -28,8 +28,8 @@ def share(file: Path) -> None:
 
 
 def leave(*files: Path) -> None:
-    """Create empty files in a shared directory that the uplink needs and may not create itself.
-    Does nothing without the permission to create files.
+    """Create empty files for the uplink in a shared directory, where the uplink itself has no right
+    to create files. Existing files stay. If this account has no such right either, do nothing.
     """
     for file in files:
         if is_shared(file.parent):

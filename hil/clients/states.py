@@ -1,14 +1,14 @@
 """`python -m hil.clients.states`: a program that changes retained messages at one end of a bridge,
-over MQTT 5. After all changes, it reads the retained messages of both ends at its broker. SIGTERM
-ends it.
+over MQTT 5. After all changes, it asks its broker repeatedly for the messages that were retained
+at both ends. SIGTERM ends it.
 
 First it sets some messages, and waits for a line on standard input, which says that both ends have
 these messages. During the later changes it deletes these messages one by one, and sets other
 messages repeatedly. A missed deletion can be proven only for a message that both ends had.
 
 Each change is a PUBLISH at QoS 0, so a lost link loses it. A PUBLISH at QoS 1 follows on the same
-connection, retained, so that the broker has to store it: once the second PUBLISH is acknowledged,
-the change is stored, too. A change whose connection broke before that moment is repeated.
+connection, retained, so that the broker has to store this PUBLISH, too. Once it is acknowledged,
+the change is stored. A change whose connection broke before that moment is repeated.
 
 In: broker, end, number of topics and of changes. Out: JSON Lines on standard output:
 

@@ -235,7 +235,7 @@ class GatewayRestored(Kind):
     bounded: ClassVar[bool] = True
     kind: Literal["gateway-restored"]
     later: int = Field(default=8, ge=4, le=1000)
-    """Number of publications that the backup lacks, at least."""
+    """Smallest number of publications that the backup lacks."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site, spool = system.site, system.spool

@@ -45,7 +45,7 @@ CAN = {
     "ingest-kill",
     "checkpoint-lost",
 }
-"""Kinds of faults that have the same meaning for the glue."""
+"""Kinds of faults that mean the same for the glue as for Onceway."""
 
 SCRIPT = Path(__file__).with_name("stream.py")
 DOWN_S = 0.5  # from a kill to the restart, as for Onceway

@@ -52,8 +52,8 @@ SOME = 20
 """Smallest number of times that `always_off` judges: among these, at least one has no extra delay
 of a clock or a WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
-"""Largest errors, too early and too late, that all times of a board may share: both clocks drop the
-fraction of a second. A late WELCOME cannot explain more, because not every WELCOME is late."""
+"""Largest errors, too early and too late, that may be common to all times of a board: both clocks
+drop the fraction of a second. Late WELCOMEs excuse no more, because not every WELCOME is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class _Line:
         return begin, self.starts[index] if index < len(self.starts) else 1 << 63
 
     def met(self, life: tuple[int, int]) -> int | None:
-        """Return the time of the board's first PUBLISH between the two starts `life`, or None. A
+        """Return the time of the board's first PUBLISH between two starts (`life`), or None. A
         PUBLISH before the first WELCOME does not count: the board had sent it before its start.
         """
         welcomed = bisect_left(self.welcomes, life[0])
@@ -101,7 +101,7 @@ class _Line:
         return self.published[index] if within else None
 
     def lost(self, life: tuple[int, int]) -> int:
-        """Return by how many ns the board's clock fell behind between the two starts `life`."""
+        """Return by how many ns the board's clock fell behind between two starts (`life`)."""
         behind = [by for t, by in self.behind if life[0] <= t <= life[1]]
         return max(behind) - min(behind) if behind else 0
 

@@ -60,7 +60,7 @@ class Seen:
     places: dict[tuple[str, int], set[Key]] = field(default_factory=lambda: defaultdict(set))
     """Publications seen at each place of a gateway's store. A place is origin and position."""
     copies: set[tuple[str, int]] = field(default_factory=set)
-    """Places with a copy of another gateway's row (`copied.py`)."""
+    """Places whose row is a copy of another gateway's row (`copied.py`)."""
     replicated: bool = False
     """Whether acknowledged publications are on the disks of two gateways."""
     expected_copies: int = 0
@@ -437,8 +437,8 @@ class Seen:
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Return whether a publication landed twice from one place of a store; or too often, and
-        from a place at which the rig saw no row in the store. A publication may be in the store
+        """Return whether a publication landed twice from one place of a store, or landed too often
+        in all, with at least one row that the rig saw in no spool. A publication may be in a spool
         twice, because the ingest takes it once. Copies made by a fault do not count: no store of
         the run has their epoch.
         """

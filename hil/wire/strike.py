@@ -22,9 +22,9 @@ BITS = 10  # 8N1
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command. fault: id of the fault. after: bytes that pass unharmed, from now on, or from the
-    end of the board's publication with the number `publication`. length: number of bytes. seconds:
-    length of a `delay` or `stall`.
+    """A command. fault: id of the fault. after: number of bytes that pass unharmed, counted from
+    the end of the board's publication number `publication`, or from now on if that is None. length:
+    number of bytes to harm. seconds: length of a `delay` or `stall`.
     """
 
     fault: str
@@ -65,7 +65,7 @@ class Strike:
 
     @property
     def unharmed(self) -> int | None:
-        """Return the number of bytes from the start of the count to the strike; None before it."""
+        """Number of bytes from the start of the count to the strike; None until the strike."""
         return None if self.offset is None or self._from is None else self.offset - self._from
 
     def count_from(self, offset: int, publication: int) -> None:

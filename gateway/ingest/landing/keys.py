@@ -35,7 +35,7 @@ _UNTIL = re.compile(r"(.+/[0-9a-f]{8}):([0-9]{1,12})")
 class Keys:
     """The contents of a file of trusted keys. keys: public keys in Base64, by gateway. until:
     number of the last batch that is accepted without a signature, by feed. unsigned: whether
-    gateways without a key are accepted; None: only by a table that is older than signatures.
+    gateways without a key are accepted; None: only if the table is older than signatures.
     """
 
     keys: dict[str, list[str]] = field(default_factory=dict)

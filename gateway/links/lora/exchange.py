@@ -24,7 +24,7 @@ class Radio(StrEnum):
     """The kinds of a gateway's radio, which differ in the frames that they send."""
 
     SX127X = "sx127x"
-    """Frames are sent unchanged."""
+    """A radio that sends each frame unchanged."""
 
     KISS = "kiss"
     """A modem whose firmware chooses the preamble that it sends."""

@@ -13,8 +13,8 @@ in the queues for other gateways. All changes become part of the next commit.
   messages.
 - CUT is received: messages forwarded by the sender of CUT are for the session here from now on, and
   no longer for a forwarder of an earlier move.
-- A move from here ends without an ASK: this gateway asks all others by HERE where the session is.
-  The answer is ASK or GONE.
+- A move from here has ended, and no ASK has come: this gateway sends HERE to all others, to ask
+  where the session is. The answer is ASK or GONE.
 - The session comes back: the forwarder's queue goes to the session here.
 - All gateways have sent CUT, the forwarder's queue is empty, and no forwarder of an earlier move
   sends messages any more: END goes to the session's gateway, and the forwarder ends.

@@ -33,7 +33,9 @@ class SessionMoves:
         self.tell: Callable[[], None] = lambda: None
         """Callback that sends new filters to the other gateways (`Neighbours.has_news`)."""
         self.caught_up: Callable[[str, Stage], None] = lambda member, stage: None
-        """Callback for the CUTs of new subscriptions (`new_subscriptions.py`)."""
+        """Callback for each CUT that is for new subscriptions (`new_subscriptions.py`), with the
+        gateway that has sent the CUT, and the stage in it.
+        """
         self.asks: Counter[str] = Counter()
         """Number of ASK notices of each gateway in the current minute."""
         self.count_from = 0.0
@@ -120,7 +122,7 @@ class SessionMoves:
         return found
 
     def forwarders_of(self, stage: Stage) -> list[tuple[Session, SessionMove, Forwarder]]:
-        """Return this gateway's forwarders for the session at a stage."""
+        """Return this gateway's forwarders of the move that brought the session to this stage."""
         return [
             (session, move, move.forwarder)
             for session, move in self._moving_ids.get(stage.moving_id, {}).items()

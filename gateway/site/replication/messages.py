@@ -62,8 +62,8 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
     """
     boot: Annotated[int, Field(ge=0, lt=_MOST)]
     clock: Annotated[int, Field(ge=0, lt=_MOST_TIME)] | None
-    """Start of the gateway's present boot in µs UTC; None while unknown. This time gives rows of
-    the boot their time if they have none.
+    """Time at which the gateway started (`boot`), in µs UTC; None while unknown. If a row of this
+    boot has no time of receipt, this time plus `monotonic` is its time.
     """
 
     @model_validator(mode="after")

@@ -86,7 +86,9 @@ class Contact:
         self.mute = False
         """Whether the member answers no queries over its present link."""
         self.round_trip = 0.0
-        """Round trip of beats in seconds, smoothed; includes up to BEAT_S at the member."""
+        """Smoothed round trip of beats, in seconds. It contains the member's delay until its next
+        beat, up to BEAT_S.
+        """
         self._answered = float("-inf")
         self._linked = float("-inf")
         self._clock = 0

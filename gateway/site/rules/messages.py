@@ -135,9 +135,10 @@ class Got(NamedTuple):
 
 
 class Over(NamedTuple):
-    """The message that the receiver's record of the client is outdated if its epoch is lower.
-    below: epoch of the sender's record. older: members in the record's `older`, and the sender
-    itself if its session can be used. copied: field of the record.
+    """The message that the receiver's record of the client is outdated if the epoch of that record
+    is lower than `below`. below: epoch of the sender's record. older: members in the `older` of the
+    sender's record, and the sender itself if its session can be used. copied: the same field of the
+    sender's record.
     """
 
     client: str

@@ -53,7 +53,9 @@ such groups; with many clients, the groups are larger. The clients come in group
 gateway has to answer the lookups of all clients of a group within a second.
 """
 CROWD_S = 0.25
-"""Seconds without a move after which the next group is disconnected."""
+"""Seconds without a session move after which the next group is disconnected, even if some sessions
+of the previous group remain.
+"""
 HOLD_S = 1.0
 """Longest time, in seconds, for which messages wait after a link has begun, because the link to a
 third member is missing. The third member is dialled at once, and may join soon.

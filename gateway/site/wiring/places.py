@@ -17,8 +17,8 @@ from gateway.site.rules.holder import ALL_CLIENTS, NOBODY
 from gateway.store.move_rows import PlaceRow
 
 _IDLE = 256
-"""Number of written places, in addition to half of all places, after which unneeded places are
-deleted.
+"""Number of writes of places, in addition to half the number of all places, after which unneeded
+places are deleted.
 """
 MOST_UNHEARD = 1024
 """Largest number of places that are kept for clients without a session, until these clients
@@ -29,8 +29,8 @@ _COPIED = 2
 1 for suspect and 0.
 """
 _UNHEARD = ""
-"""Entry in the column `older`: the client may not know that its session is new, or has ended. A
-version that does not know this entry drops it like a member that is gone.
+"""Entry in the column `older`: the client may not know that its session is new, or has ended. An
+older Onceway takes this entry for the name of a former member, and removes it.
 """
 
 

@@ -369,10 +369,10 @@ class _Own:
         if restored or copied.line(database) is None:
             copied.draw_line(database, self._first)
         self._number = copied.numbered(database, last)
-        """The number that the latest row without an identity has (`Row`)."""
+        """Sequence of the newest row without identity (`Row`)."""
         self._known = -1, 0
-        """Id of the last row that was read, and the number that the latest row without an identity
-        has up to there.
+        """The last row that `read` has returned: its id, and the sequence of the last row without
+        identity up to it. See `copied.rows`.
         """
         self._looking = False
         self._clock: int | None = None
