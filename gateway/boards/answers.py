@@ -80,8 +80,8 @@ def _answer(packet: Publish, correlation: bytes) -> Answer | None:
 
 
 def _unknown(packet: Publish, text: str, correlation: bytes) -> Answer | None:
-    """Return a refusal if a message says that this command is unknown, else None. Firmware without
-    answers sends only this text.
+    """Return a refusal if a message says, as a line of text, that this command is unknown. Else
+    return None. Firmware without answers sends such a line in place of an answer.
     """
     payload = packet.payload.decode(errors="replace")
     if not packet.qos and payload.startswith(UNKNOWN_COMMAND):

@@ -87,7 +87,7 @@ class Hole:
 
     @property
     def age(self) -> float:
-        """Seconds since batch `arrived` has arrived."""
+        """Seconds since the arrival of batch `arrived`."""
         return max(0.0, time.time() - self.since)
 
     def __str__(self) -> str:

@@ -151,8 +151,8 @@ def _text(name: str) -> Column:
 
 
 def _intervals(listed: DataFrame) -> DataFrame:
-    """Return each state of a device in a registry's list, with the interval in which the list had
-    it. `until` is null for the newest state.
+    """Return each state that a device had in its registry's lists. A state lasts from the list with
+    time `since` to the next list with another state, at `until`; null for the newest state.
     """
     order = Window.partitionBy("site", "device").orderBy("listed")
     state = F.struct("board", "firmware", "link")

@@ -89,8 +89,8 @@ class Ending:
         self._pending = dict.fromkeys(contacts, 0)
         """Number of Over messages of each member whose answers wait for the disk."""
         self._confirmed: OrderedDict[str, int] = OrderedDict()
-        """By client: when the record here last ended, the epoch of the other member's record, which
-        stayed.
+        """Epoch of the other member's record, which stayed when the record here last ended; by
+        client.
         """
 
     def joined(self, member: str) -> None:

@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
     silent: tuple[str, ...] = ()
     reason: str = ""
     suspect: bool = False
-    """Whether a new session may replace a session whose end the client does not know."""
+    """Whether it is possible that the client does not know that its last session has ended."""
     twofold: bool = False
     """Whether two sessions continued without knowing of one another. If so, a new session replaces
     the suspect one.

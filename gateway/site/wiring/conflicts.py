@@ -17,7 +17,7 @@ MOST = 16
 
 
 class Conflicts:
-    """The lost changes since the start. throttle: the limit of log lines."""
+    """The record of lost changes since this gateway's start. throttle: limits the log lines."""
 
     def __init__(self, throttle: LogThrottle) -> None:
         self._throttle = throttle
