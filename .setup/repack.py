@@ -27,7 +27,7 @@ def repack(
 
 
 def pack(folder: Path, target: Path) -> None:
-    """Make a package of a folder with a DEBIAN in it."""
+    """Make a package of a folder that contains the folder DEBIAN with the control files."""
     subprocess.run(
         ["dpkg-deb", "--root-owner-group", "-Znone", "--build", folder, target],
         check=True,

@@ -313,7 +313,7 @@ def _configure(userland: Userland) -> None:
 
 
 def _home_assistant(userland: Userland) -> None:
-    """Follow README's section: other machines reach the listener, and boards are announced."""
+    """Carry out README's section "Home Assistant". Check that other machines reach the listener."""
     file = userland.path / "etc/onceway/gateway.toml"
     text = file.read_text().replace("127.0.0.1:1883", ":1883")
     file.write_text(f"{text}\n[home_assistant]\n")

@@ -88,7 +88,9 @@ class BackOff:
 
 
 class Pace:
-    """A limit for hook calls of an address that must wait: one call in ALIKE_S seconds per key."""
+    """The limit of hook calls about users at addresses that must wait: one call in ALIKE_S seconds
+    for each address (`key`).
+    """
 
     def __init__(self) -> None:
         self._next: dict[str, float] = {}

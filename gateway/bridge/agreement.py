@@ -49,9 +49,9 @@ class Step(Enum):
 
     NOTHING = 0
     SEND = 1
-    """Our message, or its deletion, is sent to the other broker."""
+    """Send our message, or its deletion, to the other broker."""
     TAKE = 2
-    """The message of the other broker, or its deletion, is taken over."""
+    """Send the other broker's message, or its deletion, to our broker."""
 
 
 def digest(payload: bytes, properties: Properties | None = None) -> Digest:

@@ -26,8 +26,8 @@ FIRST_S = 2.0
 """Shortest wait until topics that may differ are read, in seconds."""
 LONGEST_S = 60.0
 QUIET_S = 5.0
-"""If a topic is in doubt later than three waits and these seconds after topics were last read, the
-next wait is FIRST_S again.
+"""A topic that comes into doubt gets the wait FIRST_S again if topics were last read long ago: more
+than three times the last wait, plus QUIET_S seconds.
 """
 FREE_BYTES = 5_000
 BYTES_PER_S = 10

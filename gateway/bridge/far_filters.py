@@ -2,8 +2,8 @@
 
 In: the filters of the configuration, and the filters of earlier connections. Out: one SUBSCRIBE or
 UNSUBSCRIBE for each filter, and a line in the log for each filter that the other broker does not
-grant. If the other broker closes the connection at one of the filters, that filter is found by
-sending the filters alone, as for messages (`suspects.py`).
+grant. If the other broker closes the connection because of one filter, the bridge finds this filter
+by sending each filter alone, as it does with messages (`suspects.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class FarFilters:
         self._asked: dict[int, Request] = {}
         """Requests to the other broker, by packet identifier."""
         self._given_up: set[Request] = set()
-        """Requests that are no longer made, because the other broker closes the connection at them.
+        """Requests that are no longer made, because the other broker closed the connection after
+        them.
         """
         self.lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
@@ -66,8 +67,8 @@ class FarFilters:
         return [*((False, item) for item in unwanted), *((True, item) for item in wanted)]
 
     def _is_given_up(self, request: Request) -> bool:
-        """Whether the other broker closes the connection at a request. Such a request is made again
-        only after the next start.
+        """Whether a request is no longer made before the next start, because the other broker
+        closed the connection after it, TIMES times.
         """
         if self._suspects.guilty(request):
             self._suspects.forget_guilty(request)

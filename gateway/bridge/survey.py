@@ -43,7 +43,7 @@ _QUIET_S = 0.2
 _OVERHEAD = 5
 """Bytes of a PUBLISH in addition to topic, payload and properties."""
 _NAMES_BYTES = 4_000
-"""Bytes of the topics that are asked for by name in one SUBSCRIBE."""
+"""Largest number of bytes of topic names in one SUBSCRIBE that asks for single topics."""
 
 
 class Survey:

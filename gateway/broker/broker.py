@@ -457,8 +457,8 @@ class Broker(Core):
         self.settle()
 
     def take_unread(self, order: Order, error: Exception) -> bool:
-        """Handle an order that the store could not read: end its session. Return False for a
-        `Collect`, which affects no client, because its session has ended before.
+        """Handle an order that the store could not carry out: end the order's session. Do nothing
+        and return False for a `Collect`: its session has ended already.
         """
         session = self.by_id.get(order.session)
         if isinstance(order, Collect):

@@ -58,9 +58,9 @@ class Pause:
         self.record = record
         """Record of the client; None once a publication was accepted."""
         self.shared = shared
-        """Whether the record belongs to all clients without an identifier at this address. In that
-        case a publication is not postponed: if there is room, it is accepted at once. Only a
-        connection whose publication is refused within the pause stays open until the pause is over.
+        """Whether all clients without an identifier at this address share the record. If so, no
+        publication is postponed: if there is room, it is accepted at once. If one is refused within
+        the pause, its connection does not end before the pause is over.
         """
         self.until = record.over(broker.now) if record is not None and not shared else float("-inf")
         """End of the pause on this connection, on the time axis."""

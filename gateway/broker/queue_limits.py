@@ -163,7 +163,7 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
 
 
 def _is_needed(core: Core, session: Session, run: PublishRun) -> bool:
-    """Whether a run is a notice for a peer gateway for which the queue may exceed its bound."""
+    """Whether a run is a notice for a peer gateway, and the queue is below twice its bound."""
     return run.topic.name == NOTICES and session.send_flow.messages < 2 * bounds(core, session)[0]
 
 
@@ -173,7 +173,7 @@ def _over(core: Core, session: Session, count: int, size: int, *, grace: bool = 
 
 
 def bounds(core: Core, session: Session, *, grace: bool = False) -> tuple[int, int]:
-    """Return a queue's bounds: messages, bytes. grace: the bounds while the store is read."""
+    """Return a queue's bounds: messages, bytes. grace: larger bounds, until the store is read."""
     queueing, limits = session.queueing, core.limits
     messages = queueing.messages or limits.queue_messages
     most = queueing.bytes or limits.queue_bytes
@@ -194,7 +194,7 @@ def bound_key(core: Core, session: Session, count: int, size: int) -> str:
 
 
 def _drop_expired(core: Core, session: Session) -> bool:
-    """Drop expired messages at a queue's front. Return True if the store may have more of them."""
+    """Drop expired messages at a queue's front. Return True if there may be more in the store."""
     send_flow = session.send_flow
     while send_flow.pending:
         expires = send_flow.pending[0].run.expires

@@ -142,8 +142,8 @@ class SendFlow:
         self.pending: deque[Delivery] = deque()
         """Deliveries in memory that are to be sent."""
         self.behind: deque[tuple[int, Delivery]] = deque()
-        """QoS 0 deliveries queued after messages of the tail, each with the number of the message
-        that follows. They are in memory only, for sessions that queue QoS 0."""
+        """QoS 0 deliveries that wait behind the tail, in memory only, if the session queues QoS 0.
+        Each has the number of the message before which it must be sent."""
 
     @property
     def holds_messages(self) -> bool:
@@ -349,9 +349,9 @@ class SendFlow:
         return count
 
     def _done(self, delivery: Delivery, count: int, released: int = 0) -> None:
-        """Finish `count` messages of a delivery, which need no PUBLISH any more. released: the
-        identifier of the last message if it waits for PUBCOMP: then the delivery's row is deleted
-        after PUBCOMP, which writes one page less.
+        """Finish `count` messages of a delivery, which need no PUBLISH any more. released: packet
+        identifier of the last message if it still waits for PUBCOMP. The delivery's row is then
+        deleted after PUBCOMP, so that one page less is written.
         """
         run = delivery.run
         size = count * (run.weight + OVERHEAD)

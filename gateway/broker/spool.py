@@ -24,7 +24,7 @@ PART = 512
 so the known size of the spool may be too large by one part."""
 
 _NOTED = 64
-"""Divisor: the fraction of the spool's bound whose origins may be unknown after a power cut."""
+"""Divisor: the store may count too few bytes for an origin, by up to this share of the limit."""
 
 Identity = tuple[str, int, int]
 
@@ -168,7 +168,7 @@ class Spool:
         return self.next - self.lowest if self.size else 0
 
     def age(self, monotonic: int, utc: int | None) -> float | None:
-        """Return the age of the oldest row in seconds, None without a row or if it is unknown."""
+        """Return the age of the oldest row in seconds; None if there is no row, or no known age."""
         if self.oldest is None or not self.size:
             return None
         boot, arrived, received = self.oldest

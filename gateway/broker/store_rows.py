@@ -64,8 +64,8 @@ class Commit:
     ended: list[int] = field(default_factory=list)
     """Ids of sessions to delete, with all rows except shared subscriptions' rows (`trimmed`)."""
     trimmed: list[tuple[int, int]] = field(default_factory=list)
-    """Queue rows to delete of ended sessions: session and highest number. Later rows from shared
-    subscriptions stay for now."""
+    """Queue rows of ended sessions to delete: session, and highest number to delete. Rows with
+    higher numbers, from shared subscriptions, stay for now."""
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     unsubscribed: list[tuple[int, str]] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)

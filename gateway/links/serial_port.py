@@ -397,8 +397,8 @@ class SerialPort:
         self._transport = transport
 
     def _flush(self) -> None:
-        """Write the link's queued bytes, tell the broker if it can write again, and set the
-        timer.
+        """Write the link's queued bytes, and set the timer. If the link was full, and has room
+        again, tell the broker.
         """
         if self._tty is None:
             return

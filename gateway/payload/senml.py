@@ -90,8 +90,9 @@ def decode(payload: bytes) -> list[Record]:
 
 
 def time_errors(payload: bytes, count: int) -> list[int | None]:
-    """Return the possible error of the time of each record in seconds (`tu`), for a payload that
-    `decode` has accepted. None where it is missing, and always in JSON. count: number of records.
+    """Return for each record by how many seconds its time may be wrong (`tu`); None for a record
+    without a valid `tu`, and for each record of a JSON payload. payload: a payload that `decode`
+    has accepted. count: number of records.
     """
     if not _is_cbor_array(payload) or b"\x62tu" not in payload:
         return [None] * count

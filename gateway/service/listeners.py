@@ -82,7 +82,7 @@ class NetworkListener(Protocol):
 
 
 class _Door:
-    """A section in use. It hands connections to the engine with the section's policy."""
+    """Base class of listeners, ports and radios in use. Hands their connections to the engine."""
 
     policy: Policy
 
@@ -111,7 +111,7 @@ class _Network(_Door):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Name, type and TLS of the listener. A change of these needs another listener."""
+        """Name, type and TLS of the listener. If one of them changes, a new listener is made."""
         return _place(self.access.section)
 
     async def take(

@@ -53,9 +53,9 @@ a person has discarded.
 
 
 SWEPT = "swept"
-"""Key in `meta`: the number of the start that wrote it. Since that start, each commit deletes the
-rows of `queue` whose messages it records as acknowledged, unless an older version was started
-later.
+"""Key in `meta`. Its value is the number of the start that wrote the key. If it was the last start,
+each commit has since deleted the rows of `queue` whose messages the commit recorded as
+acknowledged. If an older version was started later, such rows may remain.
 """
 
 Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "other"]

@@ -135,8 +135,8 @@ class InternalErrors(Job):
 
 class SavedFile:
     """A small file that a job writes again and again. Each write replaces the whole file. There is
-    no fsync, so the last state may be lost in a power cut. content: a noun phrase, for the problem.
-    mode: the file's permissions.
+    no fsync, so the last state may be lost in a power cut. content: a noun phrase for the content,
+    used in the text of the problem. mode: the file's permissions.
     """
 
     def __init__(self, file: Path, content: str, mode: int = 0o666) -> None:

@@ -224,7 +224,9 @@ class _Work:
 
 
 def _next_epoch(origin: Origin, suffix: str = "") -> str:
-    """Return the epoch to use next. It is the same on each machine."""
+    """Return the epoch to use next. The epoch depends only on the arguments, so it is the same on
+    each machine that lands this store.
+    """
     return hashlib.sha256(f"onceway spool land {origin.folder}{suffix}".encode()).hexdigest()[:8]
 
 

@@ -231,8 +231,8 @@ class Spool(DamagedRows):
         return row[0], row[1]
 
     def lacks_time(self, count: int) -> bool:
-        """Whether one of the oldest `count` waiting rows has no time of receipt yet, but may still
-        get one. That is so if the gateway has not restarted after the receipt.
+        """Whether one of the oldest `count` waiting rows has no time of receipt yet, but can still
+        get one, because the gateway has not restarted since the receipt.
         """
         found = self._db.execute(
             "SELECT max(received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"
@@ -243,8 +243,8 @@ class Spool(DamagedRows):
         return bool(found[0])
 
     def waits_for_clock(self) -> bool:
-        """Whether the newest waiting row has no time of receipt yet and may still get it. Then the
-        gateway's clock is not synchronised.
+        """Whether the newest waiting row has no time of receipt yet, but can still get one. If so,
+        the gateway's clock is not synchronised.
         """
         found = self._db.execute(
             "SELECT received IS NULL AND boot = (SELECT CAST(value AS INTEGER) FROM meta WHERE"

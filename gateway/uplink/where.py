@@ -49,7 +49,7 @@ class NotFound(OncewayError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place that knows the reading.
+    """A place where the reading was found.
 
     place: `spool` (in no batch yet), `batch` (cut, not landed yet), `landed`, or `table`. Also
     `quarantine` (landed in a damaged batch), or `conflicts` (set aside, because its key is in the
@@ -229,7 +229,7 @@ def in_quarantine(table: str, found: list[Place]) -> Iterator[Place]:
 
 
 def unknown(spool: Spool, device: str, sequence: int) -> str:
-    """Return a sentence that says where a reading may be that this gateway does not know."""
+    """Return a text about a reading that this gateway does not know: where the reading may be."""
     oldest = spool.oldest_known_batch()
     epoch = spool.origin().epoch
     before = f", or it landed before batch {oldest} of epoch {epoch}" if oldest else ""

@@ -85,7 +85,9 @@ class PageLogins:
         self._thread = ThreadPoolExecutor(1, "page-passwords")
         self._throttle = LogThrottle(time.monotonic)
         self._waiting = {False: 0, True: 0}
-        """Number of comparisons that run or wait, by whether the user is trusted at the address."""
+        """Number of password checks that run or wait. True: for users who are trusted at their
+        address; False: for all other users.
+        """
         self._trusted = Trusted(file.with_name("page-trusted.json") if file else None)
         if file is not None:
             self._recall(file)

@@ -89,7 +89,7 @@ class Kind(BaseModel, ABC):
 
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)
-    """Number of faults; for each board, if the fault breaks boards or their lines."""
+    """Number of faults. A fault of boards or of their lines happens this often to each board."""
     between: Shares = (0.05, 0.95)
     """Part of the run in which the faults happen, as two shares."""
     on: list[str] = []

@@ -106,7 +106,7 @@ class CentrePowerCut(IngestKill):
 
 
 def step_of(path: str) -> str:
-    """Return the step of a micro-batch that makes this file."""
+    """Return the step (STEPS) of a micro-batch in which the ingest makes this file."""
     return next((step for step, pattern in STEPS.items() if fnmatch(path, pattern)), "nothing")
 
 

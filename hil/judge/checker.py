@@ -242,8 +242,8 @@ def _judge(
 
 
 def _lost(key: Key, hops: tuple[str, ...], seen: Seen) -> tuple[Outcome, str]:
-    """Return the outcome of a publication that is not at the last hop, and a hop: the one that
-    still has to deliver the publication, or else the first one that the publication did not reach.
+    """Return the outcome of a publication that is not at the last hop, and a hop: the hop that has
+    yet to deliver the publication, or else the first hop that the publication did not reach.
     """
     way = seen.ways[key]
     last = max(index for index, hop in enumerate(hops) if way[hop])

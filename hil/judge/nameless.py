@@ -23,7 +23,7 @@ class Nameless:
     clients: set[str] = field(default_factory=set)
     _rows: list[tuple[str, dict[str, Any], Sighting]] = field(default_factory=list)
     _others: list[tuple[str, dict[str, Any], Sighting]] = field(default_factory=list)
-    """Rows of the gateway itself, which are numbered in the same series."""
+    """The gateway's own rows, which it numbers in one series with the rows without identity."""
 
     def keeps(self, hop: str, data: dict[str, Any], row: Sighting) -> bool:
         """Add the row if its publisher gave no identity. Return whether the row was added."""

@@ -140,8 +140,8 @@ class Seen:
     counted: set[str] = field(default_factory=set)
     """Lines that have reported their final counts."""
     restores: int = 0
-    """Number of times that a backup replaced the store: its rows, and publications that boards have
-    not released, may land once more each time."""
+    """Number of times that a backup replaced the store. Each time, a publication may land once
+    more: from a row of the backup, or because the board has not released it."""
     forgotten: list[tuple[int, Key]] = field(default_factory=list)
     """Times at which a client learned that the gateway has forgotten a message's exchange."""
     ended: bool = False

@@ -13,11 +13,11 @@ topic:
   must not come on a topic that the filter does not match, or after a later message of the same
   publisher [MQTT-4.6.0-6]. It must not come if it was acknowledged before the first SUBSCRIBE. It
   must come only once: at QoS 2 in a session, at QoS 1 and 0 on a connection;
-- it *must* come with DUP when it is sent again, and without when it cannot have been sent before
-  [MQTT-3.3.1-1, -2]. It must come without RETAIN: no client here publishes with it [MQTT-3.3.1-12];
-- messages that a session holds at QoS 2 are sent or released once more when it continues, before
-  those published since [MQTT-4.4.0-1];
-- no more may be in flight than the subscriber's Receive Maximum [MQTT-3.3.4-9].
+- it *must* come with DUP when it is sent again, and without DUP if it cannot have been sent before
+  [MQTT-3.3.1-1, -2]. It must come without RETAIN, which no client here sets [MQTT-3.3.1-12];
+- if it came at QoS 2 and was not released, it is sent or released once more when the session
+  continues, before messages published since then [MQTT-4.4.0-1];
+- no more messages are in flight than the subscriber's Receive Maximum [MQTT-3.3.4-9].
 
 If a client publishes again in another flow (`again`), or sends PUBLISH again at QoS 1 (`resent`),
 one more copy may come each time. A board's message has no identity in it: the model knows it by its

@@ -36,7 +36,7 @@ SETTLES = 3_000_000_000
 """Time in ns after the end of a fault in SILENCING for which a gateway may still be silent."""
 FAR = 1 << 63
 LAST = 2
-"""Number of connections of a client that count: the present one, and the previous one."""
+"""Number of a client's connections to consider: the present one, and the previous one."""
 
 
 class Silences:

@@ -29,7 +29,7 @@ ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.typ
 
 
 def differences(folder: Path) -> Iterator[str]:
-    """Yield each answer of the table that differs from its files; none without a table."""
+    """Yield each answer that differs from the table's data files; nothing if there is no table."""
     try:
         table = DeltaTable(str(folder))
     except TableNotFoundError:

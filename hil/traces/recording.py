@@ -1,7 +1,7 @@
 """Reads a recorded link from JSON Lines or CSV, plain or gzip. Each line has a counter, a time, and
 RSSI and SNR if known. In: a file whose lines are frames that arrived, or have a column `delivered`.
-Out: a `Trace`. If the counter goes back, the frame is a copy or was overtaken, the counter has
-exceeded its 16 bits, or the sender has restarted; the time shows which (`_Reader`).
+Out: a `Trace`. A counter that goes back has one of four causes: the frame is a copy, a later frame
+has overtaken it, the counter has passed 65,535, or the sender has restarted (`_Reader`).
 """
 
 import csv

@@ -2,14 +2,14 @@
 
 In: a trace, a pace or none, a seed, and the time of each frame. Out: whether the frame arrives; at
 the end, the part of the recording used. Without a pace, each frame has the fate of the next
-recorded frame. With a pace, it has the fate of the frame recorded at that moment, and in an outage
-no frame arrives.
+recorded frame. With a pace, each frame has the fate of the frame recorded at the same moment, and
+in an outage no frame arrives.
 
 Recordings have outages of hours and days, which no run can wait for: outages longer than
-`longest_outage` are shortened to it. The seed draws the start of a recording from its frames. With
-a pace, it draws a moment, so that a long outage is drawn as often as its share of the time demands.
-The start is always a frame that arrived, at most MOST_BEFORE frames before the next loss, because
-most recordings have long stretches without a loss. The recording starts over at its end.
+`longest_outage` are shortened to it. The seed draws the frame with which a replay begins: without a
+pace, a frame that arrived; with a pace, the next such frame after a moment of the recording. If the
+next loss is more than MOST_BEFORE frames away, the replay begins later, because most recordings
+have long stretches without a loss. After the end of the recording its beginning follows.
 """
 
 import random

@@ -14,7 +14,7 @@ DELIMITER = b"\0"
 
 
 class Fading:
-    """A recorded link as weather of a line. pace, longest_outage: see `Replay`."""
+    """A recorded link as a fault of a line for a whole run. pace, longest_outage: see `Replay`."""
 
     kinds = ("fade",)
 

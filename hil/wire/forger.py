@@ -1,8 +1,7 @@
-"""A program that pretends to be a board, at the same line. It has heard the board's greetings, but
-does not have the board's key. In: HELLOs that the board has sent. Out: frames for the gateway. All
-frames are well formed, so that only the key separates them from the board's frames: the recorded
-HELLOs; the last HELLO with another attempt, with another key, and without keys; and the first
-frames of a session after each.
+"""A program that pretends to be a board, on the board's own line. It has heard the board's HELLOs,
+but does not have the board's key. In: the first and the last HELLO of the board. Out: well-formed
+frames, which the gateway can recognise as forged only by the key: both HELLOs again; the last HELLO
+with a new attempt number, with a code of another key, and without a code; and frames of sessions.
 """
 
 from dataclasses import replace

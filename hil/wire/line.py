@@ -35,7 +35,7 @@ class Line:
         the publication.
         """
         self._publication = 0  # the newest publication whose end has crossed
-        self._offset = 0  # bytes that the weather has let through
+        self._offset = 0  # bytes left by the faults of the whole run
         self._stalled_until = 0.0
         self._flight: deque[tuple[float, bytes]] = (
             deque()
@@ -67,8 +67,8 @@ class Line:
         self._strikes.append(Strike(command, behind))
 
     def arrive(self, now: float) -> tuple[bytes, list[dict[str, Any]]]:
-        """Return the bytes that have arrived by `now`, and events: `noise` for each harm of the
-        weather, `struck` for a completed command.
+        """Return the bytes that have arrived by `now`, and events: `noise` for each harm by a fault
+        of the whole run (`weather.py`), `struck` for a completed command.
         """
         events: list[dict[str, Any]] = []
         if self._stalled_until:
@@ -121,8 +121,8 @@ class Line:
         self._cross()
 
     def _pass_on(self, data: bytes, now: float) -> list[dict[str, Any]]:
-        """Send bytes that the weather has let through to the other end, harmed by the present
-        command. Return the events.
+        """Carry out the present command on bytes that the faults of the whole run have left, and
+        send the bytes to the other end. Return the events.
         """
         strike = self._strikes[0] if self._strikes else None
         self._offset += len(data)

@@ -39,9 +39,9 @@ HOLE_REPORT_SECONDS = 3600.0
 HOLE_PROBES = 8
 HOLE_LIST_SECONDS = 3600.0
 HOLE_LISTS = 8
-"""Number of waiting feeds that are listed at each check for missing batches. Without a listing, a
-gap is found only if at least as many batches follow it as are missing. Feeds take turns. A feed is
-also listed once an hour if its last read batch has been deleted.
+"""Number of waiting feeds, in turn, that are listed at each check for missing batches. Without a
+listing, a gap is found only if the number of later batches is at least the number of missing
+batches. A feed is also listed once an hour if its last read batch has been deleted.
 """
 
 SHOWN = 20
@@ -470,9 +470,9 @@ class Feeds:
 
     def hole(self, feed: str, ingested: int, surely: bool = True) -> Hole | None:
         """Return the reason why a feed whose last read batch is `ingested` cannot continue. None if
-        it can, or if no later batch exists. surely: whether to use a listing. Without it, a few
-        look-ups are made. They find a gap only if at least as many batches follow it as are
-        missing.
+        it can, or if no later batch exists. surely: whether to use a listing. Without a listing, a
+        few look-ups are made. They find a gap only if the number of later batches is at least the
+        number of missing batches.
         """
         number = ingested + 1
         manifest = self._landing.manifest(feed, number)

@@ -42,8 +42,8 @@ class Quarantine:
         self._table = table
         self._landing = landing.rstrip("/")
         self.has_unreadable = True
-        """Whether the quarantine may contain a batch that needs no repair: it could not be read for
-        a while, and is read again later.
+        """Whether the quarantine may contain a batch that needs no repair: the ingest could not
+        read the batch for a while, and reads the batch again later.
         """
 
     def add(self, damaged: list[DamagedBatch]) -> None:

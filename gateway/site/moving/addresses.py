@@ -65,13 +65,13 @@ class Kind(IntEnum):
     END = 3
     """The sender has no more messages for the session at this stage."""
     HERE = 4
-    """Question whether the session at this stage is at the receiver. The receiver answers ASK if it
-    has the session or a forwarder for it, else GONE.
+    """The sender asks whether the receiver has the session at this stage. The receiver answers ASK
+    if it has the session or a forwarder for it, else GONE.
     """
     GONE = 5
     TAIL = 6
-    """Question whether the receiver still has messages for the session at this stage. The receiver
-    answers END if it has none.
+    """The sender asks whether the receiver still has messages for the session at this stage. The
+    receiver answers END if it has none.
     """
 
 

@@ -40,9 +40,9 @@ sends something at least this often.
 MOST_ANSWER_S = 4.0
 """Upper bound of the seconds that a member over a slow line may take to answer."""
 START_S = 3.0
-"""Seconds for which another member is expected after this member's start, and seconds for which it
-may be busy after it has joined. A client without a Keep Alive waits at most this long for expected
-and busy members.
+"""Seconds for which the other members are expected after this member's start. Also the seconds for
+which another member may be busy after it has joined. A client without a Keep Alive waits at most
+this long for expected and busy members.
 """
 RESTART_S = 15.0
 """Seconds for which a member is expected after it has announced its stop, and the longest time for

@@ -108,8 +108,8 @@ class Ending:
         self._listeners[member] = _Listener()
 
     def tell(self, client: str, members: frozenset[str]) -> None:
-        """Send Over messages about the client to `members`, which this gateway's record of the
-        client names in `older`. A member without a link gets the message when it has a link.
+        """Send Over messages about the client to `members`. This gateway's record of the client has
+        these members in `older`. A member without a link gets the message when it has a link.
         """
         for member in members:
             if member in self._contacts and self._contacts[member].up:

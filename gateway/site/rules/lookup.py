@@ -44,9 +44,9 @@ not available at its source. Later such a search fails.
 """
 
 FRESH_S = 0.9
-"""Seconds after a query for which the reply to it may count for a newer CONNECT of the same client.
-The member that has replied waits longer (ANSWER_S) before it decides without this member
-(`yields`).
+"""Longest age, in seconds, of a query whose reply still counts when the same client sends another
+CONNECT. Within this time, the member that has replied cannot have decided without this member: it
+waits ANSWER_S for an answer, which is longer.
 """
 TURN_S = 0.1
 """Seconds by which this member delays its queries, if members with higher names have asked for the

@@ -99,7 +99,7 @@ class Search:
         self.twofold = False
         """Whether two members have sessions that continued without knowing of one another."""
         self.dropped: Callable[[], None] = lambda: None
-        """Function to call if a recall finds nothing out (`Lookup.recall`)."""
+        """Function to call if a recall (`Lookup.recall`) ends without a result."""
         self.silent: tuple[str, ...] = ()
         self.later: list[Callable[[], None]] = []
         """Calls of `Lookup.want` that came after the decision. Each of them searches again when

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from gateway.site.errors import SiteError
 
 FIRST = 0x20
-"""Lowest first byte of these frames."""
+"""First byte of a WANT frame. A TOLD frame begins with the next number."""
 _WANT, _TOLD = FIRST, FIRST + 1
 _HEAD, _MORE = Struct(">BIB"), Struct(">?")
 

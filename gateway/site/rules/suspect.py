@@ -16,9 +16,10 @@ from gateway.site.rules.messages import MAX_EPOCH
 def doubt(
     holder: Holder, client: str, record: Held, names: frozenset[str], done: Callable[[int], None]
 ) -> None:
-    """Mark a record as suspect. names: members to add to `older`. done: called with the epoch of
-    the record. If members are added, the record gets a new epoch, so that an answer to an earlier
-    Over message does not end it. To a record whose session has moved away no members are added.
+    """Mark a record as suspect. names: members to add to the record's `older`. done: called with
+    the epoch of the record. If a member is new in `older`, the record also gets a new epoch: then
+    an answer to an earlier Over message does not end the record. If the record's session has moved
+    away, no member is added.
     """
     older = record.older | names
     # only a faulty member sends so high an epoch

@@ -32,8 +32,8 @@ class _Entries(BaseModel):
 
 
 class BoardSharing(Sharing[Entry]):
-    """Sharing of boards. enter: callback that has entries merged into the registry on disk. Call
-    `entered` after that, and whenever the registry has changed.
+    """Sharing of boards. enter: callback that begins to merge entries into the registry on disk.
+    Call `entered` when they are merged, and whenever the registry has changed.
     """
 
     def __init__(

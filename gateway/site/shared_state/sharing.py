@@ -65,7 +65,7 @@ class Sharing(ABC, Generic[Held]):
         self._digest = [0] * groups
         self._packed = Struct(f">{groups}Q")
         self._known: list[dict[str, int]] = [{} for _ in range(groups)]
-        """For each group of names, the mark of each item by name."""
+        """For each group of names, the marks (`Item.mark`) of its items, by name."""
         self._ready = False
         """Whether `changed` was called with all items of this gateway."""
         self._links: dict[str, Link[Held]] = {}

@@ -25,8 +25,8 @@ MOST_UNHEARD = 1024
 connect. The newest places are kept.
 """
 _COPIED = 2
-"""Value of the column `doubtful` if the place comes from a copy of the store. The other values are
-1 for suspect and 0.
+"""Value of the column `doubtful` for a place from a copy of the store. The value is 1 for any other
+suspect place, and 0 for a place that is not suspect.
 """
 _UNHEARD = ""
 """Entry in the column `older`: the client may not know that its session is new, or has ended. An

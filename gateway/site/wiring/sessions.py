@@ -280,11 +280,11 @@ class SessionHolder:
         self._moved(key)
 
     def _hand_over(self, key: str, to: str, done: Callable[[Sequence[bytes] | None], None]) -> None:
-        """Hand the parts of a session, which are on this disk, to the member. With `copies = 2`,
-        wait until all commits so far are replicated or have landed: the member will acknowledge
-        packet identifiers that the session has received, and until then their publications may be
-        on one disk only. If the session is not for this member by then, `done` gets None. After the
-        end of the site `done` is not called.
+        """Hand the parts of a session to the member `to`. The parts are on this disk already. With
+        `copies = 2`, first wait until all commits so far are replicated or have landed. The reason:
+        the member will acknowledge packet identifiers that the session has received, so their
+        publications must not be on one disk only. done: gets the parts, or None if the session no
+        longer goes to this member; not called after the end of the site.
         """
 
         def hand_over() -> None:

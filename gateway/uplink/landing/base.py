@@ -116,8 +116,8 @@ class Landing(ABC):
         """Put bytes under a name atomically. An existing file is replaced."""
 
     def holds(self, name: str, data: bytes) -> bool:
-        """Whether the file under a name has these bytes, which `create` has just written. A kind of
-        place may prove that without fetching the file.
+        """Whether the file under a name, which `create` has just written, has these bytes. Some
+        kinds of place need not fetch the file: they compare its size or its checksum.
         """
         return self.read(name) == data
 

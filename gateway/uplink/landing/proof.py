@@ -54,8 +54,8 @@ _TROUBLE = (
 
 class Files(ABC):
     """The operations of a place on its files. Paths are relative to the landing URL. Each operation
-    raises the place's own errors. url: the landing URL, for errors. ways: possible ways of the
-    place, best first.
+    raises the place's own errors. url: the landing URL, for errors. ways: the ways to test at this
+    place (`Way`), best first.
     """
 
     url: str
@@ -200,8 +200,9 @@ class _Try:
         return [self._used, self._free, *hidden]
 
     def holds(self) -> bool:
-        """Whether a name in use is refused, before and after a free name is accepted. Raises an
-        error of the place if it refuses a free name.
+        """Test the way: the place must refuse a name in use, then accept a free name, then refuse
+        the name in use again. Return whether both refusals came. Raises the place's error if the
+        place does not accept the free name.
         """
         if self.way is Way.CLAIM_FILE:
             begun = self._files.make_files(self._used) and self._files.make_files(self._free)
