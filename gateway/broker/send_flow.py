@@ -267,7 +267,7 @@ class SendFlow:
         self._done(delivery, delivery.open)
 
     def _send(self, out: Outgoing, delivery: Delivery, offset: int, count: int, dup: int) -> int:
-        """Send `count` messages of a delivery. Return how many are in flight afterwards. Messages
+        """Send `count` messages of a delivery. Return how many are now in flight. Messages
         that cannot be encoded count as in flight: the connection ends, and all messages in flight
         are sent again later.
         """

@@ -1,6 +1,6 @@
 """`onceway where DEVICE SEQUENCE`: the place of one reading.
 
-In: a publication's key. Out: the places that know it, from the spool to the table.
+In: a publication's key. Out: the places where it was found, from the spool to the table.
 """
 
 import json
@@ -163,7 +163,7 @@ def doubts_of(folder: Path, device: str) -> list[Doubt]:
 
 
 def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) -> Iterator[Place]:
-    """Yield the places at this gateway that know this sequence of a device, one for each
+    """Yield the places at this gateway that have this sequence of a device, one for each
     incarnation. landing: URL of the landing place, for landed batches.
     """
     origin = spool.origin()

@@ -86,5 +86,5 @@ class Silences:
 
 
 def _excuses(data: dict[str, Any]) -> bool:
-    """Return whether a fault may have made sessions suspect. A planned restart must not."""
+    """Return whether a fault excuses suspect sessions. A planned restart excuses none."""
     return bool(data.get("doubts", 1) and data.get("excuses", True))

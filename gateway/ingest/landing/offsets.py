@@ -5,8 +5,8 @@ between two offsets, and the reasons why feeds are held.
 
 An offset advances one manifest at a time, so a missing number holds only its own feed, until it
 arrives. If `wait` is set, a damaged batch holds its feed until it is repaired. If `settle` is set,
-it holds its feed while it may be an unfinished copy. An unreadable file holds its feed, and an
-unreadable folder holds its feed or gateway.
+a damaged batch holds its feed while the batch may be an unfinished copy. An unreadable file holds
+its feed, and an unreadable folder holds its feed or gateway.
 
 A pass makes one look-up for each new batch, and one for each feed whose gateway writes no marker,
 however many batches the feed has.
@@ -293,9 +293,9 @@ class Feeds:
             return number
 
     def _behind_cleaned(self, feed: str, number: int) -> int:
-        """Return the number after which a feed continues. If the batch after `number` is missing,
-        and the batch after those that were deleted on purpose exists, this is the number of the
-        last deleted batch. Otherwise it is `number`.
+        """Return the number after which a feed continues: `number`, unless the next batches were
+        deleted on purpose. If so, and the first batch after them exists, return the number of the
+        last deleted batch.
         """
         if self._landing.has(feed, number + 1):
             return number

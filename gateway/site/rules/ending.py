@@ -256,9 +256,9 @@ class Ending:
 
     def above(self, client: str) -> int:
         """Return the lowest epoch for a new record of this client: one more than the epoch of the
-        other member's record in favour of which the record here has last ended, or 1 if none has.
-        The other member may restart without knowing that the record here has ended. So a record
-        that is made here in the meantime must have the higher epoch.
+        other member's record that last replaced the record here, or 1 if none did. The other
+        member may restart without knowing that the record here has ended. So a record that is made
+        here in the meantime must have the higher epoch.
         """
         return min(self._confirmed.get(client, 0) + 1, MAX_EPOCH - 1)
 

@@ -117,9 +117,9 @@ class Lookup:
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
         """Find out whether a session that has moved away, or is suspect, is still the newest. A
-        moved session is usable here again if no other member has it. dropped: called if nothing was
-        found out, because a member was silent or busy, or because another lookup or a commit for
-        this client is in progress or begins; call again later.
+        moved session is usable here again if no other member has it. dropped: called if there is no
+        result. Then call again later. Causes: a member is silent or busy; another lookup or a
+        commit for this client is in progress or begins.
         """
         if client in self._searches or client in self._working:
             dropped()
@@ -451,7 +451,7 @@ class Lookup:
 
 def _stands(own: Held | None, decision: Decision) -> bool:
     """Whether this gateway's record needs no change for the decision. If the decision names older
-    members, the record gets a new epoch each time, so that an answer to an earlier Over message
-    does not end it (`ending.py`).
+    members, the record gets a new epoch each time: then an answer to an earlier Over message
+    does not end the record (`ending.py`).
     """
     return not decision.older and (own is None or own.given_to is None)
