@@ -54,7 +54,7 @@ def _with_hooks(folder: Path) -> None:
 
 
 def _as_taker(folder: Path) -> None:
-    """Make a package without scripts that replaces all files of the tested package."""
+    """Make a package that has no scripts, and replaces all files of the tested package."""
     control = folder / "DEBIAN/control"
     text = control.read_text().replace("Package: onceway", "Package: taker\nReplaces: onceway")
     control.write_text(text)

@@ -231,8 +231,8 @@ class Upgrades:
         return met
 
     def _fill(self) -> str:
-        """Load the gateway until spool and journal are full, and nothing lands. Return figures of
-        the load in words.
+        """Stop the landing of batches, and load the gateway until spool and journal are full.
+        Return figures of the load in words.
         """
         landed = "SELECT count(*) FROM batch WHERE landed IS NOT NULL"
         # an uplink that has never reached its landing place cuts no batch

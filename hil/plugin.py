@@ -1,5 +1,5 @@
-"""The rig in pytest: `pytest --bench NAME` runs benches as tests, and a fixture runs one in a test
-of the user.
+"""The rig in pytest: `pytest --bench NAME` runs benches as tests, and a fixture runs one in a
+user's own test.
 
     def test_my_lines(run_bench):
         found = run_bench("my-lines.toml", readings=200)

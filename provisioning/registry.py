@@ -248,7 +248,8 @@ class Registry:
     def finish(self, work: Work, firmware: str | None, greets: bool = True) -> Device:
         """Add a board to the registry after it was written and read back. greets: whether the board
         has greeted: its status is `ready` if so, else `written`. firmware: None if the board keeps
-        its firmware. Raises OncewayError if another command has changed the name in the meantime.
+        its firmware. Raises OncewayError if another command has changed this work's record in the
+        meantime.
         """
         names, now = [work.name, work.was], _now()
         with self._write_transaction():

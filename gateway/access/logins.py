@@ -13,11 +13,12 @@ runs at a time, and:
   further wrong passwords, it must wait before it may try any user. Each wait is twice as long as
   the previous one, and until its end the answer is 0x9F;
 - while an address must wait before it may try any user, passwords of users in the file are still
-  compared: the address may belong to a proxy with other clients. For the same reason a hook is
-  still asked, about one name each half second. A wrong password then gets the same answer at the
-  same time as an unknown name, so the answer reveals nothing;
-- after a correct login from an address, this user does not wait because of other names at that
-  address, and has a separate queue. Pairs of address and user outlive a restart (`trusted.py`);
+  compared: the address may belong to a proxy with other clients. For the same reason the hook is
+  still asked, but only once in half a second for each address. A wrong password then gets the same
+  answer at the same time as an unknown name, so the answer reveals nothing;
+- after a correct login from an address, wrong passwords of other users at that address do not make
+  this user wait, and this user's checks have a separate queue. Pairs of address and user outlive a
+  restart (`trusted.py`);
 - a password that was correct a moment ago is not checked here (`authentication.py`).
 """
 
@@ -205,9 +206,7 @@ class Logins:
             self._loop.call_later(delay, self._answered, order, refusal)
 
     def _alike(self, order: Ask) -> _Alike | None:
-        """Return the refusal for a wrong name or password while the address must wait. None if it
-        need not wait.
-        """
+        """Return the refusal for a wrong name or password if the address must wait, else None."""
         pair, now = _pair(order), self._loop.time()
         wait = 0.0 if pair in self._trusted else self._addresses.wait_s(pair[0], now)
         return _Alike(_wait(pair[0], wait), now + ALIKE_S) if wait else None

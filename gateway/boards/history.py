@@ -29,7 +29,9 @@ POINTS = 1500
 MOST = 1000
 """Largest number of names of all boards together. With POINTS values each, they take 24 MB."""
 _SPARE = 100
-"""Number of values beyond POINTS at which the oldest ones are dropped together."""
+"""Number of values that a series may have beyond POINTS. At this number, as many of its oldest
+values are dropped at once.
+"""
 
 Row = dict[str, Any]
 
@@ -95,13 +97,15 @@ class History:
             self._new = True
 
     def last(self, device: str) -> Iterator[Row]:
-        """Yield the last reading of each name. device: empty for all boards."""
+        """Yield the last reading under each name of a board. device: the board; empty for all
+        boards.
+        """
         for board, name, series in self._series(device):
             yield self._row(board, name, series.time, series.value, series.unit)
 
     def since(self, device: str, seconds: float) -> Iterator[Row]:
-        """Yield the numbers of the last `seconds`, sorted by board, name and time. A number of
-        unknown age is left out. device: empty for all boards.
+        """Yield the numeric readings of the last `seconds`, sorted by board, name and time. A
+        reading of unknown age is left out. device: empty for all boards.
         """
         for board, name, series in self._series(device):
             points = [
@@ -137,8 +141,8 @@ class History:
         return None if utc is None else (utc - time) / 1e6
 
     def utc(self, time: int | None) -> int | None:
-        """Return a time in the form of `_Series.times` in µs since 1970; None if that is
-        unknown.
+        """Return a time in µs since 1970; None if the UTC is unknown. time: in the form of
+        `_Series.times`.
         """
         if time is None or time >= 0:
             return time
@@ -171,8 +175,8 @@ class History:
             log.error("%s: cannot write the last readings (%s)", self._file, error.strerror)
 
     def _kept(self, one: _Series) -> list[Any]:
-        """Return the form in which a series is saved. A number whose UTC is unknown is left out,
-        because its age would be unknown after the next start.
+        """Return the form in which a series is saved. A numeric reading without a known UTC is left
+        out, because its age would be unknown after the next start.
         """
         points = zip(map(self.utc, one.times), one.values, strict=True)
         kept = [(time, value) for time, value in points if time is not None]

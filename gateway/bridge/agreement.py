@@ -55,9 +55,9 @@ class Step(Enum):
 
 
 def digest(payload: bytes, properties: Properties | None = None) -> Digest:
-    """Return the digest of a retained message, None for an empty payload, which is a deletion. Left
-    out are marks of bridges (`translate.py`), and properties that the connection or the time
-    changes.
+    """Return the digest of a retained message, None for an empty payload, which is a deletion. The
+    digest leaves out marks of bridges (`translate.py`), and properties that change with the
+    connection or the time.
     """
     if not payload:
         return None

@@ -94,7 +94,7 @@ class Changes:
         self.sessions: dict[int, PersistentSession] = {}
         self.ended: list[int] = []
         self.trimmed: dict[int, int] = {}
-        """Highest number of the queue rows to delete, by session id. Rows from shared subscriptions
+        """Number up to which queue rows are deleted, by session id. Rows from shared subscriptions
         are deleted only after other subscribers have got their messages."""
         self.flows: dict[PersistentSession, None] = {}
         self.subscriptions: dict[tuple[PersistentSession, str], None] = {}

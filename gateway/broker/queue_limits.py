@@ -40,7 +40,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _GRACE = 8
-"""Divisor: the fraction by which a bound may be exceeded while the store is read."""
+"""Divisor: while the store is read, a bound may be exceeded by 1/8."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
 """Divisor: part of `limits.memory_bytes` that is freed when the longest queues are shortened."""
@@ -92,9 +92,9 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 
 
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
-    """Return for how many messages of a run, at least one, a single call of `make_room` has the
-    same result as a call for each message. Either these messages have room, or dropping the oldest
-    messages makes room for them, or (at QoS 0) all these messages are dropped.
+    """Return how many messages of a run one call of `make_room` may judge together; at least 1. A
+    call for each of them would have the same result: all have room, or dropping the oldest messages
+    makes room for all, or (at QoS 0) all are dropped.
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)
@@ -208,8 +208,8 @@ def _drop_expired(core: Core, session: Session) -> bool:
 
 
 def _oldest(core: Core, session: Session) -> int | None:
-    """Return the index in `pending` of the delivery that is dropped first, None if it is not in
-    memory. A notice is dropped only if too many notices come before other messages.
+    """Return the index in `pending` of the delivery to drop first: the oldest delivery except
+    notices, or the oldest notice if too many notices come first. None if it is not in memory.
     """
     send_flow = session.send_flow
     if not send_flow.pending or not send_flow.pending[0].notice:

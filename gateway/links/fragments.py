@@ -61,8 +61,8 @@ class _Pool:
         self._total = 0
 
     def hold(self, connection: "Counted", size: int) -> list["Counted"]:
-        """Note the number of incomplete bytes that a connection has now. Return the connections to
-        drop, so that the rest have few enough.
+        """Note how many bytes of incomplete messages a connection has now. Return the connections
+        to drop, the largest first, until the total is within the bound.
         """
         self._total += size - self._bytes_of.pop(connection, 0)
         if size:

@@ -101,14 +101,16 @@ class Generation:
         self._changed = monotonic()
 
     def look(self) -> None:
-        """Change the word if the last change is EACH_S ago. Raises sqlite3.Error, OSError."""
+        """Change the generation word if its last change was EACH_S ago. Raises sqlite3.Error,
+        OSError.
+        """
         if monotonic() - self._changed >= EACH_S:
             self.change()
 
     def change(self) -> None:
-        """Change the word now. The database gets the new word beside the previous one, and then the
-        file gets the new word, so a power cut between the two writes does no harm. Raises
-        sqlite3.Error, OSError.
+        """Change the generation word now. The database gets the new word beside the previous one,
+        and then the file gets the new word, so a power cut between the two writes does no harm.
+        Raises sqlite3.Error, OSError.
         """
         self._changed = monotonic()
         fresh = secrets.token_hex(8)

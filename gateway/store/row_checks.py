@@ -374,7 +374,7 @@ def content_sum(
 
 @lru_cache(16, typed=True)
 def _numbers(retain: Any, count: Any, properties: Any, expires: Any) -> bytes:
-    """Return the cells that are equal in most messages as text for a check."""
+    """Return text for a check, from the cells that are equal in most messages (and so cached)."""
     return b" %d %d %b %a" % (retain, count, properties, expires)
 
 

@@ -5,12 +5,13 @@ In: the data directory, and the open store between two commits. Out: `room`, the
 that are still accepted; and `DATA/reserve`, a file that is deleted when the disk has no other
 space, so that acknowledgements, sessions and deletes continue.
 
-When messages fill the disk, two amounts are compared with bounds. The first is the space outside
-the database: free, or in the reserve. The second adds the free pages inside the database, less the
-pages of the log that are not yet copied to the database. A message takes space in the log, and
-again in the database when the log is copied. A delete frees pages inside the database, never
-outside. So the database may grow until the second amount is two reserves, all outside, and the log
-until the first amount is one reserve: deleted rows always make room for new rows.
+While messages fill the disk, two amounts have a lower bound. The first amount is the space outside
+the database: free, or in the reserve. It must be at least one reserve. The second amount adds the
+free pages inside the database, less the pages of the log that are not yet copied to the database.
+It must be at least two reserves. A message takes space in the log, and again in the database when
+the log is copied. A delete frees pages inside the database, never outside. So the database stops
+growing when two reserves are left outside, and the log may then take one of them: deleted rows
+always make room for new rows.
 
 When another program fills the disk at once, only the reserve remains. It must have room for the
 part of the log that is not yet copied, which is kept below 1/4 of the reserve. It must also have

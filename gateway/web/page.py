@@ -15,13 +15,13 @@ an hour as a stream of server-sent events. Each request has a role in `_ROUTES`.
     GET  /api/site                   the members of the site (`gateway/site/wiring/membership.py`)
     GET  /api/log?after=&wanted=&level=    the last log lines: operators only
     POST /api/command                JSON {"device", "command"}: operators only; the reply has `to`,
-                                     as the board's answer does, which is later in the board's row
+                                     and so has the board's answer, later in the board's row
     POST /api/board-log              JSON {"device"}: asks a board for its log; operators only
     POST /api/registry               JSON {"device", "change"}: admit or revoke; operators only
     GET  /api/ports                  ports and kinds of boards: operators only
     POST /api/flash                  JSON {"deed", "device", "kind", "port", "empty"}: add, update
                                      or replace a board; operators only
-    GET  /api/flash                  text/event-stream: the progress of that; operators only
+    GET  /api/flash                  text/event-stream: the progress of the job; operators only
     POST /api/end                    JSON {"client"}: ends a session; operators only
     GET  /api/messages?filter=       text/event-stream: matching messages, live
     POST /api/publish                JSON {"topic", "payload", "qos", "retain"}: operators only

@@ -48,9 +48,10 @@ class Streams:
             self._open.remove(stream)
 
     def _worst(self, stream: Stream, count: Counter[str]) -> Stream | None:
-        """Return the stream that ends to make room: the oldest stream of the viewer with the most
-        streams, or, if only operators have streams, of the operator with the most. Return None if
-        no stream may end for `stream`.
+        """Return the stream that ends to make room for `stream`; None if no stream may end. The
+        viewer with the most streams loses the oldest one. If no viewer has a stream, the operator
+        with the most loses the oldest one, but only to another operator. A user loses a stream to a
+        user of the same role only if the other user has at least two streams fewer.
         """
         viewers = [item for item in self._open if not item.operator]
         if not stream.operator or not viewers:

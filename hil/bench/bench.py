@@ -417,7 +417,7 @@ class Bench(BaseModel):
 
     @property
     def by_air(self) -> dict[str, int]:
-        """Return the number in the radio network of each board with a radio, by its name."""
+        """Return each radio board's number in the radio network, by the board's name."""
         if self.air and self.air.modem is None:
             return {f"lora-{number}": number for number in range(1, self.air.boards + 1)}
         real = [name for name, table in self.real.items() if table.link == "lora"]

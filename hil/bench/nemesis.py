@@ -18,8 +18,8 @@ NEEDS_BRIDGE = {"other-broker-restart"}
 NO_CLIENTS = {"gateway-restored"}
 """Kinds for benches that have only boards with a radio."""
 NO_KILLS = {"number-taken"}
-"""Kinds after which a gateway forgets its sessions at its next start, so that boards and clients
-publish messages in flight again.
+"""Kinds for benches without a later kill of the gateway: its next start would forget its sessions,
+and boards and clients would publish messages in flight again.
 """
 BEYOND = (
     NO_CLIENTS

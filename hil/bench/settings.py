@@ -16,8 +16,8 @@ def own_batch_count(readings: int) -> int:
 def merged(
     config: Mapping[str, Mapping[str, Any]], readings: int, data: str, landing: str, listens: bool
 ) -> Sections:
-    """Return the sections of gateway.toml. Batches are small, so that a run can break many, and
-    waits in an outage are short. data: folder of the gateway. landing: URL of the landing zone.
+    """Return the sections of gateway.toml. Batches are small, so that a run can break many of them.
+    Waits in an outage are short. data: folder of the gateway. landing: URL of the landing zone.
     listens: whether programs connect over TCP.
     """
     sections: Sections = {

@@ -22,8 +22,8 @@ class Strikes:
         self._waiting: dict[str, tuple[int, str]] = {}
         """Places and commands, by name, of faults that have not happened yet."""
         self._delays: dict[str, str] = {}
-        """For each fault whose place had passed before the new board started: the fault that
-        stopped the previous board.
+        """Late faults, whose place had passed before the new board started; each with the fault
+        that stopped the previous board.
         """
         self._under_way: str | None = None
         self._task: asyncio.Task[None] | None = None

@@ -167,9 +167,9 @@ async def _publish(
     journal: Path,
     known: tuple[int, int],
 ) -> None:
-    """Run the publishing program, from the first message that the journal does not have. known:
-    number of the newest message that was reported, and of the newest message for which `publish`
-    has returned. The journal must have the second of these messages.
+    """Run the publishing program, from the first message that the journal lacks. known: the numbers
+    of the newest message that was reported, and of the newest message for which `publish` has
+    returned. If the journal lacks the latter, report a contradiction.
     """
     announced, stored = known
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -72,7 +72,7 @@ class LedgerWatch:
         interval, and number of later samples. None: no such sample yet.
         """
         self._obeyed_at = self._read_to = -1
-        """Board times of the last obeyed command, and of the end of the log as far as read."""
+        """Board time of the last obeyed command. Board time up to which the log was read."""
         self._off_pace = False
         self._device = device
         self._board = board

@@ -85,7 +85,7 @@ class Kind(BaseModel, ABC):
     no_place: ClassVar[str] = ""
     """For kinds without a chosen place: when the fault happens instead."""
     whole_run: ClassVar[bool] = False
-    """Whether the fault lasts for the whole run, so that a table has one fault."""
+    """Whether the fault lasts for the whole run. Its table then has no key `count`."""
 
     kind: str
     count: int = Field(default=1, ge=1, le=10_000)

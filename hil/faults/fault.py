@@ -35,9 +35,9 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Evidence of a fault. text: description for people. window: the window of the kind
-    (hil/judge/coverage.py) in which the fault happened. data: the measurements. `hit` is the place
-    where it happened, with the keys of the kind's `aim`; `over` has the same counts at its end;
-    `behind` is the fault that it had to wait for.
+    (hil/judge/coverage.py) in which the fault happened. data: the measurements. In `data`, `hit` is
+    the place of the fault, with the keys of the kind's `aim`; `over` is the place of its end, with
+    the same keys; `behind` names an earlier fault for which it had to wait.
     """
 
     text: str

@@ -223,9 +223,9 @@ class LandingPowerCut(UplinkKill):
 
 
 class GatewayRestored(Kind):
-    """A backup of the gateway's store is made while it runs. After `later` more publications,
-    gateway and uplink stop, a user's commands restore the backup, and both start again. Before
-    that, the uplink lands the whole spool, which would be lost otherwise.
+    """A backup of the running gateway's store is made. After `later` more publications, the gateway
+    stops, and the uplink lands the whole spool, which would be lost otherwise. A user's commands
+    restore the backup, and both programs start again.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"

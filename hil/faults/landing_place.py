@@ -68,9 +68,9 @@ class LandingPlace:
         return int(json.loads(manifest)["rows"])
 
     def take_number(self, origin: str, number: int) -> tuple[int, str]:
-        """Land a batch under the first free number of an epoch, as a cloned card does. It has the
-        rows of batch `number` in other bytes. Returns the taken number, and the SHA-256 of its
-        data.
+        """Land a copy of batch `number` under the next free number of its epoch, as a gateway with
+        a cloned card does. The copy has the same rows in other bytes. Return the taken number, and
+        the SHA-256 of the Parquet file.
         """
         gateway, _, epoch = origin.partition("/")
         for free in count(number + 1):

@@ -58,7 +58,7 @@ class SensorKind(Kind):
 
 
 class SensorOpen(SensorKind):
-    """No sensor answers: its wire is broken. An analogue input reads 0 V, by its resistor."""
+    """No sensor answers: its wire is broken. A resistor pulls an analogue input to 0 V."""
 
     text: ClassVar[str] = "sensor open"
     states: ClassVar = {"ds18b20": ("open", 1), "dht22": ("open", 1), "tmp36": (0, 4)}

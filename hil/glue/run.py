@@ -326,8 +326,8 @@ class GlueRun:
 
     def _all_ingested(self) -> bool:
         """Return whether the stream has read every file, and has ended the micro-batch with the
-        last file. The checkpoint gets the names of the files first, then the offset of the
-        micro-batch in these names, and then its end.
+        last file. The checkpoint first gets a numbered list of files, then a micro-batch with the
+        number of its last list, and then the end of the micro-batch.
         """
         logs = {
             int(path.name.removesuffix(".compact")): path
@@ -399,5 +399,5 @@ def claimed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _user() -> str:
-    """Return the user as which mosquitto runs, and can write in the folder of the run."""
+    """Return the user under which mosquitto runs. It can write in the folder of the run."""
     return "root" if os.geteuid() == 0 else str(os.environ.get("USER", "nobody"))

@@ -49,8 +49,8 @@ ROUNDED = 2
 """Factor by which the error that a board states for its time may exceed the real error, because the
 stated error is rounded."""
 SOME = 20
-"""Smallest number of times that `always_off` judges: among these, at least one has no extra delay
-of a clock or a WELCOME."""
+"""Smallest number of timestamps that `always_off` judges. Among this number, at least one has no
+extra delay of a clock or a WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """Largest errors, too early and too late, that may be common to all times of a board: both clocks
 drop the fraction of a second. Late WELCOMEs excuse no more, because not every WELCOME is late."""
@@ -326,8 +326,8 @@ def _shown(shift: int) -> int:
 
 
 def unseen_jumps(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each jump of the clock, of at most BELIEVED_NS, that no row's time of
-    receipt shows.
+    """Return a sentence for each clock jump that has shifted no row's time of receipt. Jumps above
+    BELIEVED_NS, which the gateway ignores, are left out.
     """
     offset: int | None = None
     jumps: dict[str, _Span] = {}

@@ -417,18 +417,18 @@ class Seen:
 
     def holds(self, hop: str, key: Key) -> bool:
         """Return whether a missing row proves nothing: the hop still has to deliver the
-        publication, or the claim was not read to its end.
+        publication, or the rig did not read all rows at the hop of the claim.
         """
         return self.claim not in self.complete or (hop, key) in self.waiting
 
     def allowed(self, key: Key, qos: int) -> int:
-        """Return how many rows a publication may have in the claim. The table may have one. The
-        landing place may have more, for example one for each PUBLISH of a client at QoS 1.
+        """Return how many rows a publication may have at the hop of the claim. The table may have
+        one. The landing place may have more, for example one for each PUBLISH of a client at QoS 1.
         """
         return 1 if self.claim == "table" else self._may_land(key, qos)
 
     def too_often(self, key: Key, qos: int) -> bool:
-        """Return whether a publication is in the claim too often, or has landed too often."""
+        """Return whether a publication is at the hop of the claim, or has landed, too often."""
         rows = self.ways[key][self.claim]
         places = {(row.origin, row.position) for row in rows}
         copies = places & self.copies if self.claim == "batch" else ()

@@ -438,8 +438,8 @@ def _judged(model: _Model) -> Iterator[Fault]:
 
 def _shared_out(members: Sequence[_Model]) -> Iterator[Fault]:
     """Yield a mistake for each message that no subscriber of a shared subscription received, or
-    that several received. At QoS 1 a second one may get a message if a connection ends before its
-    PUBACK [MQTT-4.8.2-5, -6]. A message may be missing if the session that held it has ended.
+    that several received. At QoS 1, two may receive it if the connection of the first ends before
+    its PUBACK [MQTT-4.8.2-5, -6]. A message may be missing if the session that held it has ended.
     """
     in_session = Counter(key for model in members for key in model.ever)
     for key, times in sorted(in_session.items()):

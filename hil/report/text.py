@@ -85,8 +85,8 @@ def counted(count: int, one: str, many: str = "") -> str:
 
 
 def _promise_held(result: Result) -> str:
-    """Return the sentence's words about the publications that the claim has. They say if some
-    publications did not have to arrive, and if some are in the claim more than once.
+    """Return the part of the verdict's sentence about the publications: whether all had to arrive,
+    and whether some arrived more than once.
     """
     due = " that had to arrive" if result.count(Outcome.OK) < len(result.publications) else ""
     often = "at least" if _twice(result) else "exactly"
@@ -107,7 +107,7 @@ def _other_counts(result: Result) -> str:
 
 
 def _twice(result: Result) -> int:
-    """Return the number of publications that are in the claim more than once."""
+    """Return the number of publications that are at the hop of the claim more than once."""
     return sum(len(one.way[result.claim]) > 1 for one in result.publications)
 
 

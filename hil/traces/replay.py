@@ -96,8 +96,8 @@ class Replay:
 
     def _drawn(self, rng: random.Random) -> int:
         """Return the index of the frame to begin with. Without a pace, draw a frame that arrived;
-        with a pace, draw a moment, and take the next frame that arrived. If the next loss is more
-        than MOST_BEFORE frames away, begin later.
+        with a pace, draw a moment of the recording, and take the next frame that arrived. Then
+        begin later, at most MOST_BEFORE frames before the next loss.
         """
         count = len(self._fates)
         if self._pace is None:

@@ -5,9 +5,10 @@ In: a table's folder, as Spark names it, and the written files. Out: fsync of fi
 Neither Spark nor Delta syncs files on a local disk. On other file systems the store is responsible,
 and this module does nothing.
 
-No step relied on a commit that a power cut interrupted, so the next start removes it. The next
-start also removes a commit by a Delta command of the ingest if the power cut lost its files.
-Commits of other programs stay as they are, as does a table's first version.
+No step relied on a commit that a power cut interrupted, so the next start removes that commit. The
+next start also removes a commit that the ingest has made by a Delta command, if the power cut has
+lost files of the commit. Commits of other programs stay as they are, and so does a table's first
+version.
 """
 
 import json

@@ -25,9 +25,9 @@ log = logging.getLogger("onceway.ingest")
 
 
 def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """Read the batches in quarantine again that could not be read, and add those that are readable
-    now to the table. May be called while the stream runs. Raises OSError if the landing place as a
-    whole cannot be read; the next call tries again.
+    """Read again the batches that are in quarantine because they could not be read. Add those that
+    can be read now to the table. May be called while the stream runs. Raises OSError if the landing
+    place as a whole cannot be read; the next call tries again.
     """
     if sink.quarantine.has_unreadable:
         with sink.lock:
@@ -40,7 +40,7 @@ def try_again(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -
 
 
 def take_whole(spark: SparkSession, sink: Sink, landing: Landing, trust: Trust) -> None:
-    """Add those batches in quarantine to the table that are complete by now. Raises OSError if the
+    """Add to the table those batches in quarantine that are complete by now. Raises OSError if the
     landing place as a whole cannot be read.
     """
     trust.refresh()

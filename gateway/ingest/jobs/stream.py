@@ -219,7 +219,7 @@ def _trusted(options: argparse.Namespace, sink: Sink) -> str:
 
 
 def _try_again(spark: SparkSession, options: argparse.Namespace, sink: Sink) -> None:
-    """Read batches in quarantine again that were unreadable or only half copied."""
+    """Read again those batches in quarantine that were unreadable or only half copied."""
     trusted = trust.Trust(_trusted(options, sink), sink.signed)
     landing = Landing(options.landing)
     try:

@@ -335,8 +335,8 @@ class Net:
     # Removed members
 
     def _spread(self, source: Link | None) -> None:
-        """Apply news about removed members, and send them to the other members. source: the link
-        that has brought the news, None if they come from the file.
+        """Apply news about removed members, and send the news to the other members. source: the
+        link that has brought the news; None if the news is from the file.
         """
         news = self._removed.news()
         if not news:

@@ -1,11 +1,11 @@
 """Subscriptions that are newer than messages on their way from another gateway.
 
-While there is no exchange with another gateway, that gateway's messages for clients here wait in a
-queue there. These messages were published before the exchange begins, and must not go to a
-subscription that is made meanwhile.
+While there is no exchange between this gateway and another one, the other gateway queues its
+messages for clients of this gateway. When the exchange begins, these messages must not go to a
+subscription that was made meanwhile, because they may be older than it.
 
-In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions that do not get
-such messages by their new filters, and ASK notices. The answer CUT comes after all messages that
+In: new subscriptions, exchanges that begin and end, and CUT notices. Out: sessions whose new
+filters do not apply to such messages, and ASK notices. The answer CUT comes after all messages that
 were in the other gateway's queue, so it ends this state. A session in this state has a
 `SessionMove` although it does not move, and is stored and moved like other sessions.
 """

@@ -52,9 +52,9 @@ class PeerGateway(Role):
         unknown.
         """
         self.latest = 0
-        """Number of the peer's latest message in flight when it sent its last data. All messages in
-        flight are within 65,535 below this number, so a packet identifier gives a message's full
-        number.
+        """Number of the newest message that the peer had in flight when it last sent data. All its
+        messages in flight have numbers less than 65,535 below this one, so the packet identifier of
+        a message gives its full number.
         """
         self.shares = shares
         """Shared subscriptions of this gateway, by the Subscription Identifier that stands for

@@ -155,9 +155,10 @@ class State(IntEnum):
     DONE = 0
     """The sender of this answer has no older record, neither in memory nor on disk."""
     STAYS = 1
-    """The sender of this answer keeps its record, and the receiver has to end its own. The
-    receiver's record is from a copy of a store, or each record was made without the other and the
-    receiver's is lower. In the second case the sender's record is marked as suspect on disk.
+    """The sender of this answer keeps its record, and the receiver has to end its own. The reason
+    is one of two: the receiver's record is from a copy of a store; or neither member knew of the
+    other's record, and the receiver's record has the lower epoch (or name). In the second case, the
+    sender has marked its record as suspect on disk before it answers.
     """
     BUSY = 2
     """The sender of this answer is busy: repeat the message a little later."""

@@ -75,7 +75,7 @@ class Board(_Strict):
 
 class Entry(_Strict):
     """The site's entry of a board. changed: time of the last change by a person, by the clock of
-    the member where the change was made; for users.
+    the member where the change was made; information for users.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,22}$")]

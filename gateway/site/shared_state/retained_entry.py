@@ -3,8 +3,8 @@
 In: the entry of a topic. Out: bytes (`encode`), and back (`decode`), which raises SiteError for
 anything that is not a sequence of complete entries. Numbers have the high byte first.
 
-Of two entries of a topic, the entry with the higher mark is valid, the same at every member: the
-entry with the higher version; if versions are equal, the contents decide.
+Of two entries of a topic, every member takes the same one: the entry with the higher version. If
+their versions are equal, a digest of the contents decides (`Entry.mark`).
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ class Forwarding:
 
     def figures(self) -> dict[str, int]:
         """Return totals over all other members: filters, waiting messages and dropped messages;
-        sessions that have moved to these members and have a forwarder (`followers`); and sessions
-        for which there was no room for one (`followers_refused`).
+        sessions that have moved to these members and have a forwarder (`followers`); and moved
+        sessions that got no forwarder, for lack of room (`followers_refused`).
         """
         sessions = [port.session for port in self._ports.values()]
         return {

@@ -72,8 +72,8 @@ class Site:
 
     engine: drives the broker. name: this gateway's name. members: names of all members. send: sends
     a frame to a member, or drops it. parts: returns the parts of a moved session, by its key.
-    doubted: called with each client whose session is suspect when it is answered, and the members
-    that were silent. returned: whether a gateway with this name was in the site before.
+    doubted: called with each client that gets an answer although its session is suspect, and with
+    the members that were silent. returned: whether a gateway with this name was in the site before.
     """
 
     def __init__(

@@ -176,7 +176,7 @@ def error_text(error: Exception) -> str:
 
 
 def only_epochs(names: Iterable[str]) -> list[str]:
-    """Return the last parts of names or paths that can be epochs, sorted."""
+    """Return the epochs among the last parts of these names or paths, sorted."""
     return sorted(
         name for path in names if EPOCH.fullmatch(name := path.rstrip("/").rsplit("/", 1)[-1])
     )

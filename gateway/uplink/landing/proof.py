@@ -152,8 +152,8 @@ def find_way(files: Files, gateway: str) -> Way | None:
 
 
 def forget(files: Files, gateway: str) -> None:
-    """Let the next connection prove the way again, because an operation of the proven way has
-    failed.
+    """Forget the way that was proven, because one of its operations has failed. The next connection
+    tests the ways again.
     """
     with suppress(Exception):  # the caller reports its own error
         _KeptProof(files, gateway).forget()
