@@ -389,8 +389,8 @@ class Seen:
         return columns.hasty(ways, self.batch_count, self.batch_age_s, self.clocks)
 
     def times(self) -> Iterator[tuple[str, float, int]]:
-        """Yield the device, the time in the claim (UTC seconds), and the sample's real time
-        (monotonic ns) of each publication for which both times are known.
+        """Yield device, time in the row at the hop of the claim (UTC seconds), and the sample's
+        real time (monotonic ns) of each publication for which both times are known.
         """
         for key, way in self.ways.items():
             if not way["board"] or way["board"][0].sampled is None:

@@ -77,7 +77,7 @@ class Replies:
 
     def _refuse_to_say(self, member: str, ask: Ask) -> None:
         """Leave a call (Ask) unanswered. The member will count this gateway as silent and decide
-        without it, so note its queries about clients with a record here.
+        without it. So note the member's queries about those clients that have a record here.
         """
         for client, identifier in ask.questions:
             if not identifier and self._holder.record(client) is not None:
