@@ -71,11 +71,11 @@ class Samples:
         return Sample(conversion.ns, conversion.cycle, topic, tuple(records))
 
     def status(self, begun: int, boot: int, cause: int) -> Sample:
-        """Return the status of the newest start before `begun`, the board time at which the write
-        of the slot began. boot, cause: number and cause of the start, as the board reports them.
-        `boot` must be higher than in the status of an earlier start. It may exceed the number of
-        starts, at most by a factor of two, because the program reserves numbers ahead. A second
-        status of one start must have the same content. Raises ImpossibleContentError.
+        """Return the status message of the newest start before `begun`. begun: board time at which
+        the write of the slot began. boot, cause: number and cause of the start, as the board
+        reports them. `boot` must be higher than for earlier starts. It may be up to twice the
+        number of starts, because the program reserves numbers ahead. A second status of one start
+        must be the same. Raises ImpossibleContentError.
         """
         life = self._log.life(begun)
         if life < 0:
