@@ -71,8 +71,8 @@ def flash(registry: Registry, name: str) -> Plan:
 
 
 def rekey(registry: Registry, name: str) -> Plan:
-    """Plan another key for a device, which keeps everything else. Raises OncewayError if the device
-    was revoked or is being renamed.
+    """Plan another key for a device, and no other change. Raises OncewayError if the device was
+    revoked or is being renamed.
     """
     known, begun = _not_revoked(registry, name), registry.work(name)
     if begun is not None and begun.was is not None:

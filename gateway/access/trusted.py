@@ -19,7 +19,7 @@ TRUSTED = "trusted-logins.json"
 MOST = 4096
 LONGEST_USER = 256
 _KEEP_S = 5.0
-"""Seconds between a new pair and the next write of the file."""
+"""Seconds from a new pair of address and user to the write of the file."""
 
 
 class Trusted:

@@ -159,8 +159,8 @@ class Collisions:
         return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
 
     def forget(self, before: float) -> None:
-        """Forget messages that crossed more than ON_THE_WAY_S before the time `before`, at which no
-        message was in flight.
+        """Forget messages that crossed more than ON_THE_WAY_S before the time `before`. At that
+        time, no message was in flight.
         """
         for topic, last in list(self._last.items()):
             if last.at >= before - ON_THE_WAY_S:

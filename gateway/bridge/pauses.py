@@ -37,8 +37,8 @@ class Pauses:
 
     def next(self, lasted_s: float, suspects: int | None) -> float:
         """Return the seconds until the next attempt. lasted_s: duration of the last connection.
-        suspects: while suspects are sent alone (`suspects.py`), the number of guilty ones since the
-        last acknowledged message. This number then replaces the count of failures. Otherwise None.
+        suspects: None, except while suspects are sent alone (`suspects.py`). Then it is the number
+        of guilty ones since the last acknowledged message, and replaces the count of failures.
         """
         if suspects is not None:
             self._tries = suspects

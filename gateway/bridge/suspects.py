@@ -84,7 +84,7 @@ class Suspects:
         return key in self._closes
 
     def guilty(self, key: Hashable) -> bool:
-        """Whether the connection closed at a key so often that the key must not be sent again."""
+        """Whether TIMES closes count against a key, so that its packet must not be sent again."""
         return self._closes.get(key, 0) >= TIMES
 
     def forget_guilty(self, key: Hashable) -> None:

@@ -28,7 +28,7 @@ _LOOK_S = 1.0
 connection waits for the last acknowledgement before its end.
 """
 _OF_THE_SPOOL = (Bound.SPOOL, Bound.SECOND_DISK, Bound.DISK)
-"""Bounds that have room again as soon as any publication for the spool is accepted."""
+"""Bounds of the whole spool: once any publication for the spool is accepted, they have room."""
 
 
 class Pause:
@@ -71,7 +71,7 @@ class Pause:
         """Reason code for the end of the connection."""
         self.bound: Bound | None = None
         self.topic = ""
-        """Topic of the publication that ends the connection; `bound`: the bound that refused it."""
+        """Topic of the publication that ends the connection. This publication exceeds `bound`."""
         self.after = 0
         """Number of the commit that must be on disk before the connection ends; 0 for none."""
         self.put_off: deque[tuple[PublishRun, Identity | None]] = deque()
@@ -114,8 +114,8 @@ class Pause:
         )
 
     def ends(self, copied: bool) -> float | None:
-        """Return the time at which to continue with the client, on the time axis. None if nothing
-        waits for the end of the pause. copied: whether acknowledgements wait for a second disk.
+        """Return the time on the time axis at which to look at the client again, None if nothing
+        waits for the end of its pause. copied: whether acknowledgements wait for a second disk.
         """
         now = self._broker.now
         if now >= self.until:

@@ -115,8 +115,8 @@ class GatewayLink(ReliableLink):
         return self._offered if self._offered and self._offered.hello == hello else None
 
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Begin the offered session if this is its first frame. Only an owner of the key can make
-        this frame, so a recorded HELLO ends no session.
+        """Begin the offered session if `body` is its first frame. Only an owner of the key can make
+        this frame, so a recorded HELLO alone does not end the present session.
         """
         answer = self._offered
         if answer is None or answer.check is None or now - self._offered_at > OFFER_LIFE:
@@ -297,7 +297,7 @@ class DeviceLink(ReliableLink):
         """Ignore the time: this device does not ask for it."""
 
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Return None: a session of a device begins with WELCOME."""
+        """Return None: only a WELCOME begins the next session of a device."""
         return None
 
     def _on_stray(self, now: float) -> None:

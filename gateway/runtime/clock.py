@@ -96,7 +96,9 @@ class Clock:
         return {"system": self._wall() // 1000, "utc": utc, "doubt": self.doubt}
 
     def _tell(self, now: int, why: str | None) -> None:
-        """Log the beginning and the end of a doubt. why: its reason, None if there is no doubt."""
+        """Log when the system clock is no longer believed, and when it is believed again. why: the
+        reason for not believing the clock now; None if it is believed.
+        """
         if why is not None and self.doubt is None:
             self.doubt = (
                 f"the clock shows {day(now)}, which is not believed: {why}. No session expires"

@@ -145,10 +145,9 @@ class _Import:
         self._move = values
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:
-        """Write the session's row of `journey`. Messages that other gateways have forwarded are not
-        for the session until the cuts of these gateways arrive (`session_move.py`). If the session
-        comes back to this gateway, the row says that its own forwarder here may still have messages
-        for it.
+        """Write the session's row of `journey`. Until the cut of another gateway arrives, messages
+        from that gateway are not for the session (`session_move.py`). If the session comes back to
+        this gateway, the row says that this gateway's own forwarder may still have messages for it.
         """
         order = self._order
         closed, filters = (

@@ -116,7 +116,7 @@ def _time_sum(received: int) -> int:
 
 class SpoolChecks:
     """The checks of spool rows that the writer has not written yet. each: number of unwritten
-    checks at which these are written.
+    checks at which `put` writes all of them.
     """
 
     def __init__(self, each: int = EACH) -> None:

@@ -34,11 +34,13 @@ def orphaned(path: Path) -> str | None:
 
 
 def vanished(path: Path) -> str | None:
-    """Return the sign, in words, that the log is gone, or None. Call this before SQLite opens the
-    database, after a run that was not stopped cleanly: SQLite would silently begin an empty log.
+    """Return the evidence, in words, that the log is gone, or None. Call this before SQLite opens
+    the database, after a run that was not stopped cleanly: SQLite would silently begin an empty
+    log.
 
-    The index outlives a killed process. The last program that closes the database cleanly copies
-    the log and deletes both files. An empty index was made after such a close (`leave_log`).
+    The log's index (`-shm`) outlives a killed process. The last program that closes the database
+    cleanly copies the log into the database, and deletes the log and the index. If the index is
+    empty, it was made after such a close (`leave_log`).
     """
     log, index = path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")
     size = log.stat().st_size if log.exists() else 0

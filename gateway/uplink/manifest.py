@@ -136,8 +136,8 @@ def cleaned_name(gateway: str) -> str:
 
 
 def set_aside_name(name: str) -> str:
-    """Return the hidden name of a file while it is replaced, at a place whose rename refuses an
-    existing name.
+    """Return the hidden name that a file gets while a new file takes its place, if the landing
+    place may be unable to replace a file atomically.
     """
     folder, _, stem = name.rpartition("/")
     return f"{folder}/{INCOMING}/{stem}{ASIDE}"

@@ -40,8 +40,8 @@ _BEHIND = 64
 
 @dataclass(slots=True)
 class News:
-    """An event, before it is reduced to what a user may see. overview: None if it has not changed.
-    owners: name of a board by the text of the board's problem.
+    """An event, before it is reduced to what a user may see. overview: None if the overview has not
+    changed. owners: names of boards, by the text of their problems.
     """
 
     now: int | None

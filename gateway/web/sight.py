@@ -122,7 +122,7 @@ class Sight:
 
     def problems(self, found: list[Row], owners: dict[str, str]) -> list[Row]:
         """Return the visible problems. If problems are hidden, one more problem states their
-        number. owners: name of a board by the text of the board's problem.
+        number. owners: names of boards, by the text of their problems.
         """
         shown = [
             item

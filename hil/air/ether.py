@@ -94,7 +94,7 @@ class Ether:
         self.radios[name].place = place
 
     def listen(self, radio: Radio, channel: Channel | None, now: float) -> None:
-        """Listen on a channel, or sleep if it is None. Raises ValueError while the radio sends."""
+        """Let a radio listen on a channel, or sleep (None). Raises ValueError while it sends."""
         if radio.sending is not None:
             raise ValueError(f"{radio.name} listens while it sends")
         if radio.channel != channel:

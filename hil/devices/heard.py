@@ -171,8 +171,8 @@ def sequence_of(identifier: int, near: int) -> int:
 
 def _values(payload: bytes) -> list[tuple[str, float | None]] | bytes:
     """Return the names and values of a payload's records, without records about the state of the
-    link. They are the same each time the payload is sent. Return a payload that is not SenML
-    unchanged.
+    link. A payload that is sent again has the same names and values. If the payload is not SenML,
+    return it unchanged.
     """
     records = senml.decode(payload)
     return (

@@ -176,8 +176,8 @@ class SimulatedDevice(Boards):
         await self._plug_in(self.board)
 
     async def _plug_in(self, board: SimulatedBoard) -> None:
-        """Start an Uno that has only its boot loader. Its EEPROM orders no samples, because the
-        schedule of voltages must begin only when the board is released.
+        """Start an Uno that has only its boot loader. The interval in its EEPROM turns sampling
+        off, because the schedule of voltages must begin only when the board is released.
         """
         self._order_interval(board, SAMPLING_OFF)
         await board.start()

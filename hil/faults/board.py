@@ -83,8 +83,8 @@ class BoardPowerCut(Strike):
 
 
 class BoardPowerCutInExchange(Strike):
-    """A power cut after N more bytes sent, during the exchange of a publication. A cut outside of
-    an exchange is repeated at the next sample.
+    """A power cut after N more bytes sent, during the exchange of a publication. If a cut comes
+    outside of an exchange, the rig orders another one for the next sample.
     """
 
     text: ClassVar[str] = "power cut in an exchange"

@@ -52,8 +52,8 @@ OF_GATEWAYS_DISK = OF_GATEWAY | {
     "received": Window(BEFORE_SYNC, coverage.RECEIVED, 1.0),
     "committed": Window(AFTER_SYNC, coverage.COMMITTED),
 }
-"""Windows of a power cut, which keeps synced data. (A kill is different: until SQLite has made a
-commit visible, after the sync, the killed process loses the commit.)"""
+"""Windows of a power cut, which keeps synced data. (A kill has others, because a kill after the
+sync still loses a commit that SQLite has not made visible.)"""
 OF_RELEASES = {
     "recorded": Window(BEFORE_RELEASE, coverage.RECORDED),
     "released": Window(AFTER_RELEASE, coverage.RELEASED, 0.2),

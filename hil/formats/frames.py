@@ -98,7 +98,7 @@ def unstuff(stuffed: bytes) -> bytes:
 
 
 def begin_of_body(begin: bytes) -> bytes:
-    """Return the beginning of a frame's body. begin: bytes of the frame until it broke off."""
+    """Return the beginning of a frame's body. begin: the bytes of an incomplete frame."""
     groups = []
     at = 0
     while at < len(begin):

@@ -49,8 +49,8 @@ def _conflicting(seen: Seen) -> Iterator[str]:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
-    """Yield the key, the landed row and a row in the table for each landed payload that the table
-    lacks, if the table has another landed payload of this key.
+    """Yield the key, the landed row, and a row that the table has for the key, for each landed
+    payload that the table lacks. Keys without any landed payload in the table are left out.
     """
     for key, way in seen.ways.items():
         kept = {row.payload: row for row in way["table"]}

@@ -91,9 +91,9 @@ def torn_axes(ways: Iterable[Mapping[str, list[Sighting]]], *, steady: bool) -> 
 
 
 def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) -> list[str]:
-    """Return a sentence for each start of a gateway that is out of order. A later row must belong
-    to the same start or to a later one. A start must come after the run began, and after the
-    samples of the rows of earlier starts. begun: beginning of the run, in monotonic nanoseconds.
+    """Return a sentence for each start of a gateway that is out of order. In the spool, rows of an
+    earlier start come before rows of a later one. A start comes after the run began, and after all
+    samples in rows of earlier starts. begun: beginning of the run, in monotonic nanoseconds.
     """
     rows: dict[str, list[tuple[int, int, int, int]]] = defaultdict(list)
     for way in ways:

@@ -1,12 +1,12 @@
 """Finds rows that a gateway has landed from its copies of another gateway's spool (`copies = 2` in
 `[site]`).
 
-The other gateway may return and land the same rows; the ingest adds each row to the table once. A
-gateway that has moved copies into its own spool has them copied in turn, perhaps to the gateway
-that received the rows first.
+The other gateway may return and land the same rows; the ingest adds each row to the table once. If
+a gateway moves copies into its own spool, another gateway keeps copies of these rows in turn. This
+may be the gateway that received the rows first.
 
-In: the sightings of each publication, by hop. Out: the place of each copy: origin and position in a
-store. A copy has the same payload and time of receipt (to the microsecond) as the original.
+In: the sightings of each publication, by hop. Out: origin and position in a store, for each copy. A
+copy has the same payload and time of receipt (to the microsecond) as the original.
 """
 
 from collections import defaultdict

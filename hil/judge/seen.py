@@ -35,7 +35,7 @@ class Seen:
     """Lists of devices in batches, with their identity."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
-    """Publications not landed when their gateway was gone for good, each with this time."""
+    """Time when a gateway was gone for good, for each publication that it had not landed."""
     acknowledged: dict[Key, int] = field(default_factory=dict)
     """Time of the last acknowledgement of each publication of a client."""
     released: dict[tuple[str, int], list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -374,8 +374,8 @@ class Seen:
             yield {**way, "spool": own}
 
     def hasty(self) -> list[str]:
-        """Return a sentence for each batch that was cut too early. A batch with a list of devices,
-        or with a row of no publisher of the run, is not judged: that row may be old enough.
+        """Return a sentence for each batch that was cut too early. A batch is not judged if it has
+        a list of devices, or a row of no publisher of the run: such a row may be old enough.
         """
         lists_in = {
             (row.origin, row.columns.get("batch"))

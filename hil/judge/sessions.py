@@ -125,10 +125,10 @@ def doubts(events: Iterable[Event]) -> list[str]:
 
 def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
     """Return each QoS at which the subscriber received nothing although at least `SOME` messages
-    were published while it was subscribed. For each connection, messages count up to the newest one
-    that was received on it, at any QoS. Later ones may still have been queued, and the gateway
-    drops queued QoS 0 messages when the connection ends. If a connection received none, all
-    messages up to its end count.
+    were published while it was subscribed. Messages that are newer than the newest one received on
+    a connection do not count: they may still have been queued when the connection ended, and the
+    gateway drops queued QoS 0 messages then. If nothing was received on a connection, all messages
+    up to its end count.
     """
     since: int | None = None
     newest: int | None = None  # newest on this connection, by time of publishing
@@ -249,8 +249,8 @@ class _Model:
     connected: int = 0
     """Time at which this connection began."""
     has_newer_qos_2: bool = False
-    """Whether a newer QoS 2 message has arrived on this connection: messages that were in flight
-    before come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
+    """Whether this connection has got a QoS 2 message that was published after its beginning.
+    Messages in flight before must come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
     ever: set[Key] = field(default_factory=set)
     received_at: dict[Key, int] = field(default_factory=dict)
     """Time at which each message arrived last."""
@@ -371,8 +371,8 @@ class _Model:
 
     def _was_sent(self, key: Key, message: _Message) -> bool:
         """Return whether the gateway must know that it has sent a QoS 1 message on an earlier
-        connection. A gateway that was killed before the commit does not know it, and accepts the
-        message as new when its publisher sends it again.
+        connection: the publisher had the acknowledgement by then. (A gateway that was killed before
+        the commit accepts the message as new when the publisher sends it again.)
         """
         if message.acknowledged is None or message.repeats or self.subscriber.beyond_bridge:
             return False

@@ -1,6 +1,6 @@
 """Checks that both ends of a bridge hold the same retained messages at the end of a run: the newest
-one of each topic. In: a history. Out: a sentence for each end that holds other messages, and doubts
-about a run that cannot show this.
+one of each topic. In: a history. Out: a sentence for each end that holds other messages, and for
+each reason why a run cannot show what an end holds.
 """
 
 from collections import Counter

@@ -92,7 +92,7 @@ class _Measures:
 
     @classmethod
     def of(cls, actions: list[str]) -> "_Measures":
-        """Return the numbers of the files in `add` actions, which are given as JSON."""
+        """Return the number of files, rows and bytes in `add` actions, which are given as JSON."""
         files = [json.loads(action)["add"] for action in actions]
         rows = (json.loads(file["stats"])["numRecords"] for file in files)
         return cls(len(files), sum(rows), sum(file["size"] for file in files))

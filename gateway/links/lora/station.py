@@ -2,8 +2,8 @@
 
 In: bytes of the modem's port, MQTT for boards (through `link.write`), the time. Out: events of the
 link, bytes for the port, and the record of airtime, which must be on disk before more is sent
-(`record`, `recorded`). A frame is counted and not sent if the legal limit, the record or the modem
-delays it for longer than its board listens. The board then asks again.
+(`record`, `recorded`). If the legal limit, the record or the modem delays a frame for longer than
+its board listens, the frame is only counted, and the board asks again.
 """
 
 from collections import Counter

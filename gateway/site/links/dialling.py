@@ -32,7 +32,7 @@ _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0
 """Seconds after an answered knock in which further knocks of the member are ignored."""
 _SLOW_S = 0.5
-"""Age in seconds from which on a knock ends an attempt to dial."""
+"""Seconds after which a knock ends an attempt to dial."""
 _STALE_S = 0.75
 """Seconds without a byte after which a knock ends a link; keep-alives come each TICK_S."""
 DIALS, HEARD = " that dials ", ": the knock is heard"

@@ -86,10 +86,12 @@ class SessionMove(Role):
         self.tails = tails or set()
         """Gateways that still forward late messages for the session."""
         self.filters = filters
-        """Filters of the session when it arrived: late messages are forwarded only if they match
-        one of these filters. For a forwarder, the shared subscriptions that it has left are
-        included. If NEW is an item, the other items are new filters of a session that was already
-        here: messages of gateways in `closed` are accepted only if another filter of the session
+        """Filters of the session when it arrived. If a message of a gateway in `closed` matches one
+        of these filters, the message is for the session at its old gateway. For a forwarder, these
+        are its session's filters and the shared subscriptions that the forwarder has left.
+
+        If NEW is an item, the session was already here, and the other items are its new filters. A
+        message of a gateway in `closed` is then accepted only if an older filter of the session
         matches.
         """
         self.forwarder = forwarder

@@ -3,11 +3,12 @@
 In: the claims of the members that have a record of the client, and the silent members. Out: the
 member that has the session, and the record of the deciding member.
 
-A claim that names another member in `older` supersedes that member's claim: when the claim's record
-was made, that member could not be asked, or had an older record. If two claims name each other's
-members, each was made without the other, and it is unknown which session the client saw last: the
-result is suspect. Among claims that do not name each other's members, the higher epoch is newer. A
-claim from a copy of a store is older than any other.
+A claim that names another member in `older` supersedes that member's claim: when the record of the
+first claim was made, the other member could not be asked, or had an older record. If each of two
+claims names the other's member, each record was made without the other one, and it is unknown which
+session the client saw last. The result is then suspect. Among claims that do not name each other's
+members, the claim with the higher epoch is newer. A claim from a copy of a store is older than any
+other.
 
 A claim of another member was true when that member answered. A silent member may have decided
 something about the client since then. So a session that moves while a member is silent is suspect.

@@ -160,7 +160,9 @@ class InboundMoves:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Continue waiting sessions of several parts, as long as there is room."""
+        """Request the next part of each session that waits for room, the oldest session first, as
+        long as memory has room.
+        """
         oldest = next(iter(self._coming), None)
         if oldest is not None and oldest in self._later:
             self._later.move_to_end(oldest, last=False)

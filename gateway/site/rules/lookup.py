@@ -7,15 +7,16 @@ for the caller.
 One client has one search at a time, in these stages:
 
   ASKING     all members are queried. A member that replies BUSY is queried again. A member
-             without an answer is silent: if it has a link, after `answer_s` (`contact.py`), else
-             as soon as the lease that this member may have given to it is over.
-             A member that is expected or busy (`contact.py`) is waited for longer, as far as the
-             client can wait. A restored member that may have forgotten something counts as silent
+             without an answer counts as silent after `answer_s` (`contact.py`). A member without a
+             link counts as silent earlier: as soon as its last lease from this member is over.
+             The search waits longer for a member that is expected or busy (`contact.py`), as far
+             as the client can wait. A restored member that may have forgotten something counts as
+             silent
   MOVING     a session comes from another member (`inbound_moves.py`)
   SETTLING   the decision is on its way to the disk
 
 If two members search for the same client at once, the member with the lower name goes first: the
-other member answers it, and then queries all members again.
+other member answers this member's query, and then queries all members again.
 """
 
 from collections.abc import Callable, Sequence
@@ -103,8 +104,8 @@ class Lookup:
         self._ask_all(search)
 
     def _refresh(self, search: Search) -> None:
-        """Query those members again that may have decided without this member since their replies.
-        The client may have connected to one of them in between.
+        """Query each member again that may have decided about the client without this member since
+        its reply. The client may have connected to that member in between.
         """
         if search.quiet_until:
             return
@@ -357,8 +358,8 @@ class Lookup:
         self._holder.take(client, decision.epoch, decision.older, decision.suspect, parts, done)
 
     def lost(self, client: str) -> None:
-        """Query all members again, because the session is not available at its source. If the
-        search began PATIENCE_S ago or earlier, it fails instead.
+        """Query all members again, because the member that has the session does not hand it over.
+        If the search began PATIENCE_S ago or earlier, it fails instead.
         """
         search = self._searches[client]
         search.in_vain = True

@@ -101,14 +101,14 @@ class Member:
         alive: Callable[[], bool] = lambda: True,
         patience: float = START_S,
     ) -> None:
-        """Find the session of a client that has connected, if it is not here, or not certainly the
-        newest.
+        """Find the newest session of a client that has connected. Call this if the session is not
+        here, or if another member may have a newer one.
 
         clean: whether the client wants no session (Clean Start 1). alive: returns whether the
         client still waits; if not, nothing is decided, and the outcome is `failed`. patience:
         seconds for which the client can wait for members that are expected or busy (`contact.py`).
-        done: called within about a second; later only while a member is expected or busy, or a
-        session is moving.
+        done: called with the outcome, usually within about a second. While a member is expected or
+        busy, or a session is moving, the call comes later.
         """
         self.contacts.now = now
         self._lookup.want(client, done, alive, clean, patience)

@@ -1,8 +1,8 @@
 """Lookup of a PUBREL whose identifier is not known here: whether another member has received it.
 
 In: clients with identifiers, the members' replies, time. Out: queries; for each PUBREL, whether a
-member had the identifier and has released it on disk, and the silent members. A member is silent
-from the same time on as for a CONNECT (`contact.py`).
+member had the identifier and has released it on disk, and the silent members. A member counts as
+silent after the same time as in the lookup of a session (`contact.py`).
 """
 
 from collections.abc import Callable

@@ -55,8 +55,8 @@ class Search:
         self.client = client
         self.since = now
         self.asked = now
-        """Time from which the members' time to answer counts: that of the latest CONNECT, or of the
-        latest time at which all members were queried again.
+        """Beginning of the members' time to answer: the latest CONNECT, or the latest time at which
+        all members were queried again.
         """
         self.patience = now
         """Time up to which the client can wait for members that are expected or busy."""

@@ -4,10 +4,10 @@ In: CONNECTs whose session may be at another gateway, PUBRELs with unknown ident
 of the other members. Out: the answers to clients, in the engine's turns; outbound and inbound moves
 (`sessions.py`); figures for users.
 
-A client waits a second for members that are silent, over a slow line 4 s at most. It waits up to 15
-s for a member that may be starting, and longer only while its session is moving. Meanwhile its
-packets wait, within the bound that holds for any unanswered CONNECT. If two connections of a client
-wait, the later connection counts [MQTT-3.1.4-3].
+A client waits at most 1 s for a silent member, or 4 s if the line to the member is slow. It waits
+up to 15 s for a member that may be starting, and longer only while its session is moving. Meanwhile
+its packets wait, within the bound that holds for any unanswered CONNECT. If two connections of a
+client wait, the later connection counts [MQTT-3.1.4-3].
 """
 
 from __future__ import annotations

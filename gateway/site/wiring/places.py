@@ -86,7 +86,7 @@ class Places(dict[str, Place]):
     @property
     def in_doubt(self) -> int:
         """Number of suspect sessions. An ended session does not count if its place is kept only
-        because the client may not know of the end.
+        because the client may not know that the session has ended.
         """
         return sum(
             place.suspect and (not place.unheard or self._is_needed(key))
@@ -125,8 +125,9 @@ class Places(dict[str, Place]):
             self.save(key)
 
     def forget_idle(self) -> None:
-        """Delete the places of ended sessions, unless a place names older members. Of the places
-        whose clients may not know of the end, the newest MOST_UNHEARD stay.
+        """Delete the place of each ended session, unless the place names older members. If the
+        client may not know that its session has ended, the place stays; but of these places only
+        the newest MOST_UNHEARD stay.
         """
         idle = [k for k, place in self.items() if not place.older and not self._is_needed(k)]
         unheard = [key for key in idle if self[key].unheard]

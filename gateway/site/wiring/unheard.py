@@ -62,7 +62,7 @@ class Unheard(dict[str, tuple[Connection, float]]):
 
     def doubt(self, key: str | None = None) -> None:
         """Note that a session has become suspect again, or all sessions if `key` is None. From now
-        on, packets on the present connection do not change that.
+        on, the session stays suspect whatever its client sends on the present connection.
         """
         if key is None:
             self._look_at_all()
