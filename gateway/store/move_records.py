@@ -71,8 +71,8 @@ def head(now: int, messages: int, body: bytes) -> bytes:
 
 
 def without_move(body: bytes) -> bytes:
-    """Return a first part as older members write it: without its second record, if that record is
-    MOVE.
+    """Return a first part in the form of older members: if the second record is MOVE, that record
+    is left out.
     """
     begin = _LENGTH.size + _LENGTH.unpack_from(body)[0]
     if len(body) < begin + _LENGTH.size:

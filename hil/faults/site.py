@@ -130,9 +130,9 @@ class BetweenGateways(SiteFault):
 
 
 class Partition(BetweenGateways):
-    """Between two counts of publications committed at all gateways, no byte passes between one
-    gateway and the others. Meanwhile, a board or client must have connected to a gateway that got
-    no answer about it.
+    """From one count of publications committed at all gateways to another, no byte passes between
+    one gateway and the others. Meanwhile, a board or client must have connected to a gateway that
+    got no answer about it.
     """
 
     text: ClassVar[str] = "gateways cut off from each other"
@@ -146,8 +146,8 @@ class Partition(BetweenGateways):
 
 
 class MemberSlow(BetweenGateways):
-    """Between two counts of committed publications, all bytes between one gateway and the others
-    are late.
+    """From one count of committed publications to another, all bytes between one gateway and the
+    others are late.
     """
 
     text: ClassVar[str] = "gateway slow to answer"

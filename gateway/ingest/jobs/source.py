@@ -62,8 +62,8 @@ class LandingSource(DataSource):
     trusted: URL of the file of keys. signed: whether the table requires signatures (`true` or
     `false`). publications, readings: folders of the tables. files: whether tasks write the tables'
     files (`true`), or rows go through Spark (`false`). settle: seconds for which a damaged batch
-    may be an unfinished copy. available_now: whether to read existing batches and stop (`true` or
-    `false`). held: path of a file on the driver, into which the source writes the names of held
+    counts as an unfinished copy. available_now: whether to read existing batches and stop (`true`
+    or `false`). held: path of a file on the driver, into which the source writes the names of held
     feeds as JSON; empty for no file.
     """
 

@@ -76,9 +76,9 @@ class Contact:
         a start it is PROMISE_S in the future, because promises from before a crash are unknown.
         """
         self.expected = now + START_S
-        """Time up to which the member is expected, if it has no link."""
+        """Time up to which the member is expected. Used only while the member has no link."""
         self.fresh = float("-inf")
-        """Time up to which the member may be busy, if it has a link."""
+        """Time up to which the member may be busy. Used only while the member has a link."""
         self.granting = False
         """Whether beats to the member echo its clock, and so give it a lease. Set once the member
         has been sent all Over messages for which its lease has to wait (`ending.py`).

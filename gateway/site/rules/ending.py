@@ -178,8 +178,8 @@ class Ending:
                 self._end(member, over, add)
 
     def _mark_all_suspect(self, member: str, done: Done) -> None:
-        """Mark all sessions here as suspect, at most once for each link of `member`. The member may
-        have had a newer session of any client, and have forgotten it.
+        """Mark all sessions here as suspect, at most once for each link of `member`: the member may
+        have forgotten a newer session of any client.
         """
         if self._listeners[member].restored:
             done()

@@ -330,7 +330,9 @@ class _KeptProof:
         self._files.put(self._path, f"{proven.way}/{proven.label}".encode())
 
     def forget(self) -> None:
-        """Remove the note, or empty it if nothing can be removed."""
+        """Empty the note and remove it. If the place refuses to remove files, an empty note
+        remains.
+        """
         if self._files.stands(self._path):
             self._files.put(self._path, b"")
             self._files.remove(self._path)
