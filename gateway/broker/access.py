@@ -162,8 +162,8 @@ class ByAcl(Access):
 
 class Acl:
     """The [[acl]] sections of a configuration. Parameter `user` of the methods: None for anonymous
-    clients and boards, "" in sections. is_board: whether a client identifier without a user belongs
-    to a board. owns: whether a client identifier is reserved for this user.
+    clients and boards, which are "" in sections. is_board: whether a client identifier without a
+    user belongs to a board. owns: whether a client identifier is reserved for this user.
     """
 
     def __init__(

@@ -114,7 +114,7 @@ class Pause:
         )
 
     def ends(self, copied: bool) -> float | None:
-        """Return the time on the time axis at which to look at the client again, None if nothing
+        """Return the time on the time axis at which to look at the client again; None if nothing
         waits for the end of its pause. copied: whether acknowledgements wait for a second disk.
         """
         now = self._broker.now

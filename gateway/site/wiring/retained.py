@@ -44,9 +44,9 @@ RETRY_S = 0.5
 
 
 class _Apart(NamedTuple):
-    """A time without a link to a member. Both fields compare with the versions of retained messages
-    (µs UTC). since: the newest version here at the beginning of this time. until: the end of this
-    time, by this gateway's clock; 0 while it lasts, or if UTC is unknown.
+    """A time without a link to a member. Both fields are compared with versions of retained
+    messages (µs UTC). since: the newest version here at the beginning of this time. until: the end
+    of this time, by this gateway's clock; 0 while it lasts, or if UTC is unknown.
     """
 
     since: int
