@@ -53,8 +53,8 @@ KEPT_S = 30 * 86_400
 broker keeps messages for the disconnected bridge.
 """
 SMALLEST = 6
-"""Bytes of the smallest PUBLISH. A broker with a lower limit accepts no message at all, and not all
-acknowledgements.
+"""Bytes of the smallest PUBLISH. A broker with a lower Maximum Packet Size accepts no message, and
+refuses some acknowledgements.
 """
 _CLOSED = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, ssl.SSLError)
 """Errors with which the peer ends a connection. Other errors come from the network."""

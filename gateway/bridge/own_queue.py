@@ -82,14 +82,15 @@ class OwnQueue:
         self._soon("raising the number of messages in flight", widen)
 
     def held_back(self) -> None:
-        """Drop the PUBRELs at which the other broker closes the connection, if no other PUBREL
-        waits for PUBCOMP.
+        """Give up the messages at whose PUBREL the other broker closes the connection. Do nothing
+        while the PUBREL of any other message waits for PUBCOMP.
 
-        The other broker may keep such a packet identifier forever, and would treat a later message
-        with this identifier as the old message. So a new session begins at the other broker, with a
-        new client identifier (`pairing.py`). The new identifier is on disk before the packet
-        identifier is used again. Messages that wait for PUBREL at the other broker are lost with
-        its session, so no other PUBREL may be missing.
+        The other broker may keep the packet identifier of such a message forever, and would treat a
+        later message with this identifier as the old message. So a new session begins at the other
+        broker, with a new client identifier (`pairing.py`). The new client identifier is on disk
+        before the packet identifier is used again. The old session ends at the other broker, and
+        each message that still waits there for its PUBREL is lost. So all other messages must have
+        their PUBCOMP first.
         """
         near = self.near
 

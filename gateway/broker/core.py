@@ -124,7 +124,7 @@ class Core(Ledger):
 
     @property
     def second_disk_answers(self) -> bool:
-        """Whether a commit that waits for a second disk is likely to reach it soon."""
+        """Whether a commit is likely to reach the second disk soon."""
         return self.neighbours.second_disk is not None and not self.neighbours.refuses
 
     @property

@@ -80,7 +80,7 @@ def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
 
 
 def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
-    """Return a lack with its text; its bound is None if the publication can never be accepted."""
+    """Return a lack with its text. Its bound is None if the publication is refused for good."""
     topic = core.router.routed(run.topic)
     if topic.refused:
         shared = topic.name.startswith(SHARE_PREFIX)

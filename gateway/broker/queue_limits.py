@@ -43,7 +43,7 @@ _GRACE = 8
 """Divisor: while the store is read, a bound may be exceeded by 1/8."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
-"""Divisor: part of `limits.memory_bytes` that is freed when the longest queues are shortened."""
+"""Divisor: the part of `limits.memory_bytes` to free when the longest queues are shortened."""
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:

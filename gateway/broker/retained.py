@@ -78,11 +78,11 @@ class RetainedMessages:
         return self._all.get(topic)
 
     def latest(self, topic: str) -> Retained | None:
-        """Return the message of a topic, else its deletion, else None."""
+        """Return the message of a topic, else the record of its deletion, else None."""
         return self._all.get(topic) or self.deletions.get(topic)
 
     def everything(self) -> Iterator[Retained]:
-        """Yield messages and deletions."""
+        """Yield all messages and all records of deletions."""
         yield from self._all.values()
         yield from self.deletions.values()
 
@@ -145,7 +145,7 @@ class RetainedMessages:
             message.origin.retained_bytes += sign * message.size
 
     def put_deletion(self, deletion: Retained) -> None:
-        """Replace the message of a topic by a deletion."""
+        """Replace the message of a topic by the record of its deletion."""
         topic = deletion.topic
         self.remove(topic)
         self.forget(topic)
@@ -155,7 +155,7 @@ class RetainedMessages:
             self.watch(topic)
 
     def forget(self, topic: str) -> None:
-        """Remove a deletion, if there is one."""
+        """Forget that the message of a topic was deleted, if this is recorded."""
         if self.deletions.pop(topic, None) is not None:
             self.deletion_bytes -= len(topic) + _DELETION
             if self.watch is not None:

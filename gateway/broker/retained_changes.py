@@ -74,8 +74,8 @@ def put_deletion(core: Core, deletion: Retained) -> None:
 
 
 def take(core: Core, message: Retained) -> bool:
-    """Store a newer entry of a peer gateway. Return False if there is no room for it; the entry
-    that it replaces is removed even in that case.
+    """Store a newer entry of a peer gateway in place of the entry here. If there is no room for the
+    newer entry, only remove the entry here, and return False.
     """
     if not message.payload:
         put_deletion(core, message)

@@ -131,7 +131,7 @@ class RoutedTopic(Topic):
         self.routes: list[Route] = []
         self.moving: list[tuple[Route, bool]] = []
         """Routes to sessions whose move is not over; `routes` does not contain them. Each with
-        whether the session had subscribed to this topic when it arrived (`Role.had_subscribed`)."""
+        whether the session had subscribed to this topic on its arrival (`Role.had_subscribed`)."""
         self.shares: list[Share] = []
         self.durable = 0
         """Highest QoS granted to a durable session or to a shared subscription."""

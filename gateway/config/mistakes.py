@@ -88,7 +88,9 @@ def mistakes(values: dict[str, Any], error: ValidationError) -> list[Mistake]:
 
 
 def _within(problem: Any) -> Place:
-    """Return the path, within its section, of the key that a failed check names, or ()."""
+    """Return the path of the key that a failed check blames (`Misfit`), within the key's section.
+    Return () for any other problem.
+    """
     error = problem.get("ctx", {}).get("error")
     return error.place if isinstance(error, Misfit) else ()
 

@@ -13,8 +13,8 @@ _ENOUGH = 256
 """If this many bytes contain no intact frame, the line or the device counts as faulty."""
 _FEW = 8
 _LONG_S = 10.0
-"""Seconds without an intact frame after which fewer bytes are enough: if the baud rate is far too
-low, few bytes of each HELLO arrive.
+"""After this many seconds without an intact frame, `_FEW` bytes are enough to judge: if the baud
+rate is far too low, only few bytes of each HELLO arrive.
 """
 
 _TEXT = frozenset(string.printable.encode())

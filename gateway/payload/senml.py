@@ -22,8 +22,8 @@ RELATIVE = 2**28
 """Times below this value are relative to now, in seconds (section 4.5.3)."""
 
 TIME_ERROR, LONGEST_TIME_ERROR = "tu", 2**31
-"""Label for the possible error of the time in seconds, an extension of Onceway
-(`firmware/README.md`).
+"""TIME_ERROR: label of the possible error of a record's time, in seconds, an extension of Onceway
+(`firmware/README.md`). LONGEST_TIME_ERROR: upper bound of this error, exclusive.
 """
 
 EARLIEST, LATEST = -62_135_596_800, 253_402_300_799

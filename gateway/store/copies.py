@@ -174,7 +174,7 @@ class Copies:
         many("INSERT OR REPLACE INTO line_check VALUES (?, ?)", lasts)
 
     def _add_missing(self) -> None:
-        """Write the checks of rows that an older version has added."""
+        """Write checks for rows that have none, because an older version has added these rows."""
         newer = self._db.execute(
             "SELECT line.number, line.last, coalesce(line_check.last, -1) FROM line"
             " LEFT JOIN line_check USING (number) WHERE line.last > coalesce(line_check.last, -1)"

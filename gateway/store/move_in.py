@@ -194,8 +194,8 @@ class _Import:
         self._put("queue", self._order.session, first, count, row, skip, flags, extra, share, size)
 
     def _flow_begins(self, number: int) -> None:
-        """Let the next message to send be the first one that is in the queue. The numbers before it
-        belong to no message.
+        """Set the number of the next message to send to `number`, the first one in the queue. The
+        numbers before it belong to no message.
         """
         self._unsent = number
         self._database.execute(

@@ -299,9 +299,9 @@ def _identifiers(first: int, count: int, following: int) -> set[int]:
 
 
 def _idle(following: int, needed: set[int], entries: list[tuple[int, int]]) -> list[int]:
-    """Return the first message number of each queue entry that was sent, and whose messages have
-    none of the packet identifiers in `needed`. following: number of the next message to send.
-    entries: (first, count) of each entry.
+    """Return the queue entries that were sent completely, and use no packet identifier in `needed`.
+    Each entry is named by the number of its first message. following: number of the next message to
+    send. entries: (first, count) of each entry.
     """
     return [
         first

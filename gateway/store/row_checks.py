@@ -10,13 +10,13 @@ commit: one more page at each commit would wear the card. A row gets its check a
 rows or EACH_S seconds. Until then, and after a kill until the next start, SQLite's log holds the
 row, and the log has checksums of its own. `meta.spool.checked` is the id of the last row with a
 check. A row up to this id fails if its check is damaged or missing, since one fault of the card can
-damage both a row and the adjacent check. A row with a higher id passes only where a new row can be:
-among the last EACH rows of the table, in order. A new row whose id has changed is detected, because
+damage both a row and the adjacent check. A row with a higher id passes only if it can be a new row:
+one of the last EACH rows of the table, in order. A new row with a changed id is detected, because
 its neighbours do not have adjacent ids.
 
 Messages. The number of a row of `message` consists of the broker's number and BITS bits of a CRC
 over the other cells, which costs no page. A queue entry refers to its message by the row number, so
-neither another content nor another message can take its place. One change in a million is not
+neither a changed message nor another message can take its place. One change in a million is not
 detected.
 
 Other contents. Each retained message, will and message that is set aside has a CRC-32 in

@@ -112,8 +112,9 @@ class Space:
         return release(self._folder)
 
     def _above(self) -> int:
-        """Return the smaller of two numbers: free bytes outside the database above one reserve, and
-        free bytes in all above two reserves. Negative below one of these bounds.
+        """Return by how many bytes the free space exceeds its bounds; negative if it is below one
+        of them. The bounds: one reserve must be free outside the database, and two reserves in all,
+        free pages of the database included. The smaller excess counts.
         """
         outside = self._free() + self._allocated()
         in_all = outside + self._page * self._ask("freelist_count") - self._uncopied()

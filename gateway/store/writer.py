@@ -133,8 +133,8 @@ class Writer:
         self._orders.put(read)
 
     def look_for_landed(self) -> None:
-        """Request a call of `landed`. The uplink deletes rows from another process, and this
-        process does not notice that otherwise.
+        """Request a call of `landed`. The uplink is another process, so this process has to look
+        whether the uplink has deleted rows.
         """
         self._orders.put(self._look)
 

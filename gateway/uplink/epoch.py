@@ -53,8 +53,8 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
 
 
 def begin_under_new_name(spool: Spool, epoch: str | None = None) -> None:
-    """Begin an epoch after the gateway was renamed, and all batches of the old name have landed.
-    epoch: eight hexadecimal digits to use in place of random ones.
+    """Begin an epoch under a new name of the gateway. Call this only when all batches of the old
+    name have landed. epoch: eight hexadecimal digits to use in place of random ones.
     """
     obsolete = (owner.OWNER, owner.SUCCESSOR, owner.SINCE, owner.FIRST_MARK, RIVAL)
     spool.renumber(epoch or draw(), dict.fromkeys(obsolete))

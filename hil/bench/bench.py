@@ -26,9 +26,9 @@ from hil.faults.line import LineTrace
 LEAST_READINGS = 4  # fewest readings of each board
 RUNS = 6
 COVERING = tuple(combinations(range(1, RUNS), 3))
-"""For each option, the runs (seed modulo 6) in which it is set: three of the runs 1 to 5. Any two
-of these sets have a run in common, and each has a run that the other lacks; in run 0 no option is
-set (Kleitman and Spencer, 1973).
+"""For each option, the three runs (seed modulo 6) in which it is set. Of any two options, both are
+set in at least one run, and each is set in a run without the other. No option is set in run 0
+(Kleitman and Spencer, 1973).
 """
 LEAST_USED = 60  # publications, as many as a board's journal has slots
 SWAPPED = "board-swapped"

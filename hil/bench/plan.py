@@ -72,8 +72,8 @@ def plan(bench: Bench) -> Plan:
 
 
 def _where(fault: Fault, bench: Bench, publishers: list[str]) -> Fault:
-    """Draw `where` of a fault that strikes one gateway: a gateway in `on`, or by default a board or
-    client, at whose gateway the fault then waits for publications.
+    """Draw `where` of a fault that strikes one gateway: a gateway from `on`. If `on` is empty, draw
+    a board or client: the fault strikes the gateway that has this publisher when it happens.
     """
     if fault.target not in OF_ONE_GATEWAY:
         return fault

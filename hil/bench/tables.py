@@ -88,10 +88,10 @@ class AirTable(BaseModel):
     pace: seconds of the recording per second; without it, one frame of the recording per frame.
     longest_outage: longer outages are shortened to this many seconds, or frames. foreign: the
     continuous attack of a foreign radio. foreign_frames: number of its frames that the gateway must
-    hear. sent_before: airtime of the gateway's radio in the last hour, in seconds; it leaves the
-    sliding hour after_s seconds after the start. apart_s: seconds between the starts of two boards.
-    turns: number of publications that one session must have. modem: the port of a real KISS modem,
-    for real boards; then no air is simulated.
+    hear. sent_before: seconds of airtime that the gateway's radio used before the start; after_s
+    seconds after the start, they no longer count. apart_s: seconds between the starts of two
+    boards. turns: number of publications that one session must have. modem: the port of a real KISS
+    modem, for real boards; then no air is simulated.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -51,8 +51,8 @@ class Strikes:
         self._waiting[name] = (place, command)
 
     async def next(self, name: str, event: str) -> Event:
-        """Return the board's next event `event` that the command `name` caused. If it is `struck`,
-        its details have the place (`sample`) and the fault that the command had to wait for
+        """Return the next event of the kind `event` that the command `name` caused. The details of
+        `struck` have the place (`sample`), and the fault for which the command had to wait
         (`behind`). Raises BoardError if the board refused the command.
         """
         while True:

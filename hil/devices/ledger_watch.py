@@ -28,7 +28,7 @@ from hil.observe.history import History
 
 APPLICATION_AT = 0x020  # see firmware/examples/sensor
 HELD_CELLS = (0x030, 0x038)
-"""Addresses of two records, count:u8 id:u16 crc:u16, of which the board writes the older one next.
+"""Addresses of two records, count:u8 id:u16 crc:u16; the board always overwrites the older record.
 id: identifier of a QoS 2 message that the board has received and that the gateway has not released
 yet, or 0 (firmware/JOURNAL.md).
 """
@@ -68,8 +68,8 @@ class LedgerWatch:
         self._bundled = bundled
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
-        """Index of the last start, board time of the first sample after this start at the present
-        interval, and number of later samples. None: no such sample yet.
+        """Three numbers: index of the board's last start; board time of the first sample after this
+        start at the present interval; number of later samples. None before that first sample.
         """
         self._obeyed_at = self._read_to = -1
         """Board time of the last obeyed command. Board time up to which the log was read."""
@@ -87,7 +87,7 @@ class LedgerWatch:
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications that are in the journal and not done."""
+        """Return the number of publications that the journal still has to deliver."""
         return len(self.ledger.waiting())
 
     @property

@@ -50,7 +50,7 @@ class Samples:
     def reading(self, begun: int) -> Sample:
         """Return the sample of the last conversion before `begun`, the board time at which the
         write of the slot began. Raises ImpossibleContentError if this conversion was returned
-        before, or if the status of the board's start is missing before it.
+        before, or if the board has not reported its start before this reading.
         """
         index = self._log.newest(begun)
         if index <= self._used:

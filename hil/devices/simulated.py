@@ -108,7 +108,7 @@ class Boards(WiredDevice):
 
     @property
     def waiting(self) -> int:
-        """Return the number of publications in the board's journal that are not done."""
+        """Return the number of publications that the board's journal still has to deliver."""
         return self._boards[-1][1].waiting
 
     @property

@@ -147,8 +147,8 @@ class Kind(BaseModel, ABC):
         return self
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
-        """Yield the faults of this table, drawn from the seed. readings: planned number of
-        readings, by device; if the fault breaks no device, also of messages, by client.
+        """Yield the faults of this table, drawn from the seed. readings: planned readings of each
+        device. If the fault breaks no device, also the planned messages of each client.
         """
         if self.of_device:
             for device, total in readings.items():

@@ -21,7 +21,7 @@ from hil.observe.counters import comes, wait_until
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0  # s
 SIZES = ((1.5, 4.0), (4.0, MINUTE), (MINUTE, HOUR), (HOUR, DAY), (DAY, 30 * DAY))
 """Ranges of clock jumps, in seconds. A program may be right in one range and wrong in another. A
-smaller jump than these would show in no time of receipt."""
+smaller jump could not be seen in the times of receipt, so none is drawn."""
 CENTURY = 100 * 365 * 24  # hours
 MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 

@@ -3,8 +3,8 @@ no exchange is open, so that the Nth cut falls N steps into the next exchange.
 
 In: a `[[fault]]` table whose `count` is the number of points. Out: a fault for each point,
 distributed over the boards. These faults count as faults of boards, even if they kill the gateway:
-a board samples until all its faults have happened. The last fault counts only if there was no point
-beyond it, so a run with the verdict *holds* was cut at every point.
+a board samples until all its faults have happened. The last fault counts as happened only if the
+exchange has no further point. So a run with the verdict *holds* was cut at every point.
 """
 
 import asyncio

@@ -128,7 +128,7 @@ class DeviceUnderTest(Protocol):
     def ledger(self) -> Ledger: ...
     @property
     def waiting(self) -> int:
-        """Return the number of publications in the journal that are not complete."""
+        """Return the number of publications that the board's journal still has to deliver."""
         ...
 
     @property
@@ -161,14 +161,14 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def reset(self, fault: str) -> Evidence | None:
-        """Reset the board with an edge of DTR: at the ordered place, or at once if the board
-        accepts no orders. Return None if no start was seen in time.
+        """Reset the board with an edge of DTR: at the place ordered by `arm`, or at once if the
+        board accepts no orders. Return None if no start was seen in time.
         """
         ...
 
     async def switched_off(self, fault: str, seconds: float) -> Evidence | None:
-        """Switch the power off for `seconds`: at the ordered place, or at once if the board accepts
-        no orders. Return None if no start was seen in time.
+        """Switch the power off for `seconds`: at the place ordered by `arm`, or at once if the
+        board accepts no orders. Return None if no start was seen in time.
         """
         ...
 

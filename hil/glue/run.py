@@ -281,7 +281,7 @@ class GlueRun:
         return f"the board samples in start {newest_start(self._ledger(name))}"
 
     async def _weather(self, fault: Fault) -> str:
-        """Return the evidence that a fault of the whole run has harmed a line."""
+        """Wait until a fault of the whole run has caused each of its harms. Return the counts."""
         [harms] = [
             kind.harms()
             for kind in self._bench.fault

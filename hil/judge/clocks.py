@@ -28,8 +28,8 @@ EARLY_NS = 4 * S
 """Largest error of a time that is too early: 1 s because the gateway drops the fraction of its
 second, 1 s because the board does, and 2 s until a WELCOME arrives on a busy machine."""
 LATE_NS = 2 * S
-"""Largest error of a time that is too late: 1 s because a second of the board's clock may be almost
-over when the WELCOME sets it, and 1 s because the simulator may be behind real time."""
+"""Largest error of a time that is too late: 1 s because the WELCOME may set the board's clock just
+before its next second begins, and 1 s because the simulator may be behind real time."""
 RECEIVED_NS = S // 2
 """Tolerance of `received`, which the gateway reads from this machine's clock."""
 SETTLES_NS = 3 * S
@@ -197,9 +197,9 @@ class Clocks:
         return f"its time is {_utc(ns)}, but it was sampled at {_utc(self._offsets[0] + sampled)}"
 
     def unsure(self, device: str, record: Record, sampled: int, arrived: int) -> str | None:
-        """Return the mistake in the error that a reading states for its time, or None. The error
-        must be there, and not too large. It must cover the possible error of the board's clock
-        since the WELCOME that set the clock. sampled, arrived: as for `time_fault`.
+        """Check the possible error (`tu`) that a reading states for its time. Return a sentence if
+        it is missing, smaller than the drift of the board's clock since the nearest WELCOME, or
+        much larger, else None. sampled, arrived: as for `time_fault`.
         """
         if record.time is None:
             return None if record.error is None else "it states an error without a time"

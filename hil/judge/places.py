@@ -13,8 +13,8 @@ from typing import Any
 from hil.observe.history import Event, taking
 
 LATE = 20
-"""Number of publications by which a fault may be too late: they may arrive between two reads of the
-rig when boards, after an outage, send all that they have kept."""
+"""Number of publications by which a fault may be late. After an outage, boards send all that they
+have kept, so this many may arrive between two reads of the rig."""
 LATE_SHARE = 10
 """The tolerance is at least the number of the run's publications, divided by this number."""
 LATE_S = 2.0

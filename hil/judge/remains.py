@@ -58,8 +58,7 @@ PUBLICATION_S per publication."""
 PUBLICATION_S = 0.008
 """Processor time per publication, in s. An uplink needed 2.3 ms at 80 publications a second."""
 LEAST_LOOKS = 16
-"""Smallest number of samples of a program for a comparison of the first half of its life with the
-last quarter."""
+"""Fewest samples of a process for which `_opened` judges growth; half as many for CPU."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:

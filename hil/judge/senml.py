@@ -175,8 +175,8 @@ def of_link(record: Record) -> bool:
 
 
 def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
-    """Return whether a payload has the journalled content. A time that the journal lacks may be
-    there: the board computes it once it knows the time.
+    """Return whether a payload has the journalled content. The payload is allowed to have a time
+    that the journal lacks: the board adds it once its clock is set.
     """
     if found is None:
         return False

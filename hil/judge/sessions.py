@@ -242,8 +242,8 @@ class _Model:
     unfinished: set[int] = field(default_factory=set)
     """Identifiers of QoS 2 messages that arrived and were not released in this session."""
     owed: set[int] = field(default_factory=set)
-    """Identifiers of QoS 2 messages that were unreleased when this connection began, and without a
-    packet on it so far."""
+    """Identifiers of QoS 2 messages that had no PUBREL when this connection began, and have had no
+    packet on this connection."""
     resumed: bool = False
     """Whether this session continues from another connection."""
     connected: int = 0

@@ -346,9 +346,9 @@ class Run:
         self._display.say(f"  {device.name} flashed and provisioned")
 
     async def _sample(self, device: Device, injector: Injector) -> None:
-        """Let a device sample, and run the faults of its board. Stop when it has the planned number
-        of readings, no coming fault needs more, and a session was as long as the bench asks. Stop
-        as well if the board breaks the rules of its ledger: such a board may never finish.
+        """Let a device sample, and run the faults of its board. Stop when the device has the
+        planned number of readings, no later fault waits for publications, and one session was as
+        long as the bench asks. Stop, too, if the board breaks the rules of its ledger.
         """
         faults = asyncio.create_task(injector.run(f"{device.name} board"))
         planned = self._plan.readings[device.name]

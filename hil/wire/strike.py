@@ -37,9 +37,9 @@ class Command:
 
 
 class Strike:
-    """One command during its run. behind: the fault that it had to wait for. struck: number of
-    bytes harmed so far. offset: bytes on the line before the first harmed one. publication: the
-    publication from whose end `after` was counted.
+    """A command that is being carried out. behind: the fault for which it had to wait. struck:
+    number of bytes harmed so far. offset: number of bytes on the line before the first harmed byte.
+    publication: number of the publication after whose end the count of `after` began.
     """
 
     def __init__(self, command: Command, behind: str | None = None) -> None:

@@ -187,9 +187,9 @@ class Tap:
             way.arrived = following
 
     def _data(self, direction: str, session: _Session, frame: Data) -> None:
-        """Count a DATA frame, and read the payloads that are complete in order. Fewer frames than
-        half of all numbers are in flight. A number behind the expected one is therefore a
-        repetition.
+        """Count a DATA frame, and read each payload once all earlier ones have arrived. Frames in
+        flight use less than half of all numbers, so a number behind the expected one shows that the
+        frame was repeated.
         """
         counts, way = self.counts[direction], session.ways[direction]
         counts["frames"] += 1

@@ -333,8 +333,8 @@ class Feeds:
         }
 
     def _look_up(self, items: Iterable[tuple[str, int]], new: bool = False) -> None:
-        """Read manifests into memory. new: whether a damaged batch counts as missing if its feed
-        has to wait for it.
+        """Read manifests into memory. new: whether the batches are in no offset yet. If so, a
+        damaged batch counts as missing, provided that its feed has to wait for the batch.
         """
         unknown = [item for item in items if item not in self._manifests]
         answers = list(self._map(lambda item: self._manifest(item, new), unknown))

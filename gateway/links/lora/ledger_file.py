@@ -60,7 +60,7 @@ class Ledgers:
 
     @property
     def count(self) -> int:
-        """Number of the last write of the file."""
+        """Number of the newest contents from `ask`; each call of `ask` adds 1."""
         return self._count
 
     def ledger(self, band: str) -> Ledger:

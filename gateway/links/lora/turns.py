@@ -113,13 +113,13 @@ class Session:
         """Whether the last TURN, or its last repetition, still waits for an answer."""
         self.copies = 0
         self.pending: list[bytes] = []
-        """Complete packets for the board that are in no answer yet."""
+        """Complete packets for the board that are not yet part of an answer."""
         self.rest = b""
         self.closing = False
 
     @property
     def unsent(self) -> int:
-        """Number of bytes written that are in no answer yet."""
+        """Number of bytes that were written, but are not yet part of an answer."""
         return sum(map(len, self.pending)) + len(self.rest)
 
 

@@ -166,8 +166,8 @@ class Owner(Protocol):
 
 
 class Link(asyncio.Protocol):
-    """A link. expected: the member that was dialled; None if the other side has dialled. knock:
-    this connection is only a knock.
+    """A connection between this gateway and a peer. expected: name of the member that this gateway
+    has dialled; None if the peer has dialled. knock: whether the connection is only a knock.
     """
 
     def __init__(self, owner: Owner, expected: str | None, *, knock: bool = False) -> None:

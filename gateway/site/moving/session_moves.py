@@ -155,7 +155,7 @@ class SessionMoves:
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
         """Return the session whose queue gets a message, and the properties to send with the
         message. If `session` is a forwarder that knows the new gateway, these are the session that
-        stands for this gateway, and the address of the moved session.
+        queues messages for the new gateway, and the address of the moved session.
         """
         move = move_of(session)
         if move is not None and move.forwarder is not None and move.forwarder.member:

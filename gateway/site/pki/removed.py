@@ -48,8 +48,8 @@ class Removed:
         return found is not None and issued_at(certificate) <= found.until
 
     def until(self, name: str) -> int:
-        """Return the time until which certificates of a name are revoked (UTC, seconds), 0 if none
-        are.
+        """Return the time of a name's last removal (UTC, seconds), 0 if the name was never removed.
+        Certificates of the name are revoked if they were issued up to this time.
         """
         found = self._known.get(name)
         return found.until if found is not None else 0

@@ -92,8 +92,8 @@ class Copying:
         self._asked = False
         """Whether the holder still has to report its rows."""
         self._before = last
-        """Highest row id that a member may have from before this gateway's start. 0 after a new
-        line was begun.
+        """Highest id of a row that a member may have received before this gateway's start; 0 once a
+        new line has begun.
         """
         self._sent_to: dict[str, int] = {}
         """Id of the last row sent to each member since the start."""

@@ -122,9 +122,9 @@ class Contact:
         return min(max(ANSWER_S, ANSWER_S / 2 + 1.5 * self.round_trip), MOST_ANSWER_S)
 
     def silent_from(self, asked: float, patience: float) -> float:
-        """Return the time from which the member is silent if it has not answered. asked: time of
-        the query. patience: time up to which the client can wait for a member that is expected
-        or busy.
+        """Return the time from which the member counts as silent if it has not answered by then.
+        asked: time of the query. patience: latest time up to which the client can wait, if the
+        member is expected or busy.
         """
         deadline = asked + self.answer_s
         if self.up and self.mute:

@@ -1,9 +1,10 @@
-"""Marking this gateway's record of a client as suspect, because another member's record may be
-newer.
+"""Marking this gateway's record of a client as suspect, because another member may have a newer
+record.
 
-In: the record, and the members that the other record names in `older`. Out: one commit, which marks
-this gateway's record as suspect and adds these members to its `older`. The other record ends or
-moves, so only this record can still tell these members that their records are older.
+In: this gateway's record, and the names in `older` of the other member's record. Out: one commit,
+which marks this gateway's record as suspect and adds the names to its `older`. When the other
+member's record has ended or moved, only this gateway's record says that the records of the named
+members are older.
 """
 
 from collections.abc import Callable

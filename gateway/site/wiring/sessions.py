@@ -493,8 +493,8 @@ def is_busy(holder: SessionHolder) -> bool:
 
 
 def records_of(holder: SessionHolder) -> Moved:
-    """Return the records as the store has them after the next commit, for another holder in place
-    of `holder`, which must not be busy.
+    """Return the records of `holder` as the store has them after the next commit, so that another
+    holder can take over. `holder` must not be busy.
     """
     return Moved(
         places=[place.row(key) for key, place in holder.places.items()],

@@ -160,8 +160,8 @@ class FileLanding(Landing, proof.Files):
         refuses(self, self.remove if way is Way.CLAIM_FILE else self.remove_folder, claim)
 
     def _alone(self, hidden: str) -> bool:
-        """Whether all hidden files for the final name of this hidden file have the same bytes as
-        this one.
+        """Whether this hidden file has the same bytes as every other hidden file that is to get the
+        same final name.
         """
         folder, _, own = hidden.rpartition("/")
         same, stem = own[:-9], own[:-26]

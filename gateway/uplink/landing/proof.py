@@ -248,7 +248,7 @@ class _Try:
 
 
 class _Proof:
-    """A proof: it tests ways with its own files, which `clean` removes."""
+    """The tests of one proof. `hold` tests one way with new files; `clean` removes all of them."""
 
     def __init__(self, files: Files, gateway: str) -> None:
         self._files, self._gateway = files, gateway

@@ -3,8 +3,8 @@ made of files.
 
 In: the operations of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
 claims and proofs, and the errors of those that cannot be removed. A name that cannot be removed
-does not stop the removal of other names. Such names are any on a server that does not delete,
-`.nfs…`, and folders of a NAS such as `@eaDir`.
+does not stop the removal of other names. Examples: `.nfs…`, folders of a NAS such as `@eaDir`, and
+every name on a server that deletes nothing.
 """
 
 from collections.abc import Callable
