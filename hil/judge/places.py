@@ -19,7 +19,7 @@ LATE_SHARE = 10
 """The tolerance is at least the number of the run's publications, divided by this number."""
 LATE_S = 2.0
 """A fault may also be late by all publications of this many seconds after the planned count:
-clients that had to wait can send hundreds between two reads of the rig."""
+clients that had to wait can send hundreds of them between two reads of the rig."""
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = (
     "board swapped",

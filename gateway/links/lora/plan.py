@@ -65,7 +65,7 @@ class Site:
 
     @property
     def band(self) -> SubBand:
-        """The sub-band of the channel. Raises OncewayError if the frequency is in none."""
+        """The sub-band of the channel. Raises OncewayError if no sub-band has the frequency."""
         return self.region.band(self.frequency)
 
     @property

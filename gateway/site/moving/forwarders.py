@@ -92,8 +92,8 @@ def is_forwarder(client: str) -> bool:
 
 
 def queueing(core: Core, client: str) -> QueueSection:
-    """Return the queue limits for the forwarder of a client's session: those of the client, but a
-    full queue drops its oldest messages.
+    """Return the queue limits for the forwarder of a client's session: the same as
+    the client's own, except that a full queue drops its oldest messages.
     """
     section = core.config.queueing(client)
     return QueueSection(full="drop the oldest", messages=section.messages, bytes=section.bytes)
