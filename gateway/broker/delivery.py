@@ -209,7 +209,7 @@ class NeededRows:
 
     def sweep(self, all_of_them: bool) -> tuple[list[tuple[int, int]], list[int]]:
         """Return the keys of queue rows and the ids of messages to delete with the sealed changes.
-        The same commit writes the `flow` rows without the messages of these queue rows. So a start
+        The same commit takes the messages of these queue rows out of the `flow` rows. So a start
         can distinguish a finished delivery from a damaged `flow`.
         """
         finished, self.finished = self.finished, []

@@ -265,7 +265,8 @@ def _end(core: Core, session: Session, text: str) -> None:
 
 def trim(core: Core, session: Session) -> None:
     """Shorten a queue whose front was read: drop expired messages and the bytes in `to_drop`. If
-    the queue drops the oldest, drop the excess, too; in a long queue, a tenth of the bounds more.
+    the queue drops its oldest messages when full, drop all beyond its bounds. In a long queue, drop
+    another tenth of the bounds, as room for new messages.
     """
     send_flow = session.send_flow
     _drop_expired(core, session)

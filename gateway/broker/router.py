@@ -114,10 +114,9 @@ class Route:
         """Subscription Identifiers as encoded properties."""
         local = [item for item in subscriptions if not item.no_local]
         self.no_local = len(local) < len(subscriptions)
-        """Whether the session's own messages take another route: `own`."""
+        """Whether any subscription has No Local. If so, `own` is for the session's own messages."""
         self.own = Route(session, local) if local and self.no_local else None
-        """Route of the session's own messages; None if the session does not get its own messages.
-        """
+        """Route of the session's own messages; None if the session does not get them."""
 
 
 class RoutedTopic(Topic):

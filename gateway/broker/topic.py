@@ -138,7 +138,7 @@ class FilterMap(Generic[V]):
 
 
 _MANY = 1024
-"""Largest number of names that one filter makes stale one by one; beyond it, all are stale."""
+"""Largest number of index entries that a filter makes stale; beyond it, all topics become stale."""
 
 _DEPTH = 4
 """Number of levels of a name that the index distinguishes. Deeper levels share an entry."""

@@ -658,9 +658,10 @@ class UplinkSection(Section):
     proof of its content.
     """
     shared: bool = True
-    """Whether another gateway may write to the landing place under this gateway's name, by mistake
-    or from a cloned card. With false, the uplink also accepts a landing place that cannot refuse to
-    overwrite a file.
+    """Whether it is possible that another gateway writes to the landing place under this gateway's
+    name, by mistake or because its card was cloned. If true, the uplink accepts only a landing
+    place that refuses a second file with the same name. If false, the uplink also accepts other
+    landing places, and checks first that each name is free.
     """
     options: dict[str, Any] = {}
     """fsspec storage options of the landing place. Do not put passwords into this file."""

@@ -22,7 +22,7 @@ class Finding:
     part: str
     state: State
     what: str  # prose: JSON key
-    """The sentence, without a full stop."""
+    """The sentence about the part, without a full stop."""
     todo: str | None = None
     """The remedy: a command, or something to do. None if nothing is to be done."""
 

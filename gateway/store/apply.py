@@ -22,9 +22,9 @@ from gateway.store.row_checks import SpoolChecks
 from gateway.store.uptime import save_axis
 
 _STEP, _LARGEST = 16, 128
-"""An INSERT statement has a multiple of `_STEP` rows, at most `_LARGEST`; if fewer than `_STEP`
-rows remain, it has these. So at most two statements insert up to 143 rows, and SQLite prepares few
-different statements.
+"""Numbers of rows in one INSERT statement: a multiple of `_STEP`, at most `_LARGEST`. If fewer than
+`_STEP` rows remain, one statement inserts all of them. So two statements are enough for up to 143
+rows, and SQLite prepares few different statements.
 """
 _FEW = 4
 """Largest number of key ranges that are deleted one by one. If there are more, one statement with a

@@ -96,9 +96,9 @@ CELLS = tuple(
 """Rules for rows with an impossible value in a cell."""
 
 LEFT_BEHIND = Rule("queue", _NO_SESSION, "a queue entry without a session")
-"""Rule for queue entries of ended sessions, shared subscriptions included. Only a salvage applies
-it. After a restart such messages wait for other subscribers, but in a store that has lost sessions
-they may have been delivered already.
+"""Rule for queue entries of ended sessions, also for entries from shared subscriptions. Only a
+salvage applies this rule. In a sound store, entries from shared subscriptions wait for other
+subscribers. In a store that has lost sessions, the messages may have been delivered already.
 """
 
 

@@ -56,8 +56,9 @@ _TO_6 = (
     " UPDATE given_part SET body = without_move(body) WHERE part = 0;"
     " DELETE FROM meta WHERE key = 'spool.boot';"
 )
-"""Statements from schema 7 to 6. Rows of a deleted session are deleted at the next start. If the
-next start is one of this version of Onceway, this start makes the checks of all rows again.
+"""Statements from schema 7 to 6. Rows of a deleted session are deleted at the next start. Because
+`spool.boot` is missing, this version of Onceway makes the checks of all rows again if it is started
+next.
 """
 
 _TO_5 = "DELETE FROM retained WHERE length(payload) = 0; ALTER TABLE retained DROP COLUMN version;"

@@ -261,9 +261,9 @@ def _has_left(database: sqlite3.Connection, number: int) -> bool:
 
 
 def add_times(database: sqlite3.Connection, clock: int, boot: int) -> None:
-    """Set the time of the rows that start `boot` of the gateway stored before the clock was known,
-    and change their checks. Call this inside a transaction. clock: time of that start in µs since
-    1970.
+    """Set the time of the rows that one start of the gateway stored before the clock was known, and
+    change their checks. Call this inside a transaction. boot: number of that start. clock: time of
+    that start in µs since 1970.
     """
     unknown = "received IS NULL AND boot = ?"
     (first,) = database.execute(f"SELECT min(id) FROM spool WHERE {unknown}", (boot,)).fetchone()  # noqa: S608

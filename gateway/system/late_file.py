@@ -26,7 +26,7 @@ class LateFile:
         self._closed = False
 
     def changed(self) -> None:
-        """Note a change. One write saves all changes until then."""
+        """Note a change. It is written `wait_s` later, together with all changes until then."""
         self._write_in(self._wait_s)
 
     def close(self) -> None:

@@ -190,7 +190,7 @@ class Sights:
         self._made: WeakValueDictionary[tuple[str, bool], Sight] = WeakValueDictionary()
 
     def of(self, user: str, *, operator: bool) -> Sight:
-        """Return the sight of a user by the access rules in force."""
+        """Return the user's `Sight`, by the access rules that are in force now."""
         found = self._made.get((user, operator))
         if found is None or not found.is_current:
             whole = operator or not self._narrows

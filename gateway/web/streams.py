@@ -28,7 +28,7 @@ class Streams:
 
     def add(self, stream: Stream) -> bool:
         """Add a stream. Return False if its user already has half of the bound, or if there is no
-        room and no stream may end for it (`_worst`).
+        room and no other stream has to end for it (`_worst`).
         """
         count = Counter(item.user for item in self._open)
         if count[stream.user] >= self._most // 2:

@@ -131,7 +131,6 @@ class Ledger:
 
     @property
     def incarnation(self) -> int:
-        """Return the newest incarnation, or 0."""
         return self.incarnations[-1] if self.incarnations else 0
 
     @property

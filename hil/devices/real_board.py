@@ -68,7 +68,7 @@ class RealBoard(WiredDevice):
 
     obeyed = 0  # a real board gets no commands of faults: the rig cannot see their effect
 
-    counted = False  # whether a fault can strike it at a counted place
+    counted = False  # it has no counts, so a fault cannot be ordered for an exact place
 
     def __init__(
         self,

@@ -120,7 +120,7 @@ class Boards(WiredDevice):
 class SimulatedDevice(Boards):
     """A simulated board at the end of its wire, and the boards that replace it."""
 
-    counted = True  # whether a fault can strike it at a counted place
+    counted = True  # a fault can be ordered for an exact place
 
     def __init__(
         self, name: str, folder: Folder, bench: Bench, children: Children, history: History
@@ -192,8 +192,8 @@ class SimulatedDevice(Boards):
         self.idle = True
 
     async def _begin(self, board: SimulatedBoard, eeprom: bytes = ERASED) -> None:
-        """Cut the power of a provisioned board, and replace the content of its EEPROM: its ledger
-        begins when the board is released. From now on faults can be ordered for the board.
+        """Cut the power of a provisioned board, and replace the content of its EEPROM. Its ledger
+        begins later, when the board is released. From now on faults can be ordered for the board.
         """
         await board.power(False)
         with board.eeprom_image.open("r+b") as image:

@@ -149,9 +149,9 @@ def cut_at(unit: Literal["tx", "eeprom"], count: int, torn: bool = False) -> str
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A power cut that happened. struck: the board's report that the sample of the order has come.
-    event: the board's report of the cut. waiting: number of publications in the journal that were
-    not complete at the cut. sample: number of the newest sample at the cut.
+    """A power cut that happened. struck: the board's report of the sample at which the cut was
+    ordered. event: the board's report of the cut. waiting: number of publications in the journal
+    that were not complete at the cut. sample: number of the newest sample at the cut.
     """
 
     struck: Event

@@ -51,8 +51,8 @@ class IngestFault(Kind):
 
 
 class IngestKill(IngestFault):
-    """A kill between two steps of a micro-batch: the process is stopped when it is about to begin
-    the second step, and killed there. Each fault takes the next step but one; the first is drawn.
+    """A kill between two steps of a micro-batch: the process is stopped and killed when it is about
+    to begin the second step. The first fault's step is drawn; each further fault skips one step.
     """
 
     text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"

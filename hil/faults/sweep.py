@@ -111,7 +111,7 @@ async def _quiet(device: DeviceUnderTest) -> None:
 
 
 class BoardSweep(Sweep):
-    """A sweep in steps that the board counts, from the sample at the start of an exchange."""
+    """A sweep whose steps the board counts. The count begins with the sample of an exchange."""
 
     unit: ClassVar[Literal["tx", "eeprom"]]
 

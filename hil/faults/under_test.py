@@ -112,7 +112,7 @@ class DeviceUnderTest(Protocol):
 
     name: str
     counted: bool
-    """Whether a fault can be ordered for a counted place of the device."""
+    """Whether the device counts, so that a fault can be ordered for an exact place."""
     harmed: Counter[str]
     """Number of harms that the device's wire has caused, by kind."""
     opened: int

@@ -16,7 +16,6 @@ _SESSION = b"\x01"
 
 
 def cmac(key: bytes, data: bytes) -> bytes:
-    """Return the AES-128-CMAC, RFC 4493."""
     made = CMAC(AES128(key))
     made.update(data)
     return made.finalize()

@@ -347,8 +347,8 @@ class GlueRun:
         return read >= whole and int(offset["logOffset"]) >= max(logs)
 
     def _enter(self) -> None:
-        """Record the samples of the boards, the files and the table. The number of a board's start
-        stands for the incarnation.
+        """Record the samples of the boards, and the rows of the files and of the table. The number
+        of a board's start stands for the incarnation.
         """
         for name in self._plan.readings:
             for line in self._ledger(name).read_text().splitlines():

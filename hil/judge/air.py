@@ -87,9 +87,9 @@ def _air(events: Iterable[Event]) -> dict[str, Any]:
 
 
 def _displaced_boards(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each board that left a session because of a foreign radio. A board in a
-    session sends HELLO without a start of its own only if the gateway has started again. More such
-    HELLOs than starts of the gateway are therefore a mistake.
+    """Return a sentence for each board that left a session because of a foreign radio. A board that
+    is in a session, and has not restarted, sends HELLO only if the gateway has restarted. So more
+    such HELLOs than starts of the gateway are a mistake.
     """
     boots: dict[str, int] = {}
     met: set[str] = set()

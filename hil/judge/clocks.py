@@ -202,9 +202,10 @@ class Clocks:
         much larger, else None. sampled, arrived: as for `time_fault`.
         """
         if record.time is None:
-            return None if record.error is None else "it states an error without a time"
+            mistake = "it states a possible error of its time, but has no time"
+            return None if record.error is None else mistake
         if record.error is None:
-            return "it does not state the error of its time"
+            return "it does not state the possible error of its time"
         line = self._lines[device]
         life = line.life(sampled)
         welcomes = [t for t in line.welcomes if life[0] <= t <= min(life[1], arrived)]
@@ -217,8 +218,8 @@ class Clocks:
         most = ROUNDED * (EARLY_NS + (farthest + lost) // DRIFT + S)
         if not least <= record.error * S <= most:
             return (
-                f"its stated error of the time is {record.error} s, but must be "
-                f"{max(least, 0) / S:.1f} to {most / S:.1f} s"
+                f"it states a possible error of {record.error} s for its time, but that must be"
+                f" {max(least, 0) / S:.1f} to {most / S:.1f} s"
             )
         return None
 
@@ -294,8 +295,8 @@ class Clocks:
         return f"`landed` and `ingested` are {times}, but ingested between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
-        """Return the possible shifts of the gateway's clock between two times, in ns. From
-        SETTLES_NS after a jump until the end of the jump, only the jump's shift is possible.
+        """Return the possible shifts of the gateway's clock between two times, in ns. If both times
+        are in a jump, at least SETTLES_NS after its beginning, only this jump's shift is possible.
         """
         for jump in self._jumps:
             if jump.since + SETTLES_NS <= low and high <= jump.until:

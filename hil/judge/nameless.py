@@ -34,7 +34,7 @@ class Nameless:
         return False
 
     def count(self, hop: str, data: dict[str, Any], row: Sighting) -> None:
-        """Add a row of the gateway itself."""
+        """Add a row that the gateway itself has published."""
         self._others.append((hop, data, row))
 
     def give(self, ways: MutableMapping[Key, dict[str, list[Sighting]]]) -> None:

@@ -18,7 +18,7 @@ from gateway.errors import OncewayError
 HOPS = ("board", "spool", "batch", "table")
 """Hops of a publication, in order."""
 READINGS = "readings"
-"""Hop after the last one: the table of readings, one row per record."""
+"""Hop after those in HOPS: the table of readings, one row per record."""
 KEY = ("device", "incarnation", "sequence")
 COLUMNS = ("client", "topic", "received", "boot", "monotonic")
 """Columns of a publication's row beside KEY, at each hop. received: µs UTC. monotonic: µs."""

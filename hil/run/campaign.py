@@ -60,7 +60,6 @@ class Item:
     trace: str | None = None
 
     def load(self) -> Bench:
-        """Return the bench. Raises OncewayError."""
         bench = benches.load(
             self.bench, seed=self.seed, **({"readings": self.readings} if self.readings else {})
         )

@@ -164,8 +164,8 @@ class _Reader:
         return count - self._newest <= min(allowed, MOST_LOST)
 
     def _late(self, count: int, row: _Row) -> bool:
-        """Whether a frame is a duplicate or was overtaken, and not sent after a restart. A
-        restarted sender could not have reached this count again so soon.
+        """Whether a frame with an old count is a duplicate or was overtaken: it comes so soon that
+        a restarted sender could not have reached this count again.
         """
         newest = self.runs[-1][self._newest]
         return self._newest - count <= WINDOW and row.t - newest.t < max(self.interval, 1e-9)
@@ -222,7 +222,7 @@ def _json(line: str, path: Path, number: int) -> Mapping[str, Any]:
 
 
 def _find(row: Mapping[str, Any], column: str) -> tuple[str, Any] | None:
-    """Return the name under which a row has a column, and the value; None without the column."""
+    """Return the name that a row uses for a column, and the value; None if the row has no value."""
     named = {str(name).strip().lower(): (str(name), value) for name, value in row.items()}
     found = (named[name] for name in COLUMNS[column] if name in named)
     return next((one for one in found if one[1] not in (None, "")), None)

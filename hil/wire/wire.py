@@ -170,7 +170,7 @@ class Wire:
             self.take(json.loads(line), now)
 
     def take(self, order: dict[str, Any], now: float = 0.0) -> None:
-        """Carry out an order, now or at its publication."""
+        """Carry out an order now, or when the board has sent the order's `publication`."""
         if "publication" in order:
             self._placed = sorted([*self._placed, order], key=lambda one: one["publication"])
             emit({"event": "armed", "fault": order["fault"]})

@@ -85,7 +85,7 @@ class Taken:
         return any(one is None or one.operation in REWRITING for one in between)
 
     def ahead(self, feeds: Feeds) -> Feeds:
-        """Return the feeds among `feeds` whose number is higher than in the table."""
+        """Return those of `feeds` that have a higher batch number than the table has for them."""
         return {feed: number for feed, number in feeds.items() if number > self.feeds.get(feed, 0)}
 
     def note(self, feeds: Feeds) -> dict[str, Any]:

@@ -401,8 +401,8 @@ def _try_again_s(options: argparse.Namespace) -> float:
 def _blames_checkpoint(
     spark: SparkSession, options: argparse.Namespace, sink: Sink, error: StreamingQueryException
 ) -> bool:
-    """Whether the checkpoint is the likely reason for the end of a query: it ended before its first
-    micro-batch, and not by an error of the source.
+    """Whether the checkpoint is the likely reason why a query has ended: the query has ended before
+    its first micro-batch, the error does not come from the source, and the checkpoint is in use.
     """
     return (
         not sink.micro_batches

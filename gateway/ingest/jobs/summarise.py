@@ -15,7 +15,9 @@ from gateway.ingest.summary import devices, quality
 
 
 def summarise(spark: SparkSession, publications: Table) -> None:
-    """Update both tables. Raises Spark's errors if a table cannot be read or written."""
+    """Update the tables `…_devices` and `…_quality`. Raises Spark's errors if a table cannot be
+    read or written.
+    """
     place, kind = publications.place(), type(publications)
     commits, writer = open_writer(spark, publications, place)
     own = open_folder(spark, place.location, snapshot.FOLDER)

@@ -83,8 +83,8 @@ PAUSES = (1.0, 5.0, None)
 """Seconds before the next attempt on a new connection. None: no further attempt."""
 
 IN_A_HURRY = (0.0, None)
-"""Seconds before further attempts, as in PAUSES, while the landing place as a whole answers. There
-is only one more attempt, without a pause, because many single objects may fail.
+"""Replacement of PAUSES while the landing place as a whole answers: only one further attempt,
+without a pause, because the failed objects may be many.
 """
 
 ANSWERED_S = 30.0

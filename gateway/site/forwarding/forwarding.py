@@ -95,7 +95,7 @@ class MemberForwarding:
         self._later = later
         self._up = False
         self.holds = False
-        """Whether the exchange on the present link is to begin later."""
+        """Whether the exchange over the present link is still postponed (`joined`, hold_s)."""
         self._mine = 0
         self._peer = 0
         """Number of the other side's current round, 0 while unknown."""

@@ -62,8 +62,8 @@ class Behind:
                 self._next([member])
 
     def _earlier(self, member: str) -> list[Stage]:
-        """Return the stages that earlier starts of this gateway have used, and for which a CUT of
-        `member` is missing.
+        """Return the stages of the ASKs that earlier starts of this gateway have sent, and to which
+        `member` has not sent the CUT yet.
         """
         stages = [
             move.stage

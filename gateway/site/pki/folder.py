@@ -25,8 +25,9 @@ one file, a single step replaces all three.
 REMOVED = "removed.json"
 INVITATIONS = "invitations"
 RETURNED = "returned"
-"""Name of a file which marks that this gateway has joined under a name that the site had before. If
-it exists, a store without members is not the original store of that name.
+"""Name of an empty file. It exists if the site already knew this gateway's name when the gateway
+joined. If the store names no members then, it is not the store that the gateway had in the site
+before.
 """
 KEPT = (AUTHORITY, MEMBER, REMOVED)
 """Names of the files that a backup contains."""

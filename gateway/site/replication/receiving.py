@@ -133,7 +133,7 @@ class Keeping:
         self._order = Order()
         """Changes for the next order to the shelf."""
         self._asking: set[int] = set()
-        """Numbers of lines whose rows are to be confirmed to their members after the next order."""
+        """Numbers of the lines to confirm to their members as soon as the next order is on disk."""
         self._writing = False
         self.full = False
         """Whether received rows wait because there is no room for them."""

@@ -4,14 +4,20 @@ until that member answers that it has none.
 In: records of this gateway that name other members in `older`; Over messages of other members. Out:
 Over messages to the named members; the end of older records here.
 
-A member that gets an Over message ends its record of the client if the epoch of its record is
-lower. If that epoch is not lower, and that record does not name the sender in `older`, the sender
-did not know of this epoch: the sender gives its own record a still higher epoch, and sends the
-message again. If both records name the other one's member, each was made without the other, and it
-is unknown which session the client saw last: the record with the higher epoch (or name) stays, and
-is suspect. The member with this record first writes `suspect` to disk, and then says so in its
-answer to the other member's message. Only after this answer the other record ends. So a link that
-breaks earlier does no harm. A record from a copy of a store ends in favour of any other record.
+A member that gets an Over message compares its own record of the client with the epoch in the
+message:
+
+- If its own epoch is lower, it ends its record.
+- If its own epoch is not lower, and its record does not name the sender in `older`, the sender did
+  not know of this epoch. The sender gives its record a still higher epoch, and sends the message
+  again.
+- If each record names the other member in `older`, each was made without knowledge of the other,
+  and it is unknown which session the client saw last. The record with the higher epoch stays, and
+  becomes suspect; with equal epochs, the record of the member with the greater name. Its member
+  first writes `suspect` to disk, and then answers the other member's message. The other member ends
+  its record only after this answer, so a link that breaks earlier does no harm.
+
+A record from a copy of a store ends in favour of any other record.
 
 If `older` of an Over message includes the sender itself, the sender has a session that can be used.
 If both members have such a session, the client had two sessions, and each may hold messages that

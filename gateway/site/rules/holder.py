@@ -25,8 +25,8 @@ class Held(NamedTuple):
 
     epoch: int
     session: bool = True
-    """Whether there is a session. False: the record only states that the sessions of the members in
-    `older` are outdated, and, if it is suspect, that the client may not know this.
+    """Whether there is a session. Without a session, the record only states that the sessions of
+    the members in `older` are outdated. If such a record is suspect, the client may not know this.
     """
     given_to: str | None = None
     """Member to which the session has moved, until the member confirms it. Meanwhile the session is

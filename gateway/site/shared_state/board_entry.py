@@ -93,7 +93,7 @@ class Entry(_Strict):
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the last change, without revocations."""
+        """Digest of the entry's last change. A revocation does not change the digest."""
         return _hex(repr(_rank(self)), _BEFORE)
 
     @property

@@ -57,12 +57,13 @@ CROWD_S = 0.25
 of the previous group remain.
 """
 HOLD_S = 1.0
-"""Longest time, in seconds, for which messages wait after a link has begun, because the link to a
-third member is missing. The third member is dialled at once, and may join soon.
+"""Longest time, in seconds, for which the messages for a new link wait for a third member without a
+link. The messages wait only if that member may have an older session of a client that is here
+(`_begin_forwarding`). The third member is dialled, or knocked at, at once, and may join soon.
 """
 SETTLED_S = 0.25
-"""Seconds for which messages wait after the last missing link has begun. In this time, the older
-one of two sessions of a client ends.
+"""Seconds for which waiting messages still wait after the last missing link has begun. In this
+time, the older one of two sessions of a client ends.
 """
 _LOOK_S = 0.02
 _AGAIN_S = 1.0
@@ -220,9 +221,9 @@ class Membership:
             channel.joined(member)
 
     def _begin_forwarding(self, member: str) -> None:
-        """Begin to exchange messages over a new link. Messages wait if a member without a link may
-        have an older session of a client that is here: a third member that reaches both gateways
-        would have its messages delivered by both sessions.
+        """Begin to exchange messages over a new link to `member`. If a member without a link may
+        have an older session of a client that is here, the messages wait: `member` may reach that
+        session, too, and then both sessions would deliver its messages.
         """
         absent = self._site.member.contacts.keys() - self._site.up
         holds = any(any(self._site.holder.older_at(name)) for name in absent)

@@ -439,7 +439,10 @@ class _Own:
                 WAIT_S,
             )
         else:
-            log.warning("copies are accepted again: publications for the spool are accepted, too")
+            log.warning(
+                "the spool is replicated or landed again, so publications for the spool are"
+                " accepted again (site.copies)"
+            )
 
     def send_away(self) -> None:
         """End the connections of clients that wait until their messages are replicated. Boards and

@@ -15,7 +15,7 @@ from gateway.site.wiring.places import Places
 
 LOOKS_PER_S = 100_000
 """Largest average number of clients that are checked per second. Each check is for all clients in
-`Unheard`; after the end of a gateway these may be all its clients.
+`Unheard`. After a gateway has ended, all its clients may be in `Unheard`.
 """
 
 

@@ -66,8 +66,8 @@ class Landing(ABC):
     """A landing place below one URL. Names are relative to the URL, with `/`. Every method raises
     Unreachable if the place does not work.
 
-    shared: whether other gateways may write to the place under this gateway's name, by mistake or
-    after a card was cloned. Use False only if no other gateway has access.
+    shared: whether it is possible that other gateways write to the place under this gateway's name,
+    by mistake or after a card was cloned. Use False only if no other gateway has access.
     """
 
     def __init__(self, url: str, shared: bool = True) -> None:

@@ -187,9 +187,11 @@ def test_a_reading_says_how_far_its_time_may_be_wrong() -> None:
         return made.unsure("uno-1", record, sampled * S, (sampled + 1) * S)
 
     assert [said_of(error, 150) for error in (1, 4, 6)] == [None] * 3
-    assert said_of(None, 150) == "it does not state the error of its time"
-    assert said_of(0, 150) == ("its stated error of the time is 0 s, but must be 0.2 to 10.5 s")
-    assert "its stated error of the time is 12 s" in (said_of(12, 150) or "")
+    assert said_of(None, 150) == "it does not state the possible error of its time"
+    assert said_of(0, 150) == (
+        "it states a possible error of 0 s for its time, but that must be 0.2 to 10.5 s"
+    )
+    assert "it states a possible error of 12 s" in (said_of(12, 150) or "")
     assert said_of(None, 100, None) is None
     assert said_of(4, 100, None) == "it states an error without a time"
     assert said_of(4, 250) is None  # no WELCOME in this start: told() judges the time
