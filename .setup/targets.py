@@ -12,7 +12,7 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target. release: of Debian. python: its minor version. architecture: Debian's name."""
+    """A target. release: Debian's. python: minor version of Python 3. architecture: Debian's name."""
 
     release: int
     python: int

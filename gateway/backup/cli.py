@@ -143,8 +143,8 @@ def _landing(settings: Config, found: Path) -> Landing:
 
 
 def _epoch(data: Path, landing: Landing) -> str:
-    """Return the epoch of the store. Raises Unreachable if the store's batches have landed, but
-    this landing place lacks them, as an unmounted folder does.
+    """Return the epoch of the store. Raises Unreachable if the store's batches have landed, but are
+    missing at this landing place, for example because its folder is not mounted.
     """
     with Spool(data, to_read=True) as spool:
         origin = spool.origin()

@@ -303,9 +303,10 @@ class Expected:
         return max(0.0, self.clock() - known.heard)
 
     def hear(self, name: str, measured: float | None = None, value: Value | None = None) -> None:
-        """Record a reading of a registered board, which may be newer than the last check. measured:
-        when the board took it, in seconds of any origin; None if the board does not say. value:
-        `name`, `value` and `unit`; None if the reading cannot be decoded.
+        """Record a reading of a registered board, even of one that was registered after the last
+        check. measured: when the board took the reading, in seconds of any origin; None if the
+        board does not say. value: `name`, `value` and `unit`; None if the reading cannot be
+        decoded.
         """
         known, now = self._memory(name), self.clock()
         is_first = known.heard is None

@@ -110,8 +110,8 @@ def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
 
 def _identity(row: Row) -> tuple[object, ...]:
     """Return the part of a row that is the same in all generations. The time of receipt is left
-    out, because the clock may have been set in between. For a row without a device, the key is left
-    out, too.
+    out, because the clock may have been set between two generations. The key is also left out if
+    the row has no device.
     """
     device, incarnation, sequence, client, topic, payload, _, boot, monotonic, spool_id = row
     key = None if device.startswith("@") else (device, incarnation, sequence)

@@ -181,8 +181,8 @@ class Ledger:
 
     def settle_next(self) -> None:
         """After a pause in the writes, count the slot written last, but only if it has the next
-        publication. A busy machine may have stopped the board in the middle of a slot whose bytes
-        pass the CRC by chance.
+        publication. If a busy machine has stopped the board in the middle of a slot, the slot's
+        bytes may pass the CRC by chance.
         """
         found = self._publication(self._unsettled[0], None) if self._unsettled else None
         last = self.publications[-1].sequence if self.publications else 0

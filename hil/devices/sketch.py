@@ -16,7 +16,7 @@ from hil.faults.fault import Evidence, Fault
 from hil.observe.counters import wait_until
 
 QUIET_WITHIN = 20.0
-"""At the end of a run: seconds within which a board must have a moment without an open exchange."""
+"""Longest wait, in seconds, for a moment without an open exchange, at the end of a run."""
 
 
 class _Watch(LedgerWatch):

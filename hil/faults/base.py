@@ -47,8 +47,8 @@ class Kind(BaseModel, ABC):
     lanes may overlap. By default, the lane is the broken part.
     """
     counter: ClassVar[str] = "spooled"
-    """Name of the counter whose value is a fault's place, for kinds that break a part of the site.
-    The places of a device's faults are counts of its own readings.
+    """For kinds that break a part of the site: name of the counter whose value is a fault's place.
+    The place of a fault of a device is a count of the device's own readings.
     """
     looked: ClassVar[bool] = False
     """Whether the rig finds the place by watching the counter. If so, the judge compares the place

@@ -19,7 +19,7 @@ class Due:
         self._due: Counter[tuple[Kind, int]] = Counter()
 
     def ask(self, packet: Packet) -> None:
-        """Take a packet of the other end, which may ask for an answer."""
+        """Handle a packet for the end that owes the answers. The packet may ask for an answer."""
         match packet:
             case Publish() if packet.qos:
                 self._due[_ASKED_BY_PUBLISH[packet.qos], packet.id] += 1
@@ -27,7 +27,7 @@ class Due:
                 self._due[Kind.PUBCOMP, packet.id] += 1
 
     def answer(self, packet: Packet) -> bool:
-        """Take a packet of this end. Return False if it is an answer that was not due."""
+        """Handle a packet of the end that owes the answers. Return False for an answer not due."""
         match packet:
             case Answer(kind=Kind.PUBACK | Kind.PUBREC | Kind.PUBCOMP):
                 due = packet.kind, packet.id

@@ -113,8 +113,8 @@ class Strike:
 def misread(data: bytes, rate: float) -> bytes:
     """Return the bytes that a receiver gets from `data`, sent without pauses, if it samples at
     `rate` times the sender's bit rate. A UART waits for a falling edge, samples the middle of each
-    of its own bit times, and waits for the next one. Bytes without a stop bit (a framing error)
-    arrive as well.
+    of its own bit times, and waits for the next falling edge. Bytes without a stop bit (a framing
+    error) arrive as well.
     """
     levels = [bit for byte in data for bit in (0, *(byte >> number & 1 for number in range(8)), 1)]
 

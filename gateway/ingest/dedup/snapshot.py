@@ -102,8 +102,9 @@ def load(
 
 
 def keep_gone(folder: Folder, ranges: SeenRanges, covers: int, table: str) -> None:
-    """Save the keys of rows that are about to be deleted: `ranges`, and the keys saved before.
-    covers: table version. Raises the file system's errors. After an error, do not delete the rows.
+    """Save the keys of the rows that are about to be deleted (`ranges`), together with all keys
+    that were saved before. covers: version of the table. Raises the file system's errors. After an
+    error, do not delete the rows.
     """
     before = _names(folder, "gone-")
     merged = deleted_keys(folder, table)

@@ -199,8 +199,8 @@ def _text(moment: float) -> str:
 
 
 def _covers(readings: str, application: str) -> int | None:
-    """Return the version of `publications` from which the table of readings was made; None if it is
-    not stored.
+    """Return the version of `publications` up to which the table of readings has all readings; None
+    if no version is stored.
     """
     log = CommitLog(TableFolder(readings, "_delta_log"))
     try:

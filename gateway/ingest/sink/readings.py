@@ -117,7 +117,7 @@ SAME_PUBLICATION = (
 )
 
 EXPIRED = "expired"
-"""Key in the note of a DELETE of expired rows. Their readings are already deleted."""
+"""Key in the note of a commit that deletes expired rows, whose readings are already deleted."""
 
 TRIES = 20
 

@@ -103,9 +103,9 @@ class SessionHolder:
 
     def _compare_members(self, known: frozenset[str], returned: bool) -> None:
         """Compare the members in the store with the current ones. A removed member may have decided
-        about any client, and no record shows it; so all sessions here become suspect, and all
-        members must be notified. A new member must be notified because its sessions may be older:
-        while it was outside the site, no record named it.
+        about any client, and no record here shows the decision. So all sessions here become
+        suspect, and all members must be notified. A new member must be notified because its
+        sessions may be older: while it was outside the site, no record named it.
         """
         broker, before = self._broker, self._site.moved.members
         departed = (before or NOBODY) - known
