@@ -12,7 +12,9 @@ _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target. release: Debian's. python: minor version of Python 3. architecture: Debian's name."""
+    """A target. release: major version of Debian. python: minor version of Python 3. architecture:
+    Debian's name for it.
+    """
 
     release: int
     python: int
