@@ -152,7 +152,7 @@ class PageFlash:
             words.append("--empty")
         await self._set(Job(deed, device, port if deed != "update" else None))
         log.warning(
-            "%s: to be %s, as the user %s asked",
+            "%s will be %s: %s asked for it",
             device,
             _VERBS[deed],
             quote(user),

@@ -69,7 +69,7 @@ async def test_board_without_commands_is_not_reported_with_an_interval(line: Pty
 
 async def test_a_board_that_has_written_much_gets_no_interval_that_wears_it_out(line: Pty) -> None:
     device = Board(line, "roof-1", next_sequence=5_900_000)
-    with pytest.raises(OncewayError, match="lasts 69"):
+    with pytest.raises(OncewayError, match="lasts only 69"):
         await asyncio.to_thread(
             await_greeting, line.path, ROOF_1, UNO, interval=parse("1min"), forced=False
         )

@@ -548,7 +548,7 @@ async def test_bare_board_gets_name_and_interval_and_may_become_another_device(
     before = uno.flash_image.read_bytes()
     code, _, err = await _onceway(tmp_path, *add, "--interval", "1s")
     assert (code, uno.flash_image.read_bytes() == before) == (1, True)
-    assert "lasts 69" in err
+    assert "lasts only 69" in err
     assert "--force" in err
 
     code, out, err = await _onceway(tmp_path, *add, "--interval", "15min", "--json")

@@ -239,7 +239,7 @@ def test_the_lost_one_of_two_concurrent_changes_is_reported(two) -> None:
     for told in lost(a, b):
         assert len(told) == 1
         assert "device roof-1: the change at a (" in told[0]
-        assert "because that at b (" in told[0]
+        assert "because the change at b (" in told[0]
     assert a.get("roof-1").key == b"c" * 16
     assert lost(a, b) == [[], []], "each of them has one entry now"
 

@@ -617,7 +617,7 @@ async def test_requirements_of_a_member_start(tmp_path: Path) -> None:
     with pytest.raises(OncewayError, match="no certificate of a site") as caught:
         await member.net.start()
     assert "onceway site init" in str(caught.value)
-    with pytest.raises(OncewayError, match="of 'barn', but this gateway is 'attic'"):
+    with pytest.raises(OncewayError, match="belongs to 'barn', but this gateway is 'attic'"):
         await Member(site.config("attic", folder=str(site.of("barn")))).net.start()
     port = free_port()
     async with running(site.config("barn", bind=f"127.0.0.1:{port}")):

@@ -170,7 +170,7 @@ async def test_operator_may_command_boards_and_a_viewer_may_not(tmp_path: Path) 
             await until(lambda: b"interval 60 min" in sensor.board.received)
             assert bytes.fromhex(str(sent["to"])) in sensor.board.received
             assert b"explode" not in sensor.board.received
-        await shown.running.logged("the command 'interval 60 min' of")
+        await shown.running.logged("the command 'interval 60 min' was sent for")
 
 
 async def operator(client: Browser) -> Browser:

@@ -41,7 +41,7 @@ def test_the_true_value_stands_and_another_contradicts(kind: str, tmp_path: Path
     for number, name in enumerate(one.truth, 2):
         wrong = {**one.truth, name: one.truth[name] + 0.7}
         publish(one, number, *wrong.items())
-        assert f"as {name}, which is {one.truth[name]}" in one.contradictions[-1]
+        assert f"{name} is {one.truth[name]}, but" in one.contradictions[-1]
 
 
 async def test_faults_are_heard_behind_a_publication(tmp_path: Path) -> None:

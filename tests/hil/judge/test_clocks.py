@@ -193,7 +193,7 @@ def test_a_reading_says_how_far_its_time_may_be_wrong() -> None:
     )
     assert "it states a possible error of 12 s" in (said_of(12, 150) or "")
     assert said_of(None, 100, None) is None
-    assert said_of(4, 100, None) == "it states an error without a time"
+    assert said_of(4, 100, None) == "it states a possible error of its time, but has no time"
     assert said_of(4, 250) is None  # no WELCOME in this start: told() judges the time
 
 

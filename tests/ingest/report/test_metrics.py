@@ -148,13 +148,14 @@ OLD = {
     ),
 }
 LAGS = {
-    "summary": "A batch of a waits for the ingest for more than an hour.",
+    "summary": "A batch of a has waited for the ingest for more than an hour.",
     "description": "Does the ingest run (onceway-ingest.service)? What does its log say?",
 }
 TWICE = {
     "summary": "Two payloads arrived with one key.",
     "description": (
-        "A device counts wrongly, or two have one identity. The table _conflicts has them."
+        "A device counts wrongly, or two devices have the same identity. The table _conflicts has"
+        " the second payload."
     ),
 }
 BAD = {
