@@ -132,12 +132,7 @@ def _try_lock(port: str) -> None:
     """Open and lock the port for a moment. Raises OncewayError if another process uses the port
     exclusively (TIOCEXCL) or has locked it, even a process that this account cannot see.
     """
-    try:
-        fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.EBUSY:
-            raise _busy(port) from None
-        raise OncewayError(f"cannot open the port ({error.strerror})", port) from error
+    fd = _open(port)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -150,7 +145,7 @@ def drop_dtr(port: str) -> None:
     """Clear DTR, so that the next program that opens the port resets the board. A gateway leaves
     DTR set when it closes a port, so that no board is reset. Raises OncewayError.
     """
-    fd = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+    fd = _open(port)
     try:
         attributes = termios.tcgetattr(fd)
         attributes[_CFLAG] |= termios.HUPCL
@@ -159,6 +154,16 @@ def drop_dtr(port: str) -> None:
         raise OncewayError(f"this is not a serial port ({error.args[1]})", port) from error
     finally:
         os.close(fd)
+
+
+def _open(port: str) -> int:
+    """Return a descriptor of a port, also if the port waits for a carrier. Raises OncewayError."""
+    try:
+        return os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise _busy(port) from None
+        raise OncewayError(f"cannot open the port ({error.strerror})", port) from error
 
 
 def _busy(port: str) -> OncewayError:
