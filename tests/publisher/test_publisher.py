@@ -194,6 +194,33 @@ async def test_a_client_that_is_not_let_in_does_not_start(tmp_path: Path) -> Non
         assert error.value.reason == 0x87
 
 
+@pytest.mark.parametrize("reason", [0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C])
+async def test_a_reason_that_only_a_person_can_remedy_is_an_error(
+    reason: int, tmp_path: Path
+) -> None:
+    async with server() as own:
+        own.connack = Connack(False, R(reason))
+        with pytest.raises(Refused):
+            async with to(own, tmp_path):
+                raise AssertionError
+
+
+@pytest.mark.parametrize("reason", [0x80, 0x83, 0x88, 0x89, 0x97, 0x9C, 0x9F])
+async def test_a_gateway_that_refuses_for_a_while_gets_the_messages_later(
+    reason: int, tmp_path: Path
+) -> None:
+    """A busy gateway, one that restarts, or one whose login hook does not answer."""
+    async with server() as own:
+        own.connack = Connack(False, R(reason))
+        async with to(own, tmp_path) as p:
+            await p.publish("t", 1)
+            await until(lambda: f"0x{reason:02x}" in (p.problem or ""))
+            assert own.publishes == []
+            own.connack = Connack(False, properties=COUNTS)
+            await until(lambda: own.taken == [(7, 1)])
+            assert p.problem is None
+
+
 async def test_an_identity_that_ends_meanwhile_stops_publish_and_heals(tmp_path: Path) -> None:
     async with server() as own:
         async with to(own, tmp_path) as p:

@@ -64,9 +64,10 @@ commit does that earlier.
 OVERHEAD = 256
 """Number of bytes that count for each message in addition to its topic and payload."""
 
-_BAD = range(0x84, 0x8D)
-"""Reason codes of CONNACK that only a person can remedy: wrong version, identifier, user or
-rights.
+_BAD = frozenset({0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C})
+"""Reason codes of CONNACK that only a person can remedy: wrong version, identifier, user, rights or
+authentication method, and a banned client. After any other one, such as of a gateway that is busy
+or restarts, the client tries again.
 """
 
 
