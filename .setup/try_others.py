@@ -164,7 +164,9 @@ class Others:
         self._run("sh", "-c", f"systemctl stop {unit}; systemctl reset-failed {unit} || true")
 
     def _without_uplink(self) -> None:
-        """Check that an uplink without [uplink] ends once, and that its unit has not failed."""
+        """Check that an uplink without the section [uplink] ends, is not restarted, and does not
+        count as failed.
+        """
         self._run("systemctl", "restart", "onceway-uplink")
         show = ("systemctl", "show", "onceway-uplink", "--property")
 

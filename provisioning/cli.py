@@ -512,8 +512,8 @@ def _board_and_port(
         port = known.port
     if kind is None:
         raise OncewayError(
-            f"{name!r} was admitted, so its kind of board is not known",
+            f"the registry has no kind of board for {name!r}",
             str(registry.path),
-            "Name it with --board",
+            "Say which kind of board it is with --board",
         )
     return boards.board(kind), port

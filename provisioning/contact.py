@@ -123,7 +123,7 @@ def _check_name(greeted: str, name: str, port: str, board: Board) -> None:
             f"the board was flashed as {name!r}, but greets without a name: its firmware looks for"
             " the identity page elsewhere",
             port,
-            f"{board.title} needs a firmware that reads it at 0x{board.identity:X}",
+            f"{board.title} needs a firmware that reads the identity page at 0x{board.identity:X}",
         )
     if greeted != name:
         raise OncewayError(

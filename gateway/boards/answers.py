@@ -66,7 +66,7 @@ async def ask(
 
 
 def _waits(engine: Engine, device: str) -> bool:
-    """Whether the board has not yet acknowledged all messages for it."""
+    """Whether a message for the board is not fully acknowledged yet."""
     session = engine.broker.sessions.get(device)
     return session is not None and bool(session.send_flow.messages)
 

@@ -37,7 +37,7 @@ clock do not shift these checks.
 """
 RETRY_S = 60
 NOT_TAKEN_S = 600
-"""Longest time in seconds for which a list may fail to be stored before that is a problem."""
+"""Seconds for which the storing of a list may fail before the gateway reports a problem."""
 ANSWER_S = 30
 """Longest wait for the answer to a publication, in seconds."""
 _FAILURE = 0x80
@@ -111,7 +111,9 @@ class DeviceList:
         return text if old or last.get("sha256") != _hash(text) else None
 
     async def _publish(self, text: str) -> bool:
-        """Publish a list. Return whether the store has it."""
+        """Publish a list. If the broker acknowledges it, note it as the newest list. Return whether
+        the broker has acknowledged it.
+        """
         answered: asyncio.Future[Packet | None] = asyncio.get_running_loop().create_future()
 
         def on_packet(packet: Packet | None) -> None:

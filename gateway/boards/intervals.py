@@ -41,7 +41,7 @@ class Gaps:
 
     last: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     measured: float | None = None
-    """Start of the newest measurement by the board's clock, in seconds."""
+    """Board time, in seconds, at which the newest measurement started."""
     received: float | None = None
     """Time of arrival of the last measurement's first reading, in seconds."""
     commanded: float | None = None

@@ -19,7 +19,7 @@ from gateway.errors import OncewayError, Unknown
 from gateway.runtime.engine import Engine
 
 MOST_LINES = MOST
-"""Largest number of lines that the gateway reads."""
+"""Largest number of lines that the gateway reads from one board's log."""
 LONGEST = 256
 """Largest number of bytes of a line that are read. A line of a board has a time and 40
 characters.

@@ -3,8 +3,8 @@ identity.
 
 In: each publication of a board, duplicates included. Out: the boards that sent another payload
 under a used sequence (`gateway/payload/rewording.py`). The broker drops a duplicate without looking
-at its payload, so only this module can detect a conflict at the gateway. A start recalls the
-publications in the spool; the ingest compares again with the table.
+at its payload, so only this module can detect a conflict at the gateway. At a start, the module
+reads the boards' newest publications from the spool. The ingest compares again with the table.
 """
 
 from __future__ import annotations

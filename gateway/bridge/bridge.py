@@ -336,8 +336,9 @@ class Bridge:
     async def _try_without_messages(
         self, far: FarConnection, requests: list[Request], ended: asyncio.Future[tuple[str, bool]]
     ) -> None:
-        """Make one request at a time, and check that the connection then stays open without
-        messages. Raises OncewayError if the connection ends.
+        """Make the requests one after the other. Then check that the connection stays open for
+        HOLD_S seconds while the bridge sends no messages. Raises OncewayError if the connection
+        ends.
         """
         for request in requests:
             if (packet := self._filters.request(request, far)) is not None:

@@ -144,7 +144,9 @@ class Collisions:
         return found
 
     def ended(self, size: int) -> None:
-        """Note that the topics that may differ were read. size: bytes of the messages."""
+        """Note that the reading of the topics that may differ has ended. size: bytes of the
+        messages that were read.
+        """
         now = self._now()
         earlier = max(0.0, self._spent - (now - self._ended_at) * BYTES_PER_S)
         self._spent, self._ended_at = earlier + size + READ_BYTES, now

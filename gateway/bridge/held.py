@@ -60,8 +60,8 @@ class Held:
         return not waits
 
     def answered(self, answer: Ack) -> Publish | None:
-        """Handle our broker's answer to a message. Return the message if it is refused for good.
-        After the call, `keeps` returns whether the message waits.
+        """Handle our broker's answer to a message. Return the message if it is refused for good. If
+        it is refused for now, it waits (`keeps`).
         """
         packet, arrived = self._asked.pop(answer.packet_id, (None, 0.0))
         if packet is None:
@@ -87,8 +87,8 @@ class Held:
         return self.wait_s
 
     def again(self) -> tuple[list[Publish], list[Publish]]:
-        """Return the messages to offer again, and the messages that have expired. After that, no
-        message waits.
+        """Empty the list of waiting messages. Return the messages to offer to our broker again, and
+        the messages that have expired.
         """
         now, fresh, expired = self._now(), list[Publish](), list[Publish]()
         for packet, arrived in self._waiting.values():

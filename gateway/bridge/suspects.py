@@ -80,7 +80,9 @@ class Suspects:
         self.in_a_row = 0
 
     def suspected(self, key: Hashable) -> bool:
-        """Whether the packet of a key has to be sent alone."""
+        """Whether at least one close of the connection counts against a key. If so, the packet of
+        the key has to be sent alone.
+        """
         return key in self._closes
 
     def guilty(self, key: Hashable) -> bool:

@@ -378,8 +378,8 @@ class Connection:
         return self.broker.acl
 
     def remember(self, wire: bytes) -> bool:
-        """Count the memory of a topic name with an alias. Return False if aliases take too much
-        memory. Each connection may always keep a few names.
+        """Count the memory of a topic name that gets an alias. Return False if the aliases of all
+        connections take too much memory. Each connection may always keep a few names.
         """
         broker, size = self.broker, _ALIAS_BYTES + len(wire)
         if (
@@ -463,8 +463,8 @@ class Connection:
 
     @property
     def lingers(self) -> bool:
-        """Whether the link closes only after the client has read everything that was sent. The
-        client may still be sending then.
+        """Whether the link must close in order, although the client may still be sending: only then
+        does the client get everything that was sent.
         """
         return self.pause is not None and bool(self.pause.farewell)
 

@@ -61,7 +61,7 @@ class Core(Ledger):
         self.log_throttle = LogThrottle(lambda: self.now)
         self.fights = Fights(lambda: self.now)
         self.pauses = Pauses()
-        """Publishers that were refused for now."""
+        """The pauses of publishers whose publications were refused for now."""
         self.put_off = 0
         """Bytes of publications that wait for the end of their client's pause."""
         self.sessions: dict[str, Session] = {}

@@ -22,7 +22,8 @@ The value leaves room for a thousand devices that publish at once.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""If there are this many unneeded message rows, they are deleted even while the disk is busy."""
+"""From this number of unneeded message rows on, the rows are deleted even while the disk is busy.
+"""
 
 
 class Delivery:

@@ -247,8 +247,8 @@ def _one_by_one(connection: Connection, session: Session, run: PublishRun) -> No
 
 
 def decoded(connection: Connection, session: Session, packet: Publish) -> None:
-    """Process a PUBLISH that was decoded in full: with properties, a topic alias, or a topic that
-    is new on this connection.
+    """Process a PUBLISH that has to be decoded in full: it has properties, a topic alias, or a
+    topic that is new on this connection.
     """
     broker = connection.broker
     properties = packet.properties or {}

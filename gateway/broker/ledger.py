@@ -198,7 +198,7 @@ class Ledger:
             self.waits.calls.setdefault(commit, []).append(call)
 
     def promise(self) -> int:
-        """Mark the open changes as urgent. Return the number of the commit that they become."""
+        """Mark the open changes as urgent. Return the number of the commit that will contain them."""
         self.changes.urgent = True
         return self.changes.number
 

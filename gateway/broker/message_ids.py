@@ -55,7 +55,8 @@ def unpack_ids(data: bytes) -> tuple[int, ...]:
 def pack_bits(bits: bytes | bytearray) -> bytes:
     """Pack a set of identifiers for the store. bits: 65,536 bits, the lowest bit of each byte
     first. Format: two zero bytes, with which no list of identifiers begins; the offset of the first
-    bytes that are not 0, in two bytes; the bytes from there to the last one that is not 0.
+    pair of bytes that is not zero, as a 16-bit number; the pairs from there to the last pair that
+    is not zero.
     """
     begun = bits.lstrip(b"\0")
     first = (len(bits) - len(begun)) & ~1

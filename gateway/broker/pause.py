@@ -139,7 +139,9 @@ class Pause:
         self.put_off.clear()
 
     def leave(self) -> None:
-        """Begin the pause of a refused client, at the end of its connection."""
+        """Drop the publications that wait, because the connection ends. If a refusal has ended it,
+        begin the client's pause.
+        """
         broker = self._broker
         self.forget_put_off()
         if self.farewell:

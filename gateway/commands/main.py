@@ -197,8 +197,8 @@ def _mistyped(wrong: Any) -> OncewayError:
 
 
 def _tell(error: OncewayError, as_json: bool) -> NoReturn:
-    """End with an error on standard error: one line (for a configuration, one for each mistake), or
-    a JSON object.
+    """Write an error to standard error, and exit with its code. Without `as_json`, the error is one
+    line; an error of the configuration is one line for each mistake.
     """
     lines = [json.dumps(error.as_json)] if as_json else [f"error: {text}" for text in error.lines]
     print("\n".join(lines), file=sys.stderr)

@@ -71,7 +71,7 @@ class GatewaySection(Section):
 
 
 class TlsSection(Section):
-    """TLS 1.2 and up. Files in PEM format."""
+    """TLS, version 1.2 or higher. All files are in PEM format."""
 
     certificate: FilePath
     """The gateway's certificate, followed by the intermediate certificates."""

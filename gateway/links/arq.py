@@ -16,7 +16,8 @@ TIMEOUT_MIN = 0.060
 TIMEOUT_MAX = 1.0
 TIMEOUT_INITIAL = 0.5
 MAX_EXPIRIES = 8
-"""Number of consecutive expiries without an acknowledgement after which the link gives up."""
+"""The link gives up after this many consecutive expiries of its timer without an acknowledgement.
+"""
 
 FRAME_OVERHEAD = 5
 """Bytes of a DATA frame in addition to its payload: COBS, control, CRC-16, delimiter."""

@@ -17,8 +17,8 @@ _throttle = LogThrottle(time.monotonic)
 def blame(
     where: str, error: Exception, text: str = "connection closed after an internal error"
 ) -> None:
-    """Log an exception. where: address, port or listener. text: what the gateway does because of
-    it.
+    """Log an exception; the log throttle may leave out repetitions. where: address, port or
+    listener. text: what the gateway does because of it.
     """
     found = f"{type(error).__name__}: {error}"
     if _throttle.allows(f"{where} {found}"):

@@ -11,7 +11,7 @@ import asyncio
 import gc
 
 _YOUNG = 5000
-"""Number of new objects between two visits of the young generation."""
+"""Number of new objects after which the collector visits the young generation."""
 _MIDDLE = 10
 """Number of visits of the young generation per visit of the middle generation."""
 _NEVER = 1_000_000_000

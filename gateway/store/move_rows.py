@@ -114,7 +114,7 @@ class Moves(NeighbourRows):
     first chosen did not fetch them.
     """
     forgotten: list[str] = field(default_factory=list)
-    """Keys of exported sessions whose parts are deleted."""
+    """Keys of exported sessions whose parts this commit deletes."""
     moving_sessions: list[MovingSessionRow] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
     """Numbers of sessions whose moves are over: their rows of `journey` are deleted."""

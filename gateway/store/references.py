@@ -65,12 +65,13 @@ Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "ot
 class Missing:
     """A missing or damaged row.
 
-    kind, which says what a start does: `session`: a row of a client's session, which cannot
-    continue. `own`: a row of the session of a bridge or of another gateway; its other messages
-    continue. `anew`: a row of the session of a bridge or of another gateway, which cannot continue.
-    `stray`: the session of existing rows is missing. `given`: a part of an exported session. `row`:
-    a damaged row that no other row needs. `refused`: a row without which no start is possible.
-    `other`: a row without consequence for a start. session: number of the session, 0 for none.
+    kind: decides what a start does (`recovery.py: _CONSEQUENCE`). `session`: a row of a client's
+    session, which cannot continue. `own`: a row of the session of a bridge or of another gateway;
+    its other messages continue. `anew`: a row of the session of a bridge or of another gateway,
+    which cannot continue. `stray`: existing rows whose session is missing. `given`: a part of an
+    exported session. `row`: a damaged row that no other row needs. `refused`: a row without which
+    no start is possible. `other`: a row without consequence for a start. session: number of the
+    session, 0 for none.
     """
 
     text: str

@@ -1,7 +1,7 @@
 """Blocking calls that may never return.
 
-In: calls. Each runs in a daemon thread of its own, for a limited time: a call that hangs occupies
-no thread of the pool, and does not keep the process alive.
+In: calls, each with the longest time to wait for it. Each call runs in a daemon thread of its own.
+So a call that hangs occupies no thread of the pool, and does not keep the process alive.
 """
 
 import asyncio

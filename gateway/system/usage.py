@@ -250,8 +250,8 @@ class Shares:
         self._sizes[owner] = self._sizes.get(owner, 0) + size
 
     def notes(self, least: int) -> Notes:
-        """Return the changed rows of the table `origin`. An origin is left out until its bytes
-        exceed the stored number by more than `least`.
+        """Return the rows of the table `origin` that have to be written. The row of an origin has
+        to be written if its bytes exceed the stored number by more than `least`.
         """
         found: Notes = {}
         for owner, size in self._sizes.items():

@@ -188,8 +188,8 @@ class _GraceTimeOver(BaseException):
 
 
 def _stop_by_signal() -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set. GRACE_S seconds later, an operation that still
-    runs is interrupted, for example on a dead connection.
+    """Return an event that SIGTERM and SIGINT set. If an operation still runs GRACE_S seconds after
+    the signal, for example on a dead connection, it is interrupted.
     """
     stop = threading.Event()
 
@@ -263,10 +263,10 @@ def claim(
     name: NameOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make this gateway the owner of its name at the landing place: after its card was replaced, or
-    the place was moved.
+    """Make this gateway the owner of its name at the landing place. Use this command after the
+    gateway's card was replaced, or the place was moved.
 
-    Stop the other gateway of that name first, and this gateway's uplink.
+    First stop the other gateway of that name, and this gateway's uplink.
 
     Example: onceway uplink claim
     """

@@ -1,6 +1,6 @@
 """A separate process that reads a Parquet file on standard input and writes its columns and labels
-to standard output (marshal). The process is separate because arro3 ends the whole process at some
-damaged files.
+to standard output (marshal). The process is separate because some damaged files make arro3 end the
+whole process.
 """
 
 import io

@@ -127,9 +127,9 @@ def discard(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete the messages that wait in the spool: they were acknowledged, and will never land. The
-    gateway may run, but its uplink must be stopped. Later messages are kept. Exit code 1: the
-    answer was no.
+    """Delete the messages that wait in the spool. They were acknowledged to their senders, and will
+    never land. The gateway may run, but its uplink must be stopped. Messages that arrive later are
+    kept. Exit code 1: the question was answered with no.
 
     Example: onceway spool discard
     """

@@ -29,7 +29,9 @@ class Strikes:
         self._task: asyncio.Task[None] | None = None
 
     async def listen(self, board: SimulatedBoard) -> None:
-        """Begin with a new board. The pending commands of the previous board are ordered again."""
+        """Follow a new board instead of the previous one. Order the previous board's pending
+        commands from the new board.
+        """
         ahead = await self.samples() if self._board else 0
         await self.stop()
         self._board, died_of = board, self._under_way

@@ -121,7 +121,9 @@ class OtherBroker:
             child.order(b"go")
 
     async def follow(self) -> None:
-        """Record the programs' reports until both end. Raises OncewayError if one ends early."""
+        """Record the reports of both programs until both end. Raises OncewayError if one of them
+        ends early.
+        """
         async with asyncio.TaskGroup() as tasks:
             for end, child in zip((HERE, THERE), self._programs, strict=True):
                 tasks.create_task(self._follow(end, child))

@@ -43,8 +43,9 @@ class Kind(BaseModel, ABC):
     part: ClassVar[str]
     """The broken part: `board` or `line` (of each device), or a part of the site."""
     lane: ClassVar[str] = ""
-    """Lane of the kind's faults. Faults of one lane happen one after the other; faults of different
-    lanes may overlap. By default, the lane is the broken part.
+    """Lane of the kind's faults. Faults of one lane happen one after the other, unless they were
+    ordered in advance (`arm`). Faults of different lanes may overlap. By default, the lane is the
+    broken part.
     """
     counter: ClassVar[str] = "spooled"
     """For kinds that break a part of the site: name of the counter whose value is a fault's place.

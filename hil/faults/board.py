@@ -271,7 +271,9 @@ class BoardBrownOut(Strike):
 
 
 class BoardReset(Strike):
-    """An edge of DTR at the board's port, as when another program opens it. RAM stays."""
+    """An edge of DTR at the board's port, as when another program opens it. The RAM keeps its
+    content.
+    """
 
     text: ClassVar[str] = "reset by DTR"
     on_real: ClassVar[bool] = True
@@ -303,7 +305,7 @@ class BoardSwitchedOff(Strike):
 
 
 class BoardWatchdog(Strike):
-    """The board hangs, and its watchdog resets it. RAM stays."""
+    """The board hangs, and its watchdog resets it. The RAM keeps its content."""
 
     text: ClassVar[str] = "reset by the watchdog"
     kind: Literal["board-watchdog"]

@@ -69,8 +69,8 @@ class Machine:
         return int(WORD.unpack_from(self._map, WORD.size * FIELDS.index(name))[0])
 
     def __setitem__(self, name: str, value: int) -> None:
-        """Set `full`, `cut`, `hold` or `unknown` to 0 or 1, or `slow_ms`, `clock_ns` or `steps`
-        (preload.c).
+        """Set a switch (`full`, `cut`, `hold`, `unknown`) to 0 or 1, or a number (`slow_ms`,
+        `clock_ns`, `steps`). See preload.c.
         """
         WORD.pack_into(self._map, WORD.size * FIELDS.index(name), value)
 

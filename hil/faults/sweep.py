@@ -165,10 +165,10 @@ class BoardPowerCutAtEachWrite(BoardSweep):
 
 
 class GatewayKillAtEachStep(Kind):
-    """A kill at each step of the gateway in an exchange of a board or client: before each write to
-    its disk and to a line or connection, and after each sync. The count begins at a moment without
-    an open exchange; steps of other exchanges do not count. The boards and clients of `on`, or all,
-    share the points.
+    """A kill at each step of the gateway in an exchange of a board or client. A step is just before
+    a write to the gateway's disk, to a line or to a connection, or just after a sync. Steps are
+    counted from a moment without an open exchange, and only those of this exchange. The boards and
+    clients of `on`, by default all, take turns from step to step.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
@@ -180,7 +180,7 @@ class GatewayKillAtEachStep(Kind):
     count: int = Field(default=1, ge=1, le=10_000)
     """Number of steps of the exchange, with a kill at each."""
     on: list[str] = Field(default=[])
-    """Boards and clients that share the points; all by default."""
+    """Boards and clients that take turns; all by default."""
 
     def breaks(self, device: str) -> bool:
         return not self.on or device in self.on

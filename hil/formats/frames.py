@@ -184,7 +184,9 @@ class Hello:
 
     @property
     def covered(self) -> bytes:
-        """Return the bytes that the handshake's code protects, without the control byte."""
+        """Return the bytes from which `code` is computed, without the control byte: the payload up
+        to the code.
+        """
         return _payload(self)[1][: -len(self.code) or None]
 
 

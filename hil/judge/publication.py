@@ -63,9 +63,9 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication. hop: the first hop with the mistake; the hop that still has to deliver the
-    publication if the outcome is unknown; None if ok. way: sightings at each hop. why: the mistake
-    in words, if more is known than the outcome; otherwise empty.
+    """A publication. hop: the first hop with the mistake. If the outcome is unknown, the hop that
+    still has to deliver the publication; if it is ok, None. way: sightings at each hop. why: the
+    mistake in words, if more is known than the outcome; otherwise empty.
     """
 
     key: Key

@@ -253,7 +253,7 @@ class _Model:
     Messages in flight before must come first [MQTT-4.4.0-1, MQTT-4.6.0-6]."""
     ever: set[Key] = field(default_factory=set)
     received_at: dict[Key, int] = field(default_factory=dict)
-    """Time at which each message arrived last."""
+    """Time of the last arrival of each message."""
     unsure: set[Key] = field(default_factory=set)
     """Messages whose PUBACK may not have arrived before a connection ended."""
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)

@@ -16,10 +16,10 @@ from hil.judge.silences import Silences
 from hil.observe.history import Event, taking
 
 WRONG = {
-    "strange": "{end} sent {count} that fit no session of the board",
-    "reused": "{end} sent {count} with a nonce that was used before for other content",
-    "unsent": "the gateway answered {count} that the board had never sent",
-    "unrecorded": "the board released {count} that the gateway had not recorded [MQTT-4.3.3-4]",
+    "strange": "{end} sent {items} that fit no session of the board",
+    "reused": "{end} sent {items} with a nonce that was used before for other content",
+    "unsent": "the gateway answered {items} that the board had never sent",
+    "unrecorded": "the board released {items} that the gateway had not recorded [MQTT-4.3.3-4]",
 }
 
 
@@ -53,7 +53,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
                     ] = None
     return list(sentences) + [
         f"on the air of {line} "
-        + WRONG[event].format(end=end, count=f"{count} {_subject(event)}{'s' * (count > 1)}")
+        + WRONG[event].format(end=end, items=f"{count} {_subject(event)}{'s' * (count > 1)}")
         for (line, event, end), count in found.items()
     ]
 

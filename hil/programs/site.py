@@ -154,8 +154,8 @@ class Site:
         return any(fault.machine_of == kind for fault in self.bench.fault)
 
     async def start_ingest(self, name: str = "ingest", checkpoint: Path | None = None) -> None:
-        """Start the ingest with the output of `onceway ingest command`, as a stream. checkpoint:
-        folder to use instead of the site's checkpoint.
+        """Start the ingest as a stream, with the command that `onceway ingest command` prints.
+        checkpoint: folder to use instead of the site's checkpoint.
         """
         if not self._trusted:
             await self._trust()

@@ -70,8 +70,9 @@ class Injector:
                     self._armed.add(fault.id)
 
     async def run(self, lane: str) -> None:
-        """Run the faults of a lane. Faults that were ordered in advance happen at any time, the
-        other faults one after the other.
+        """Run the faults of a lane. A fault that `arm` has ordered in advance happens when its
+        receiver reaches the fault's place, even while another fault of the lane is in progress. The
+        other faults happen one after the other.
         """
         faults = [fault for fault in self.lanes.get(lane, []) if not self._kind(fault).impossible()]
         async with asyncio.TaskGroup() as ahead:

@@ -52,7 +52,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _single_errors(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
-    """Yield the errors of a group, and of the groups in it."""
+    """Yield the errors in a group and in the groups that it contains."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from _single_errors(error)

@@ -28,7 +28,7 @@ COLUMNS = {
     "snr": ("snr", "lsnr"),
     "delivered": ("delivered",),
 }
-"""Names of each column, in small letters."""
+"""For each column, the names that a file may use for it, in small letters."""
 
 FORMS = {
     "sequence": "a whole number, 0 or above",

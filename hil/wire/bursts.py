@@ -13,7 +13,9 @@ HIT = 0.5  # share of changed bytes in a burst
 
 
 class Bursts:
-    """Bursts. gap, length: mean bytes between bursts and in a burst; both vary geometrically."""
+    """Bursts of interference in one direction of a line. gap, length: mean distance between bursts
+    and mean length of a burst, in bytes, at least 1. Both have a geometric distribution.
+    """
 
     kinds = ("burst",)
 

@@ -25,7 +25,7 @@ pytestmark = [
 
 FEED = f"site/{EPOCH}"
 NUMBER, MICRO_BATCHES = 6, 3
-"""Number of batches that a `Site` lands at first, and of the micro-batches that they make."""
+"""A `Site` first lands NUMBER batches. The stream reads them in MICRO_BATCHES micro-batches."""
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ async def test_a_board_that_greets_gets_its_incarnation(line: Pty) -> None:
     ("greets", "said"),
     [
         ("roof-2", "flashed as 'roof-1', but greets as 'roof-2'"),
-        ("", "a firmware that reads it at 0x7D80"),
+        ("", "a firmware that reads the identity page at 0x7D80"),
     ],
 )
 async def test_board_that_greets_under_another_name_is_an_error(

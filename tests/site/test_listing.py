@@ -1,5 +1,5 @@
-"""One list of the sessions of a whole site: pages between members, bounds, and members that are
-silent or faulty.
+"""The list of all sessions of a site: transfer in pages from member to member, bounds, and members
+that are silent or faulty.
 """
 
 import asyncio

@@ -213,8 +213,8 @@ def is_java_gone(error: BaseException) -> bool:
 
 
 def _java_listens() -> bool:
-    """Whether Java accepts connections. True if Java was not started yet, or does not answer in
-    time.
+    """Whether Java accepts connections. Also true if Java was not started yet, or does not answer
+    in time.
     """
     gateway: Any = SparkContext._gateway
     if gateway is None:

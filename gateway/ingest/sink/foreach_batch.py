@@ -26,8 +26,8 @@ from gateway.ingest.sink.readings import Readings
 
 SNAPSHOT_ROWS = 2_000_000
 SNAPSHOT_APPENDS = 50
-"""Number of new rows, and of appends, after which a snapshot is saved. The next start has to read
-at most these rows again.
+"""A snapshot is saved if the new rows since the last one reach SNAPSHOT_ROWS, or the appends reach
+SNAPSHOT_APPENDS. So the next start has to read little more than these rows again.
 """
 
 log = logging.getLogger("onceway.ingest")

@@ -152,7 +152,8 @@ def _text(name: str) -> Column:
 
 def _intervals(listed: DataFrame) -> DataFrame:
     """Return each state that a device had in its registry's lists. A state lasts from the list with
-    time `since` to the next list with another state, at `until`; null for the newest state.
+    time `since` to the next list with another state, at `until`. For the newest state, `until` is
+    null.
     """
     order = Window.partitionBy("site", "device").orderBy("listed")
     state = F.struct("board", "firmware", "link")

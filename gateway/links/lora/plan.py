@@ -216,7 +216,9 @@ def _works(site: Site) -> bool:
 
 
 def _most_sensors(site: Site) -> int:
-    """Return the largest number of sensors, below that of the site, that works; 0 if none does."""
+    """Return the largest number of sensors with which the plan works; it is lower than the site's.
+    0 if no number works.
+    """
     low, high = 0, site.sensors
     while high - low > 1:
         middle = (low + high) // 2

@@ -121,8 +121,8 @@ class Station:
         self._recording = False
 
     def not_recorded(self) -> None:
-        """Note that the record could not be written. Its airtime is not granted, and `record`
-        returns contents again.
+        """Note that the record could not be written. The airtime that it was to reserve is not
+        granted. From now on, `record` may return new contents.
         """
         self._recording = False
 

@@ -182,7 +182,7 @@ class _Device:
     """Number of times that `stray` was received in a row."""
     asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))
     greeting: bytes = b""
-    """The last HELLO; empty after a TURN."""
+    """The last HELLO of the board; empty once a TURN has followed."""
     elsewhere: bool = False
     """Whether the board sends TURNs of a session that this gateway does not have, and another
     gateway answers them.

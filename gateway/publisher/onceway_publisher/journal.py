@@ -42,7 +42,9 @@ def _first(database: "Database") -> None:
 
 
 MIGRATIONS: tuple[Callable[["Database"], None], ...] = (_first,)
-"""Changes of the schema, in order. PRAGMA user_version is the number of changes that a file has."""
+"""Changes of the schema, in order. PRAGMA user_version of a file is the number of changes that the
+file has received.
+"""
 
 
 class Journal:

@@ -36,7 +36,7 @@ _SLOW_S = 0.5
 _STALE_S = 0.75
 """Seconds without a byte after which a knock ends a link; keep-alives come each TICK_S."""
 DIALS, HEARD = " that dials ", ": the knock is heard"
-"""Parts of the answer to a knock; the answer of Onceway 0.2.0 contains only the first one."""
+"""Parts of the answer to a knock. Onceway 0.2.0 answers without HEARD."""
 
 
 class Dialling:
@@ -161,7 +161,9 @@ class Dialling:
 
 
 async def _pause(far: FarMember, wait: float) -> bool:
-    """Wait for about this time, in seconds. Return True if `wake` has ended the wait."""
+    """Wait for `wait` seconds, up to 20 % more or less. Return True if `wake` has ended the wait
+    early.
+    """
     try:
         async with asyncio.timeout(wait * random.uniform(0.8, 1.2)):  # noqa: S311 - no secret
             await far.wake.wait()

@@ -83,9 +83,9 @@ class Greeting(BaseModel):
     """
     copies: Annotated[int, Field(ge=0, le=0xFFFF)] | None = None
     lease: Seconds | None = None
-    """LEASE_S of the member."""
+    """LEASE_S of the member; None counts as the LEASE_S of this gateway."""
     promise: Seconds | None = None
-    """PROMISE_S of the member."""
+    """PROMISE_S of the member; None counts as the PROMISE_S of this gateway."""
     renews: bool = False
     """Whether the member holds the site's authority, and renews certificates."""
     agreed: MemberList | None = None

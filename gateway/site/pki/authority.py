@@ -148,7 +148,7 @@ class Authority:
 
 def found(folder: Path, name: str) -> Membership:
     """Create a site whose first member is this gateway. Files of an interrupted call are kept and
-    used. Raises OncewayError, for example if there is a site already.
+    used. Raises OncewayError, for example if this gateway is a member of a site already.
     """
     files.make_folder(folder)
     with files.os_errors_explained(folder), files.locked(folder):

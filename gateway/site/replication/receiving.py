@@ -269,8 +269,8 @@ class Keeping:
             self._write()
 
     def advance(self) -> None:
-        """Delete lines of which no rows remain here, if their member has a newer line. Call this
-        about once a second.
+        """Delete each line whose member has a newer line, if no rows of the deleted line remain
+        here. Call this about once a second.
         """
         for line in list(self._lines.values()):
             if self._is_over(line) and not line.parts and not self._waits(line.number):

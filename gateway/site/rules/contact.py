@@ -62,7 +62,7 @@ class Contact:
         self.up = False
         """Whether there is a link."""
         self.links = 0
-        """Number of links since the start."""
+        """Number of links with the member since the start of this gateway."""
         self.names: tuple[str, ...] | None = None
         """Names in the member's message Names; None before this message arrives."""
         self.heard = float("-inf")
@@ -84,7 +84,9 @@ class Contact:
         has been sent all Over messages for which its lease has to wait (`ending.py`).
         """
         self.mute = False
-        """Whether the member answers no queries over its present link."""
+        """Whether the member has left a query unanswered for too long over its present link, and
+        has answered none since.
+        """
         self.round_trip = 0.0
         """Smoothed round trip of beats, in seconds. It contains the member's delay until its next
         beat, up to BEAT_S.

@@ -64,7 +64,9 @@ class InboundMoves:
         client.
         """
         self._later: OrderedDict[str, None] = OrderedDict()
-        """Clients whose sessions have several parts, and wait for room."""
+        """Clients with a further part of their session to come, for which memory has no room yet.
+        The next client is first.
+        """
         self._owed = dict.fromkeys(contacts, 0)
         """Number of frames of each member that are not reported as processed yet."""
         self._unsettled = 0

@@ -121,7 +121,7 @@ def group_of(name: str) -> int:
 
 
 def merged(one: Entry, other: Entry) -> Entry:
-    """Return the valid entry for two entries of a board, in either order."""
+    """Return the entry that is valid if a board has these two entries. Their order does not matter."""
     return max(one, other, key=_rank).but(
         lifted=max(one.lifted, other.lifted),
         revoked=max(one.revoked, other.revoked),

@@ -55,8 +55,8 @@ class Link(Generic[Held]):
 
 
 class Sharing(ABC, Generic[Held]):
-    """Sharing of one kind of items. first: frames begin with this byte, or one of the next two.
-    groups: number of groups of names in a digest.
+    """Sharing of items of one kind between all members. first: frames begin with this byte, or one
+    of the next two. groups: number of groups of names in a digest.
     """
 
     def __init__(self, send: Callable[[str, bytes], None], first: int, groups: int) -> None:

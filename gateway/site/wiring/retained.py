@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _NAMES = 10
 """Largest number of topics in one sentence."""
 RETRY_S = 0.5
-"""Seconds for which entries of other members wait if the disk is busy or full."""
+"""Seconds until the next attempt to store entries of other members, if the disk is busy or full."""
 
 
 class _Apart(NamedTuple):

@@ -88,8 +88,8 @@ class Listing:
         self._listing = False
         """Whether a user is reading a list now."""
         self._one = asyncio.Lock()
-        """Lock, held while this gateway reads lists: a member prepares only one list at a time for
-        each other member.
+        """Lock, held while this gateway reads lists from other members. A member prepares only one
+        list at a time for this gateway.
         """
         self._counting: asyncio.Task[Mapping[str, Counts | None]] | None = None
 

@@ -290,7 +290,7 @@ def sessions(talk: Talk) -> list[dict[str, Any]]:
     return [told for told in talk.told if told["event"] == "session"]
 
 
-def test_frames_of_another_seed_are_none_of_the_session() -> None:
+def test_frames_of_another_seed_do_not_count_for_the_session() -> None:
     talk = Talk(1, 0)
     talk.until_met()
     talk.drain()
@@ -328,9 +328,10 @@ def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> 
     )
 
 
-def test_the_session_that_a_gateway_goes_on_with_is_known_however_often_a_board_starts() -> None:
-    """No WELCOME arrives. With keys, a greeting alone ends no session, so the gateway retransmits
-    in the old one.
+def test_tap_recognises_the_session_of_the_gateway_after_many_starts_of_a_board() -> None:
+    """The board starts several times, and no WELCOME reaches it. With keys, a HELLO alone ends no
+    session, so the gateway retransmits in its old session. The tap must still assign these frames
+    to that session.
     """
     told: Told = []
     tap = Tap(told.append, lambda: KEY)

@@ -174,6 +174,6 @@ find.
 """
 _OF_CLIENTS = ("move_client",)
 _OF_COPIES = ("copy", "restore")
-"""Faults for runs without clients. A restored store has rightly forgotten exchanges of clients, but
-the judge allows this only for boards.
+"""Faults for runs without clients only. A restored store may lack exchanges with clients. The judge
+accepts such a loss only for boards.
 """

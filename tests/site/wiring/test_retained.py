@@ -203,7 +203,7 @@ def test_lost_changes_of_gateways_that_ran_in_turn_are_reported(sites: Sites) ->
     assert "'t' of 'publisher-b' here" in told(sites, "b")
 
 
-def test_only_other_clients_and_messages_can_lose(sites: Sites) -> None:
+def test_replaced_message_without_a_loss_is_not_reported(sites: Sites) -> None:
     """No change is lost if the same client published both messages, if the older message has
     expired, or if both messages are equal.
     """
