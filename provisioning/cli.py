@@ -376,7 +376,9 @@ class Job:
                 print(f"by radio: {done.channel}")
 
     def rehearse(self) -> None:
-        """Check everything that can be checked without touching the board."""
+        """Check everything that can be checked without touching the board, and print what the job
+        would do.
+        """
         target = self.target
         with self._port():
             image = device.check(target)

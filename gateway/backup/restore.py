@@ -42,8 +42,8 @@ def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list
 
 
 def make_data_folder(data: Path, manifest: Manifest) -> None:
-    """Create the data directory if it does not exist. Its owner is the account that owned the store
-    when the backup was made.
+    """Create the data directory if it does not exist. If root does this, the directory belongs to
+    the account that owned the store when the backup was made, if that account exists.
     """
     if data.exists():
         return

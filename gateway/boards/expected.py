@@ -110,7 +110,9 @@ class Memory:
     one.
     """
     silent: float = 0.0
-    """Seconds of silence in earlier runs of the gateway since the last reading."""
+    """Seconds since the last reading during which earlier runs of the gateway heard nothing from
+    the board.
+    """
     paused: float | None = None
     """End of a pause, during which the board is not a problem."""
     problem: str = ""

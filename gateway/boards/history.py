@@ -29,8 +29,8 @@ POINTS = 1500
 MOST = 1000
 """Largest number of names of all boards together. With POINTS values each, they take 24 MB."""
 _SPARE = 100
-"""Number of values that a series may have beyond POINTS. At this number, as many of its oldest
-values are dropped at once.
+"""Number of values that a series may have beyond POINTS. When a series has so many more, this
+number of its oldest values is dropped at once.
 """
 
 Row = dict[str, Any]
@@ -75,8 +75,8 @@ class History:
         self._new = False
 
     def take(self, device: str, readings: Iterable[Reading]) -> None:
-        """Keep readings of a board. Readings under new names are dropped if there are MOST names
-        already.
+        """Keep the readings of a board, except readings in a status. Readings under new names are
+        dropped if there are MOST names already.
         """
         for reading in readings:
             if reading.status:

@@ -30,7 +30,8 @@ class Counts:
         self._name = name
         self._throttle = throttle
         self.sent = 0
-        """Messages that the other broker has fully acknowledged, and messages sent at QoS 0."""
+        """Messages that the other broker has fully acknowledged, plus the messages sent at QoS 0.
+        """
         self.refused = 0
         """Messages that the other broker refuses for good."""
         self.dropped = 0

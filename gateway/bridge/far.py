@@ -214,7 +214,7 @@ class FarConnection(asyncio.Protocol):
 
     def _drop(self, reason: str, blamed: bool = False) -> None:
         """End the connection and report the reason, once. blamed: whether the packets that were
-        sent last may be its cause.
+        sent last may be the cause.
         """
         if self._closed:
             return

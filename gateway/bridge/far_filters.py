@@ -41,7 +41,7 @@ class FarFilters:
         self._pairing = pairing
         self._suspects = suspects
         self._asked: dict[int, Request] = {}
-        """Requests to the other broker, by packet identifier."""
+        """Unanswered requests to the other broker, by packet identifier."""
         self._given_up: set[Request] = set()
         """Requests that are no longer made, because the other broker closed the connection after
         them.

@@ -75,7 +75,7 @@ class Held:
         return None
 
     def keeps(self, identifier: int) -> bool:
-        """Whether the message with a packet identifier waits."""
+        """Whether the message with this packet identifier waits."""
         return identifier in self._waiting
 
     def topic(self, identifier: int) -> str:

@@ -60,7 +60,8 @@ class Survey:
         self.found: dict[str, Publish] = {}
         """Retained messages, by topic at the other broker."""
         self.unreadable: set[str] = set()
-        """Filters that the other broker refuses, or does not offer."""
+        """Filters that the other broker has refused, or does not support (`FarConnection.offers`).
+        """
         self._numbers = count(1)
         self._far = FarConnection(
             self._on_packets, lambda reason, blamed: None, lambda: None, limits.packet_bytes

@@ -136,7 +136,7 @@ class Undelivered(NamedTuple):
     share: str
     """Filter of the shared subscription."""
     skip: int
-    """Index of the first message in the run."""
+    """Index in the run of the delivery's first message."""
     number: int
     """Number of messages, from `skip` on."""
 
@@ -157,7 +157,7 @@ class NeededRows:
 
     def __init__(self, next_message: int, references: list[tuple[int, int]]) -> None:
         self.next = next_message
-        """Lowest id that no message has had."""
+        """Lowest id that no message has had yet."""
         self.finished: list[tuple[int, int]] = []
         """Queue rows to be deleted, each as session number and first message number."""
         self.dead: list[int] = []

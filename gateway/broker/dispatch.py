@@ -140,7 +140,7 @@ def _go_on(connection: Connection) -> None:
 
 
 def _wait(connection: Connection) -> None:
-    """Keep bytes that arrive while a CONNECT is checked."""
+    """Keep bytes that arrive while a CONNECT is checked; raise ProtocolError for too many."""
     kept = connection.stream.pending
     connection.keep(kept)
     if kept > _MOST_WAITING:

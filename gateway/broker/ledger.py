@@ -198,7 +198,7 @@ class Ledger:
             self.waits.calls.setdefault(commit, []).append(call)
 
     def promise(self) -> int:
-        """Mark the open changes as urgent. Return the number of the commit that will contain them."""
+        """Mark the open changes as urgent. Return the number of the commit that contains them."""
         self.changes.urgent = True
         return self.changes.number
 

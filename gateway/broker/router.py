@@ -59,8 +59,9 @@ class Share:
     def in_turn(
         self, eligible: Callable[[Session], bool], *, connected: bool
     ) -> list[tuple[Session, Subscription]]:
-        """Return the eligible subscribers, starting with the next in turn. connected: return only
-        connected subscribers; otherwise only durable sessions that are not connected.
+        """Return the eligible subscribers, starting with the next in turn; if any is at this
+        gateway, only those at this gateway. connected: return only connected subscribers; otherwise
+        only durable sessions that are not connected.
         """
         found = [
             pair

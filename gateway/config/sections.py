@@ -275,7 +275,9 @@ class LimitsSection(Section):
     connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
     """The largest CONNECT accepted; it arrives before its sender is known."""
     subscribe_bytes: Annotated[int, Field(ge=129, le=268_435_460)] = 128_000
-    """The largest SUBSCRIBE or UNSUBSCRIBE accepted: each filter takes time."""
+    """The largest SUBSCRIBE or UNSUBSCRIBE accepted, in bytes. It is bounded because each filter
+    takes time.
+    """
     client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
     """The longest client identifier."""
     will_bytes: Count = 64 * MEGABYTE
@@ -644,7 +646,7 @@ class UplinkSection(Section):
     batch_bytes: Count = MEGABYTE
     """Largest total of the payloads in a batch."""
     batch_age_s: Annotated[float, Field(gt=0, strict=False)] = 60.0
-    """Largest age of the oldest waiting row, in seconds."""
+    """Age of the oldest waiting row, in seconds, at which a batch is cut even if it is not full."""
     window: list[Window] = []
     """Times of day when batches may be sent, such as "22:00-06:00" (local time); an empty list:
     always.

@@ -171,7 +171,7 @@ class ReliableLink(ABC):
         return self._settle(now)
 
     def write(self, session: Session, data: bytes, now: float) -> None:
-        """Send `data` on this session; ignored if it has ended."""
+        """Send `data` on this session. Does nothing if the session has ended."""
         if session is self.session and not session.closing:
             session.sending.write(data)
             self._put_data(now)

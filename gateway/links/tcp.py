@@ -93,7 +93,9 @@ class TcpTransport(asyncio.Protocol):
         self._receiver = None  # breaks a reference cycle
 
     def lose(self, reason: str) -> None:
-        """Tell the broker that the connection is gone, unless the broker closed it."""
+        """Close the connection at once, and tell the broker why. Do nothing if it was closed
+        already.
+        """
         if not self._closed:
             self.abort()
             if self._receiver is not None:

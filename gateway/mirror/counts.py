@@ -29,7 +29,7 @@ class HourCounts:
                 del minutes[minute]
 
     def of(self, device: str, utc: int) -> int:
-        """Return the number of a board's readings in the hour before `utc`, in µs since 1970."""
+        """Return the number of a board's readings in the hour before `utc`. utc: µs since 1970."""
         since = utc // MINUTE_US - MINUTES
         return sum(n for minute, n in self._boards.get(device, {}).items() if minute > since)
 

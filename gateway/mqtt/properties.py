@@ -264,8 +264,8 @@ def check_response_topic(properties: Properties | None, name: str) -> None:
 
 
 def encode_properties(properties: Properties | None) -> bytes:
-    """Return a property block with its length in front. Raises ValueError for a value that its type
-    or range does not allow.
+    """Return a property block with its length in front. Raises ValueError for a value that the
+    property's type or range does not allow.
     """
     if not properties:
         return b"\0"

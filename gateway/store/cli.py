@@ -25,8 +25,8 @@ app = typer.Typer(
 
 @contextmanager
 def _stopped(folder: Path) -> Iterator[None]:
-    """Keep gateway and uplink from starting. Raises StoreError if there is no folder, and Locked if
-    one of them runs.
+    """Keep gateway and uplink from starting while the context lasts. Raises StoreError if there is
+    no folder, and Locked if one of them runs.
     """
     if not folder.is_dir():
         existing(folder)

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Newest:
-    """The marker of one gateway. Use an instance in one thread only."""
+    """The writer of the marker of one gateway. Use an instance in one thread only."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
@@ -32,7 +32,7 @@ class Newest:
 
     def tell(self, landing: Landing, more_comes: bool = False) -> None:
         """Write a marker for the newest landed batch, unless there is one. more_comes: whether the
-        next batch is about to land.
+        next batch is about to land. If so, a marker is written at most every TELL_EVERY_S seconds.
         """
         if more_comes and time.monotonic() - self._published_at < TELL_EVERY_S:
             return

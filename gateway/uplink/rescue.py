@@ -210,8 +210,9 @@ class _Work:
         return self._spool.waiting(EVER)[0] + (cut.rows if cut else 0)
 
     def _must_be_the_place(self, origin: Origin) -> None:
-        """Raise OncewayError if this is not the gateway's landing place. Batch numbers would not
-        begin at 1 there, and the ingest would wait for the missing batches forever.
+        """Raise OncewayError if batches of the gateway have landed, but nothing of the gateway is
+        at this place. Batch numbers would not begin at 1 here, and the ingest would wait for the
+        missing batches forever.
         """
         landed, _ = self._spool.last_landed()
         if landed and owner.read(self._landing, origin.gateway) is None:

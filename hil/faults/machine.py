@@ -37,7 +37,7 @@ class MachineFault(Kind):
     met: ClassVar[str]
     """Name of the machine's counter of how often the program has met the fault."""
     seconds: Seconds = Field(default=3.0, gt=0, le=60)
-    """Duration, counted from the fault's place in the plan."""
+    """Duration in seconds. The fault begins at its place in the plan."""
 
     def value(self, fault: Fault) -> int:
         """Return the value to which `switch` is set during the fault."""

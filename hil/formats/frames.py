@@ -235,7 +235,9 @@ class Who:
 
 
 def read_session(body: bytes, seal: Seal) -> Data | Ack | Time:
-    """Return the content of a session's body, which `belongs` has checked. Raises FrameError."""
+    """Return the content of a session's frame. body: the frame's body, which `belongs` has checked.
+    Raises FrameError.
+    """
     sequence, acknowledgement, payload = body[0] >> 3 & 7, body[0] & 7, body[1 : -seal.size]
     if len(payload) > MTU:
         raise FrameError("DATA that is too long")

@@ -245,7 +245,7 @@ class _Model:
     """Identifiers of QoS 2 messages that had no PUBREL when this connection began, and have had no
     packet on this connection."""
     resumed: bool = False
-    """Whether this session continues from another connection."""
+    """Whether the session began on an earlier connection."""
     connected: int = 0
     """Time at which this connection began."""
     has_newer_qos_2: bool = False

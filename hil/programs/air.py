@@ -25,7 +25,7 @@ from hil.programs.site import program_of
 
 HOUR = 3600.0
 MODEM = "gateway"
-"""Name of the modem's port, and of the modem in the ether if there is one gateway."""
+"""Name of the modem's port. Also name of the modem in the ether, if there is only one gateway."""
 NOBODY = "nobody"
 """Name of the receiver of a frame without a board's number."""
 READY_WITHIN = 60.0  # s, on a busy machine

@@ -283,7 +283,7 @@ class Wire:
         return data
 
     def _board_gone(self, error: OncewayError) -> None:
-        """Raise the error, unless the port may come back."""
+        """Raise the error, unless the port of a real board may come back; then close it."""
         if not self._real:
             raise error
         if self._board is not None:

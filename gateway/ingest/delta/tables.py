@@ -299,7 +299,7 @@ def noted(spark: SparkSession, note: dict[str, Any]) -> Iterator[None]:
 
 
 def mend(publications: Table, *others: Table) -> None:
-    """Remove incomplete commits of the tables at a start, before the tables are read."""
+    """Remove incomplete commits of the tables. Call this at a start, before the tables are read."""
     locations = [
         location for table in (publications, *others) if (location := table.location()) is not None
     ]

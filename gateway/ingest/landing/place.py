@@ -513,7 +513,7 @@ def _delete(path: str, fs: Any) -> None:
 
 def _names_after(fs: Any, folder: str, stem: str) -> list[str]:
     """Return the names of the files in a folder. On S3, where a listing can begin in the middle,
-    return only the first names after `stem`.
+    return only the names after `stem`, up to the end of the first page that contains a manifest.
     """
     if "s3" not in fs.protocol:
         return [str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False)]

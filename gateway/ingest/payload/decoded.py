@@ -192,7 +192,7 @@ def add_readings(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _absolute(record: Record, received: int | None) -> int | None:
-    """Return the time of a record in µs since 1970; None if it is relative to an unknown time of
+    """Return the time of a record in µs since 1970; None for a relative time and an unknown time of
     receipt.
     """
     if not record.relative:

@@ -65,7 +65,7 @@ def ended(files: Folder, since: str) -> None:
 
 
 def failed(files: Folder) -> None:
-    """Remove the sign of life of a stream that ends with an error."""
+    """Remove the stream's sign of life, because the stream ends with an error."""
     with suppress(Py4JError, OSError):
         files.delete(FILE)
 

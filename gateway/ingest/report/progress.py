@@ -13,7 +13,7 @@ from gateway.ingest.report.counters import Counters
 
 
 def note(counters: Counters, progress: Iterable[StreamingQueryProgress | None]) -> None:
-    """Store the progress of the last micro-batch with rows in `counters.spark`: its number, its
+    """Store in `counters.spark` the progress of the last micro-batch that had rows: its number, its
     time, and the duration of each step in ms, by Spark's names. progress: oldest first.
     """
     for one in progress:

@@ -213,7 +213,7 @@ class Readings:
 
     def _remove_until(self, until: int) -> None:
         """Remove the readings of publications that were deleted, changed or overwritten after
-        version `covers`. It can be called again after a crash.
+        version `covers`, up to version `until`. This can be called again after a crash.
         """
         commits = [] if self.covers is None else list(self._commits.after(self.covers))
         if any(commit.operation in REWRITING for commit in commits):

@@ -166,8 +166,8 @@ class Station:
         return events
 
     def _send(self, now: float) -> None:
-        """Send the frame whose board stops listening first, if the radio and the limits allow
-        it.
+        """Send the frame whose board stops listening first, if the radio and the limits allow it.
+        Drop each frame that can no longer begin in time.
         """
         self._retry = None
         self._queue.sort(key=lambda out: out.until)

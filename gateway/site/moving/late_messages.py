@@ -67,9 +67,9 @@ def _forward(
 
 
 def receive(core: Core, member: str, run: PublishRun, to: Address, share: str, commit: int) -> None:
-    """Handle messages that another gateway has sent for one session. to: the address in the
-    messages. share: filter of the shared subscription to which the messages belong, "" for none or
-    an unknown one.
+    """Handle messages that another gateway has sent for one session. to: the address that the other
+    gateway has added to the messages. share: filter of the shared subscription to which the
+    messages belong, "" for none or an unknown one.
     """
     if to.share and not share:
         _deal_again(core, run, to.share)

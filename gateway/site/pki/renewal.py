@@ -43,8 +43,8 @@ def problem(certificate: x509.Certificate) -> str | None:
 
 
 def renew_own(folder: Path) -> Membership | None:
-    """Renew the certificate of the gateway that holds the authority. Return None if it is another
-    gateway. Blocks for the disk. Raises OncewayError.
+    """Renew the certificate of the gateway that holds the authority. Return None if another gateway
+    holds it. Blocks for the disk. Raises OncewayError.
     """
     authority, own = authority_of(folder), membership(folder)
     if authority is None:

@@ -121,7 +121,9 @@ def group_of(name: str) -> int:
 
 
 def merged(one: Entry, other: Entry) -> Entry:
-    """Return the entry that is valid if a board has these two entries. Their order does not matter."""
+    """Merge two entries of a board, in either order: return the valid one, with the later `lifted`,
+    `revoked` and `changed` of both.
+    """
     return max(one, other, key=_rank).but(
         lifted=max(one.lifted, other.lifted),
         revoked=max(one.revoked, other.revoked),
