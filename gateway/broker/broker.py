@@ -84,9 +84,7 @@ class Broker(Core):
         self.settle()
 
     def reconfigure(self, config: Config) -> None:
-        """Apply another configuration. Values that a CONNACK has announced stay valid for its
-        connection.
-        """
+        """Change the configuration. Values announced in a CONNACK stay valid for its connection."""
         self.config = config
         self.limits = config.limits
         self.acl = Acl(config.acl, self.is_board, config.owns_identifier)
@@ -376,7 +374,7 @@ class Broker(Core):
 
     @property
     def idle_work(self) -> bool:
-        """Whether a commit would write to the store, although no client waits for a commit."""
+        """Whether a commit would write to the store. Ask this only if no client waits for a commit."""
         return not self.changes.empty or self.needed_rows.unwritten_deletions > 0
 
     def seal(self, sweep: bool = False) -> Commit:

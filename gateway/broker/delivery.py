@@ -22,8 +22,7 @@ The value leaves room for a thousand devices that publish at once.
 """
 PAGE_LOW = 64
 _SWEEP = 256
-"""From this number of unneeded message rows on, the rows are deleted even while the disk is busy.
-"""
+"""From this number of unneeded message rows on, they are deleted even while the disk is busy."""
 
 
 class Delivery:
@@ -76,7 +75,7 @@ class Delivery:
         self.open = count
         """Number of messages that are neither fully acknowledged nor dropped."""
         self.kept = False
-        """Whether the messages belong in the store."""
+        """Whether the delivery has to be in the store: QoS above 0, in a durable session."""
         self.stored = False
         """Whether the store, or a sealed commit, has a row for the delivery."""
 
@@ -136,7 +135,7 @@ class Undelivered(NamedTuple):
     share: str
     """Filter of the shared subscription."""
     skip: int
-    """Index in the run of the delivery's first message."""
+    """Index in the run of the first of these messages."""
     number: int
     """Number of messages, from `skip` on."""
 

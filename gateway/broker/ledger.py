@@ -47,7 +47,7 @@ class Statistics:
     vanished: int = 0
     """Messages of queues whose rows were missing or damaged in the store."""
     quota_pauses: int = 0
-    """Pauses in reading from a client because its user published too much."""
+    """Pauses in reading from a client because its user published more than the quota allows."""
     commits: int = 0
     pauses: dict[str, int] = field(default_factory=dict)
     """Connections that ended because a publication was refused for now, by bound (`lack.py`)."""

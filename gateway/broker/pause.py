@@ -139,9 +139,7 @@ class Pause:
         self.put_off.clear()
 
     def leave(self) -> None:
-        """Drop the publications that wait, because the connection ends. If a refusal has ended it,
-        begin the client's pause.
-        """
+        """Drop the waiting publications. If a refusal ended the connection, begin its pause."""
         broker = self._broker
         self.forget_put_off()
         if self.farewell:

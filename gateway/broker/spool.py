@@ -113,8 +113,8 @@ class Spool:
         utc_start: int | None,
         account: Account | None,
     ) -> list[SpoolRow]:
-        """Return the rows of a run. account: as for `fits`. up_s: seconds since the gateway
-        started; utc_start: its start in µs since 1970, None while the clock is not known.
+        """Count and return the rows of a run. account: as for `fits`. up_s: seconds since the
+        gateway started; utc_start: its start in µs since 1970, None while the clock is not known.
         """
         monotonic = int(up_s * 1_000_000)
         utc = None if utc_start is None else utc_start + monotonic

@@ -59,7 +59,9 @@ TICK_S = 1.0
 _TURN_S = 0.02
 """Time in seconds after which a turn begins no new input."""
 GATHER_S = 0.001
-"""Seconds by which a turn is extended for clients whose acknowledgements a commit has released."""
+"""Longest time, in seconds, for which a turn waits for the next input of clients whose
+acknowledgements a commit has released.
+"""
 _MANY_CLIENTS = 4
 """A turn is extended if a commit has released acknowledgements of at least this many clients."""
 

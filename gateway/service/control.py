@@ -447,7 +447,7 @@ class Control:
         }
 
     def _check_known(self, device: str) -> None:
-        """Raise Unknown for a board that is not registered and has never connected."""
+        """Raise Unknown for a board that is not registered and has no session here."""
         expected = self._source.expected
         names = () if expected is None else (*expected.states, *expected.elsewhere)
         if device not in names and device not in self._engine.broker.sessions:

@@ -116,7 +116,9 @@ class InternalErrors(Job):
 
     @property
     def problem(self) -> str | None:
-        """The last error as a sentence, or None."""
+        """The last error as a sentence; None if there was no error, or none in the last FORGET_S
+        seconds.
+        """
         if self._last is None or self._clock() - self._last > FORGET_S:
             return None
         return f"{self.failure}: {self.error}. Please report this error with its lines of the log"

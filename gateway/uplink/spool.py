@@ -400,7 +400,7 @@ class Spool(DamagedRows):
         return None if row is None else Cut(*row)
 
     def batch_of(self, spool_id: int) -> int | None:
-        """Return the number of the batch with a spool id, or None."""
+        """Return the number of the batch that contains the row with this spool id, or None."""
         low, high = self.oldest_known_batch() or 1, self.last_cut()[0]
         while low <= high:
             middle = (low + high) // 2

@@ -62,9 +62,7 @@ class Flows:
         return flow.message if flow and flow.released else None
 
     def postpone(self, identifier: int) -> None:
-        """Note that the PUBREL with this identifier was not sent, and will be on the next
-        connection.
-        """
+        """Note that the PUBREL with this identifier is still to be sent on the next connection."""
         self._flows[identifier].released += 1
 
     @property

@@ -271,9 +271,7 @@ class BoardBrownOut(Strike):
 
 
 class BoardReset(Strike):
-    """An edge of DTR at the board's port, as when another program opens it. The RAM keeps its
-    content.
-    """
+    """An edge of DTR at the board's port, as when another program opens it. The RAM is kept."""
 
     text: ClassVar[str] = "reset by DTR"
     on_real: ClassVar[bool] = True
@@ -305,7 +303,7 @@ class BoardSwitchedOff(Strike):
 
 
 class BoardWatchdog(Strike):
-    """The board hangs, and its watchdog resets it. The RAM keeps its content."""
+    """The board hangs, and its watchdog resets it. The RAM is kept."""
 
     text: ClassVar[str] = "reset by the watchdog"
     kind: Literal["board-watchdog"]

@@ -289,9 +289,7 @@ async def restart(
 
 
 async def cut_power(system: SystemUnderTest, name: str, disk: LoopDisk | None) -> Evidence:
-    """Kill a program, and cut the power of its disk, which keeps only what the kernel had written
-    to it.
-    """
+    """Kill a program and cut its disk's power. The disk keeps only what the kernel had written."""
     assert disk is not None  # noqa: S101
     child = system.site.running[name]
     child.pause()

@@ -57,9 +57,7 @@ class Sweep(Kind):
                 )
 
     def place(self, point: int) -> tuple[int, bool]:
-        """Return the number of the step at a point, and whether the cut is in the middle of the
-        step.
-        """
+        """Return a point's step number, and whether the cut is in the middle of the step."""
         return point, False
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
@@ -86,9 +84,7 @@ class Sweep(Kind):
 
     @abstractmethod
     async def cut(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
-        """Cause the cut in the next exchange that begins while no other is open. Raises
-        TimeoutError.
-        """
+        """Make the cut in the next exchange that begins with no other open. Raises TimeoutError."""
 
     @abstractmethod
     async def steps(self, fault: Fault, system: SystemUnderTest) -> int:
@@ -132,9 +128,7 @@ class BoardSweep(Sweep):
 
 
 class BoardPowerCutAtEachByte(BoardSweep):
-    """A power cut at each byte that the board sends: its PUBLISH, its PUBREL, and the bytes of the
-    link.
-    """
+    """A power cut at each byte that the board sends: PUBLISH, PUBREL, and the bytes of the link."""
 
     text: ClassVar[str] = "power cut at a byte of the exchange"
     unit: ClassVar[Literal["tx", "eeprom"]] = "tx"

@@ -191,9 +191,7 @@ class Site:
             child.check()
 
     async def stop(self) -> list[EndedError]:
-        """Ask all programs to end. Return an error for each gateway or uplink that did not end
-        well.
-        """
+        """Ask all programs to end. Return an error for each gateway or uplink that ended badly."""
         codes = {name: await child.stop() for name, child in self.running.items()}
         return [
             EndedError(name, code, self.running[name].log, "did not end well when it was asked to")

@@ -26,9 +26,7 @@ MOST_BEFORE = 100  # frames from the beginning to the next loss
 
 @dataclass(frozen=True, slots=True)
 class _Fate:
-    """Whether a recorded frame arrived. recorded: its time in s. t: its time if outages are
-    shortened.
-    """
+    """Whether a frame arrived. recorded: its time in s. t: its time with shortened outages."""
 
     recorded: float
     t: float

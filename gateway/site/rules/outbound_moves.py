@@ -32,8 +32,9 @@ _CALL_BYTES = 200
 GIVE_BYTES = 512_000
 GIVE_ENTRIES = 1024
 RECALL_S = 4.0
-"""Seconds after which this gateway recalls a suspect session, or a session that has moved away
-while no member has reported a newer record.
+"""Seconds until this gateway recalls a suspect session, or a session that has moved away and of
+which no member has reported a newer record. Counted from the start or the move, and again from each
+recall.
 """
 APART_S = 0.25
 """Seconds between the recall times of consecutive members, in the order of their names. Otherwise

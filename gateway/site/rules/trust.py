@@ -59,7 +59,7 @@ class Trust:
         return self._marks.pop(client, _NO_MARK).members
 
     def unsure(self, client: str) -> frozenset[str]:
-        """Return the members that may have a newer session."""
+        """Return the members that may have a newer session of the client."""
         asked = self._marks.get(client, _NO_MARK).members
         without = [
             contact.name

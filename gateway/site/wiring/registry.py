@@ -51,7 +51,9 @@ class SiteRegistry:
         self._member, self._lost = member, lost
         self.sharing = BoardSharing(send, self._enter)
         self._incoming: dict[str, tuple[Link[Entry], Sequence[Entry]]] = {}
-        """The last frame of entries from each member, with its link."""
+        """The newest frame of entries of each member that is not merged yet, with the link of the
+        frame.
+        """
         self._due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         text = f"{self._path}: changes to boards cannot be exchanged with the site's other members"
