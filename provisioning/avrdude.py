@@ -153,7 +153,9 @@ def _run_once(
 
 
 class _OutputReader:
-    """Reads avrdude's output while it runs and turns the bars into progress calls."""
+    """Reads avrdude's output while avrdude runs, and turns its progress bars into calls of
+    `progress`.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self.output = ""

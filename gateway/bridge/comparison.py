@@ -45,8 +45,8 @@ class Difference:
 
 
 class Comparison:
-    """The comparison of one bridge. refused: digests, by topic, of messages that the other broker
-    can never accept.
+    """The comparison of both brokers' retained messages, for one bridge. refused: digests, by
+    topic, of messages that the other broker can never accept.
     """
 
     def __init__(

@@ -374,7 +374,7 @@ class Broker(Core):
 
     @property
     def idle_work(self) -> bool:
-        """Whether a commit would write to the store. Ask this only if no client waits for a commit."""
+        """Whether a commit would write to the store, even if no client waits for one."""
         return not self.changes.empty or self.needed_rows.unwritten_deletions > 0
 
     def seal(self, sweep: bool = False) -> Commit:

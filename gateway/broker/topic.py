@@ -69,7 +69,7 @@ V = TypeVar("V")
 
 
 class Node:
-    """A level of a filter, in a tree that filters with the same first levels share."""
+    """A node of a tree of filters, for one level. Filters with equal first levels share nodes."""
 
     __slots__ = ("children",)
 

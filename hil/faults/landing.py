@@ -96,7 +96,7 @@ def _feed_of_copy(fault: Fault, origin: str) -> str:
 
 
 class BatchTwice(BatchCopy):
-    """The newest batch lands again, unchanged, as from a gateway whose store was restored."""
+    """The newest batch lands again in another epoch, as from a gateway whose store was restored."""
 
     text: ClassVar[str] = "batch landed twice"
     kind: Literal["batch-twice"]

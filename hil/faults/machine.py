@@ -126,8 +126,8 @@ class ClockJump(MachineFault):
 
 
 class ClockUnknown(Kind):
-    """A machine without a battery clock. Its clock starts with the time of the last shutdown, which
-    the kernel calls unsynchronised. The network sets the clock later. For a gateway with
+    """A machine without a battery clock. Its clock starts with the time of the last shutdown, and
+    the kernel calls the clock unsynchronised. The network sets the clock later. For a gateway with
     trust_clock = false.
     """
 

@@ -18,8 +18,9 @@ ChunkRange = tuple[int, str, int, int, int]
 
 @dataclass(slots=True)
 class Claim:
-    """The result for a micro-batch. rows: number of rows in its chunks. seen: number of duplicates
-    among them. pending: ranges to add to the table. drop: ranges of the duplicates.
+    """The result of `claim` for a micro-batch. rows: number of rows in its chunks. seen: number of
+    duplicates among them. pending: ranges that the commit adds to the table. drop: ranges of the
+    duplicates.
     """
 
     rows: int = 0
