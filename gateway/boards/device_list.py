@@ -37,7 +37,7 @@ clock do not shift these checks.
 """
 RETRY_S = 60
 NOT_TAKEN_S = 600
-"""Seconds for which the storing of a list may fail before the gateway reports a problem."""
+"""Seconds for which the storing of a list may fail before the failure is reported as a problem."""
 ANSWER_S = 30
 """Longest wait for the answer to a publication, in seconds."""
 _FAILURE = 0x80

@@ -9,8 +9,9 @@ different messages crossed in both directions while one of them could still be o
 holds for messages at two QoS levels, because a message may overtake an earlier one. A message in a
 loop replaces our message without crossing: in that case the topic is in doubt unless the same
 message crossed last. If topics are in doubt again and again, the wait before they are read doubles
-each time, up to LONGEST_S. After the first FREE_BYTES, the bridge reads BYTES_PER_S on average. The
-wait is random, so that the bridges of one loop do not all read at once.
+each time, up to LONGEST_S. After the first FREE_BYTES, the bridge reads BYTES_PER_S on average. A
+random factor from 1 to 2 lengthens each wait, so that the bridges of one loop do not all read at
+once.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ WAL_WARN_BYTES = 4 * WAL_LIMIT
 """Size of the log, in bytes, at which a warning is logged."""
 
 CHECKPOINT_S = 30.0
-"""Longest time in seconds for which a checkpoint that is due may fail before it is a problem."""
+"""Seconds for which a checkpoint that is due may fail before the failure is reported as a problem.
+"""
 
 _REST_PAGES = 64
 _ROUNDS = 4

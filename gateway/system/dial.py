@@ -2,8 +2,9 @@
 
 In: host, port and a deadline. Out: a connected socket. A name may have several addresses, and some
 addresses may be silent. So the next address is tried after DELAY_S while the earlier attempts
-continue, and the first connection wins. IPv6 and IPv4 addresses alternate. An address that refuses
-is logged with its reason; a silent address is logged only if no other address connects.
+continue, and the first connection wins. IPv6 and IPv4 addresses alternate. If the name has several
+addresses, an address that refuses is logged with its reason, and a silent one only if no address
+connects.
 
 The system's name lookup has no timeout. So each name is looked up in a thread of its own: a silent
 name server blocks neither the event loop nor the thread pool.

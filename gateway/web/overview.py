@@ -19,7 +19,7 @@ from gateway.web.uplink import UplinkState
 SAMPLES = 120
 SAMPLE_S = 60.0
 LATE_S = 3600.0
-"""Seconds that a reading may wait for the uplink before that counts as a problem."""
+"""Seconds that a reading may wait for the uplink before the delay is reported as a problem."""
 DAY_S = 86_400
 _PAYLOAD = 60
 """Assumed bytes of topic and payload of a reading while the spool is empty."""

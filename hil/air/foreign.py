@@ -10,7 +10,7 @@ of a board it sends frames that this board, now listening, could take for an ans
 replay: send the newest recorded frame, and then the next recorded frames in turn. A gateway gets
 replays at most once a second, because more of its answers would jam the channel.
 
-forge: send changed copies of the frames that it hears (`WAYS`).
+forge: send changed copies of the newest such frame (`WAYS`).
 """
 
 import argparse

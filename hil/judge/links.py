@@ -2,7 +2,7 @@
 
 In: a history. Out: mistakes in the sessions.
 
-The rig computes a session's seed from the handshake itself, so it finds mistakes that both ends
+The rig itself computes a session's seed from the handshake, so it finds mistakes that both ends
 make alike: frames with a seed that does not follow from the handshake, and one seed for two
 sessions. (With such a seed, a frame from before a restart would count as new.) The rig sees which
 frames arrive whole, so it finds acknowledgements of damaged frames. This module also finds lost

@@ -1,6 +1,7 @@
 """Compares the starts of simulated boards, as their simulators saw them, with the starts that the
-boards report. In: a history. Out: a sentence for each HELLO whose boot number or incarnation is not
-the one in the board's ledger at that time. hil/devices/samples.py judges the status messages.
+boards report. In: a history. Out: a sentence for each HELLO with another boot number than the
+status of the same start, or with an incarnation that the board never had. hil/devices/samples.py
+judges the status messages.
 """
 
 from bisect import bisect_right

@@ -7,7 +7,7 @@ JSON Lines on standard input:
 - `{"do": "cut", "member"}`: no byte passes on the links of this member, without an error; bytes on
   their way arrive later;
 - `{"do": "slow", "member", "seconds"}`: all bytes take this long, in each direction;
-- `{"do": "mend", "member"}`.
+- `{"do": "mend", "member"}`: end both.
 
 Out: JSON Lines on standard output: `ready`, and for each order `done`, with the order and the
 number of bytes that passed and were held on the member's links since the last order.

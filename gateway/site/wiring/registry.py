@@ -30,7 +30,7 @@ program in two seconds.
 """
 RETRY_S = 5.0
 EXCHANGE_S = 300.0
-"""Longest time in seconds for which the exchange may fail before it is a problem."""
+"""Seconds for which the exchange may fail before the failure is reported as a problem."""
 _NAMES = 10
 """Largest number of names in one log line."""
 

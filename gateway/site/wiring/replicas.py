@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 TICK_S = 1.0
 RETRY_S = 1.0
 WORK_S = 60.0
-"""Longest time in seconds for which a read or write may fail before it is a problem."""
+"""Seconds for which a read or write may fail before the failure is reported as a problem."""
 _PAGE_ROWS = 1024
 _NO_COPY = (
     ReasonCode.QUOTA_EXCEEDED,
