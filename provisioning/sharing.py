@@ -40,7 +40,9 @@ class Shared(NamedTuple):
 
 
 def share(connection: sqlite3.Connection, incoming: Iterable[Entry], member: str) -> Shared:
-    """Merge `incoming` into the registry, in the caller's transaction. member: this gateway."""
+    """Merge `incoming` into the registry, in the caller's transaction. member: name of this
+    gateway.
+    """
     connection.execute(_TABLE)
     rows = {row["name"]: row for row in _select(connection, "SELECT * FROM device")}
     entries: dict[str, Entry] = {}

@@ -24,7 +24,7 @@ _KEEP_S = 5.0
 
 class Trusted:
     """The pairs of address and user whose logins were correct. file: saves the pairs for the next
-    start. If it is given, create the object while the event loop runs.
+    start. With a file, create the object while the event loop runs.
     """
 
     def __init__(self, file: Path | None = None) -> None:

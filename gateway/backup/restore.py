@@ -22,8 +22,9 @@ _KEPT = ".before-restore"
 
 
 def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list[str]:
-    """Write all files to their paths. data: the data directory. config: path of the configuration.
-    Return notes for the user. Raises OncewayError.
+    """Write all files of an unpacked backup to their paths. folder: the unpacked backup. data: the
+    data directory. config: path of the configuration. Return notes for the user. Raises
+    OncewayError.
     """
     notes = []
     for entry in manifest.files:

@@ -365,7 +365,9 @@ class Expected:
         return known.value if known is not None else None
 
     def wanted(self, name: str) -> float | None:
-        """Return the interval set by a person, in seconds, or None."""
+        """Return the interval that a person has set for a board, in seconds; None if no person has
+        set one.
+        """
         known = self._known.get(name)
         return known.wanted if known is not None else None
 

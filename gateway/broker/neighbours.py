@@ -110,7 +110,7 @@ class Neighbours:
         """Apply a changed configuration."""
 
     def advance(self) -> None:
-        """Act on everything that is due. Called about once a second."""
+        """Do the work that is due. Call this about once a second."""
 
 
 def alone(core: object, state: Recovered) -> Neighbours:

@@ -59,9 +59,8 @@ class Share:
     def in_turn(
         self, eligible: Callable[[Session], bool], *, connected: bool
     ) -> list[tuple[Session, Subscription]]:
-        """Return the eligible subscribers, starting with the next in turn; if any is at this
-        gateway, only those at this gateway. connected: return only connected subscribers; otherwise
-        only durable sessions that are not connected.
+        """Return the eligible subscribers, next in turn first; if any is at this gateway, only
+        those. connected: only those with a connection; otherwise durable ones without one.
         """
         found = [
             pair
@@ -130,8 +129,9 @@ class RoutedTopic(Topic):
         self.heard: Callable[[PublishRun], None] | None = None
         self.routes: list[Route] = []
         self.moving: list[tuple[Route, bool]] = []
-        """Routes to sessions whose move is not over; `routes` does not contain them. Each with
-        whether the session had subscribed to this topic on its arrival (`Role.had_subscribed`)."""
+        """Routes to sessions whose move is not over; `routes` does not contain them. Flag: whether
+        the session had subscribed to the topic on its arrival (`Role.had_subscribed`).
+        """
         self.shares: list[Share] = []
         self.durable = 0
         """Highest QoS granted to a durable session or to a shared subscription."""

@@ -190,7 +190,7 @@ class WebSocketListener(AtEndpoint):
         await self._endpoint.listen(partial(self._connection, self._server), waits=waits)
 
     def change_proxies(self, proxies: Collection[str]) -> None:
-        """Use other proxies for connections from now on."""
+        """Replace the proxies, for connections from now on."""
         self._proxies = Proxies(proxies)
 
     async def close(self) -> None:

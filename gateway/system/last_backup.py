@@ -50,20 +50,20 @@ class LastBackup:
     timed: bool = False
 
     def begin(self, data: Path) -> Self:
-        """Write to `data` that a run begins. Return the new note."""
+        """Note in the data directory that a backup begins. Return the new note."""
         return replace(
             self, began=time.time_ns() // 1000, ended=None, timed=_OF_SYSTEMD in os.environ
         )._written(data)
 
     def succeed(self, data: Path, where: str) -> Self:
-        """Write to `data` that the backup is at the landing place, and that the run ended. Return
-        the new note.
+        """Note in the data directory that the backup is at the landing place, and that the run has
+        ended. Return the new note.
         """
         now = time.time_ns() // 1000
         return replace(self, ended=now, error=None, landed=self.began, where=where)._written(data)
 
     def fail(self, data: Path, error: str) -> Self:
-        """Write to `data` that the run ended with an error. Return the new note."""
+        """Note in the data directory that the run has ended with an error. Return the new note."""
         return replace(self, ended=time.time_ns() // 1000, error=error)._written(data)
 
     def _written(self, data: Path) -> Self:

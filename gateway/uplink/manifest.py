@@ -169,8 +169,8 @@ def cleaned_json(gateway: str, cleaned: dict[str, int]) -> bytes:
 
 
 def parse_cleaned(text: bytes) -> dict[str, int] | None:
-    """Return the number of the last deleted batch, by epoch, without invalid entries. None if the
-    file is damaged.
+    """Parse a list of deleted batches. Return the number of the last deleted batch by epoch,
+    without invalid entries; None if the whole file is damaged.
     """
     try:
         cleaned = json.loads(text)["cleaned"]

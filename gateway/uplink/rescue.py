@@ -82,9 +82,9 @@ def rescue(
     progress: Callable[[int, int], None],
     new_place: bool = True,
 ) -> Rescued:
-    """Land the rows of the store in a directory. progress: called with the number of readings done,
-    and the number of all readings. new_place: whether the landing place may be one without any
-    batch of the gateway. Raises OncewayError. The rescue can then be repeated.
+    """Land the rows of the store that is in `directory`. progress: called with the number of
+    readings done, and the number of all readings. new_place: whether the landing place may be one
+    without any batch of the gateway. Raises OncewayError. The rescue can then be repeated.
     """
     with (
         _copy(directory) as copy,

@@ -289,7 +289,7 @@ def _offender(one: Publication) -> dict[str, Any]:
 
 
 def find(history: Path) -> Findings:
-    """Return the findings of a file. Raises OncewayError if the file is not a valid history."""
+    """Return the findings of a history. Raises OncewayError if the file is not a valid history."""
     events = list(read(history))
     if not events and not history.stat().st_size:
         raise OncewayError("the file is empty", str(history), NO_HISTORY)

@@ -72,8 +72,8 @@ def settle(location: str, version: int) -> None:
 
 
 def settle_newest(location: str) -> None:
-    """Sync the newest commit to the disk, like `settle`, and the table's folder, which the commit
-    may have created.
+    """Sync the newest commit to the disk, like `settle`. Also sync the folder above the table's
+    folder, because the commit may have created the table's folder.
     """
     newest = _newest(location)
     if newest is not None:

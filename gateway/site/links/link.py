@@ -234,7 +234,7 @@ class Link(asyncio.Protocol):
         self.begin(cast(asyncio.Transport, transport))
 
     def begin(self, transport: asyncio.Transport) -> None:
-        """Begin after the TLS handshake."""
+        """Begin the link on a connection whose TLS handshake is complete."""
         if self._transport is not None or self.state is State.ENDED:
             return
         self._transport = transport

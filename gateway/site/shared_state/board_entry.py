@@ -88,7 +88,7 @@ class Entry(_Strict):
 
     @property
     def before(self) -> tuple[str, ...]:
-        """Digests of changes before this one, the last one first."""
+        """Digests of the earlier changes of this entry, the latest one first."""
         return tuple(self.at.split(" ")[1:])
 
     @cached_property
