@@ -36,7 +36,7 @@ def refused(
 
 def say(core: Core, connection: Attached, reason: ReasonCode, text: str) -> None:
     """Log a client's problem, once per burst. Until the client is let in, bursts count by address,
-    since a client identifier can be invented.
+    because anyone can invent a client identifier.
     """
     key = connection.client if connection.session is not None else origin(connection.peer.address)
     if core.log_throttle.allows(f"{reason} {key}"):

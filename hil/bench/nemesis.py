@@ -16,7 +16,7 @@ NEEDS_ROOT = {"gateway-power-cut", "landing-power-cut", "centre-power-cut"}
 NEEDS_SUBSCRIBER = {"gateway-kill-at-release"}
 NEEDS_BRIDGE = {"other-broker-restart"}
 NO_CLIENTS = {"gateway-restored"}
-"""Kinds for benches in which all devices are boards with a radio."""
+"""Kinds for benches without clients, in which all boards have a radio."""
 NO_KILLS = {"number-taken"}
 """Kinds for benches without a later kill of the gateway: its next start would forget its sessions,
 and boards and clients would publish messages in flight again.
