@@ -31,7 +31,9 @@ _QOS = {0: ReasonCode.SUCCESS, 1: ReasonCode.GRANTED_QOS_1, 2: ReasonCode.GRANTE
 
 
 class FirstSession:
-    """The server's end of the session. obeyed: set once the board has acknowledged the command."""
+    """The server's end of the board's first session. obeyed: set when the board has acknowledged
+    the command.
+    """
 
     def __init__(
         self, transport: Transport, name: str, command: str, obeyed: asyncio.Future[None]

@@ -403,8 +403,8 @@ def send_command(
 
 
 def _longest_wait(folder: Path, name: str, within: int | None, as_json: bool) -> str:
-    """Return the longest wait for a board, in seconds. Print it if the board is a radio
-    board.
+    """Return for how long to wait for a board's answer, in seconds. Print this time if the board is
+    a connected radio board and the output is not JSON.
     """
     heard = _request(folder, do="heard", client=name)[0]
     patience = within or (RADIO_PATIENCE_S if heard["radio"] else PATIENCE_S)

@@ -15,12 +15,12 @@ class Plan:
     """A checked job for one board.
 
     name: the board's name after the job. known: the registry row of that name; the plan is valid as
-    long as the row is unchanged. identity: name and key to write; None: keep the key that is found
-    on the board, because the registry does not know it. was: the present name, if the board is to
-    be renamed. new_board: whether any board may be used, not only the one in the registry.
-    interrupted: the earlier job that this one continues. rekeys: whether the job changes only the
-    key. The board must carry this name, but its present key is not compared. radio: channel and
-    number of a radio board.
+    long as the row is unchanged. identity: name and key to write; None: keep the board's name and
+    key, because the registry has no key. was: the present name, if the board is to be renamed.
+    new_board: whether any board may be used, not only the one in the registry. interrupted: the
+    earlier job that this one continues. rekeys: whether the job changes only the key. The board
+    must have the name `name`, but its present key is not compared. radio: channel and number of a
+    radio board.
     """
 
     name: str

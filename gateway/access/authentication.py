@@ -82,7 +82,7 @@ class Passwords:
 
     @property
     def asked_for(self) -> bool:
-        """Whether passwords are used at all, because the file has users or a hook is configured."""
+        """Whether any password can be checked: the file has users, or a hook is configured."""
         return bool(self._users.hashes) or self._hook is not None
 
     def asks_hook(self, name: str) -> bool:

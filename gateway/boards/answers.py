@@ -21,7 +21,7 @@ from gateway.payload.answers import CORRELATION, Answer, Kind, read
 from gateway.runtime.engine import Engine
 
 _UNKNOWN = 1
-"""Number of the refusal of a command that the board does not know."""
+"""Reason of a refusal: the board does not know the command."""
 _GRACE_S = 3.0
 """Seconds from a line `unknown command` until the line counts as the answer. Some firmware also
 sends a true answer, which has the reason.

@@ -114,7 +114,7 @@ class Memory:
     the board.
     """
     paused: float | None = None
-    """End of a pause, during which the board is not a problem."""
+    """End of a pause, in the seconds of `clock`. During the pause, the board is not a problem."""
     problem: str = ""
     """The problem found by the last check, one of PROBLEMS; empty if none."""
     value: Value | None = None

@@ -44,7 +44,7 @@ _SUFFIXES = ("", "-wal", "-shm")
 class Kept(NamedTuple):
     """The content of the file. agreements: by topic, the digest of the retained message that both
     brokers had last. number: number of the last mark (`agreement.py`). doubted: by topic in doubt,
-    whether the last forwarded message went to the other broker, not to ours.
+    the direction of the last forwarded message: True if it went to the other broker.
     """
 
     agreements: dict[str, bytes]
@@ -171,7 +171,7 @@ class AgreedFile:
             ) from error
 
     def _give_up(self, failure: str, error: Exception) -> None:
-        """Log an error, and remove the file, because its agreements would be outdated later."""
+        """Log an error and remove the file, which would otherwise hold outdated agreements."""
         log.warning(
             "bridge %s: the agreed retained messages %s (%s: %s). The bridge does not forward"
             " deletions that happen during an outage, until it has compared both brokers again",

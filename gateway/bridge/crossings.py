@@ -106,7 +106,7 @@ class Crossings:
     # -- to our broker
 
     def arrives(self, packet: Publish) -> None:
-        """Note that a message of the other broker is handed to our broker."""
+        """Note that a message of the other broker is now handed to our broker."""
         self.messages += 1
         found = None
         if packet.retain:

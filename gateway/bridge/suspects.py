@@ -90,7 +90,7 @@ class Suspects:
         return self._closes.get(key, 0) >= TIMES
 
     def forget_guilty(self, key: Hashable) -> None:
-        """Forget a guilty key, because its packet was set aside or dropped."""
+        """Forget a guilty key. Call this when the key's packet was set aside or dropped."""
         del self._closes[key]
         self.in_a_row += 1
 

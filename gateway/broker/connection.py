@@ -37,11 +37,11 @@ from gateway.system.usage import origin
 _SMALL = 4096
 """Number of bytes of an incomplete packet that a connection may always keep."""
 _NAMES = 8
-"""Divisor of `limits.memory_bytes`: the part of it that topic names with an alias may take."""
+"""Topic names with an alias may take `limits.memory_bytes` divided by this number."""
 _ALIAS_BYTES = 256
 """Overhead of an alias in addition to its name, in bytes."""
 _NAMELESS = 8
-"""Divisor like `_NAMES`, for incomplete packets of clients without an accepted CONNECT."""
+"""Like `_NAMES`, for incomplete packets of clients without an accepted CONNECT."""
 
 
 class _Held:
@@ -317,7 +317,7 @@ class Connection:
         return shape if len(shape[0]) + len(shape[1]) <= room else None
 
     def resume_sending(self) -> None:
-        """Continue to send, because the link accepts bytes again."""
+        """Continue to send. Call this when the link accepts bytes again."""
         self.full = self.size > self.broker.limits.outgoing_bytes
         if self.session is not None:
             self.session.send_flow.pump()
@@ -420,9 +420,9 @@ class Connection:
     # -- publications that are refused for now
 
     def refuse_and_close(self, lack: Lack, topic: str, text: str) -> None:
-        """Refuse a publication and end the connection, because the client treats every reason code
-        as success, its MQTT version has no reason codes, or the packet cannot be read. The
-        connection ends after the acknowledgements of earlier publications have been sent.
+        """Refuse a publication and end the connection. This is for clients that treat every reason
+        code as success, MQTT versions without reason codes, and packets that cannot be read. The
+        connection ends when earlier publications are acknowledged and the pause is over.
         """
         broker, pause = self.broker, self.pause
         if pause is None:

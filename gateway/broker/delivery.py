@@ -106,7 +106,7 @@ class Load:
     session: int
     first: int
     whole: bool = False
-    """Whether the whole queue is committed before the read: an empty page then means a loss."""
+    """If True, all rows of the queue are on disk before the read, so an empty page means a loss."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Neighbours:
     # -- sessions, commits and time
 
     def know(self, state: Recovered) -> None:
-        """Prepare to restore the sessions of this state."""
+        """Take what `restore` needs from this state. Called before the first call of `restore`."""
 
     def restore(self, session: Session) -> bool:
         """Give a session from the store its role. Return False if it is not a client's session."""
@@ -93,7 +93,7 @@ class Neighbours:
         """Note that a session has ended."""
 
     def seal(self) -> None:
-        """Complete the rows about peer gateways in the open changes, which are sealed next."""
+        """Add the missing rows about peer gateways to the open changes, which are sealed next."""
 
     def sealed(self, commit: Commit) -> None:
         """Note that the open changes have become this commit, before new changes begin. Called if

@@ -20,7 +20,7 @@ EACH_BYTES = 65_536
 gateway stops reading until the pause is over.
 """
 PART = 8
-"""Divisor: the part of `limits.memory_bytes` that postponed publications may take."""
+"""Postponed publications may take `limits.memory_bytes` divided by this number."""
 _RUN_BYTES = 512
 """Overhead of a run in memory, in bytes."""
 _LOOK_S = 1.0

@@ -32,7 +32,7 @@ LARGE = 16_384
 Piece = bytes | memoryview
 
 _KNOWN_SHAPES = 4
-"""Largest number of cached PUBLISH headers per topic: the bytes before the payload."""
+"""Largest number of cached PUBLISH headers (the bytes before the payload) for one topic."""
 
 
 class Publisher(Protocol):

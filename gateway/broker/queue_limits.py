@@ -40,10 +40,10 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _GRACE = 8
-"""Divisor: while the store is read, a bound may be exceeded by 1/8."""
+"""While the store is read, bounds may be exceeded by their value divided by this number."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
-"""Divisor: the part of `limits.memory_bytes` to free when the longest queues are shortened."""
+"""If the longest queues are shortened, `limits.memory_bytes` / `_SPARE` bytes are freed."""
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
@@ -119,7 +119,7 @@ def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> i
 
 
 def _forces(session: Session, qos: int) -> bool:
-    """Whether a full queue applies `queueing.full` at this QoS. If not, it drops new messages."""
+    """Whether `queueing.full` holds at this QoS. If False, a full queue drops new messages."""
     return qos > 0 or (session.queueing.qos_0 and session.queueing.full == "drop the oldest")
 
 

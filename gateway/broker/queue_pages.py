@@ -178,7 +178,7 @@ def _tell(core: Core, session: Session, missing: int) -> None:
 
 
 def unreadable(core: Core, session: Session, error: Exception) -> None:
-    """End a session, because a page of its queue cannot be read."""
+    """End a session whose queue has an unreadable page."""
     own = session.user == INSIDE
     log.error(
         "%s: its queue cannot be read from the store (%s: %s). The session ends, and %s. See:"

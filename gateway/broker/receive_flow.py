@@ -39,7 +39,7 @@ from gateway.mqtt.wire import pack_u16
 _FEW = 128
 """Largest number of identifiers stored as a list; for more identifiers, bits are shorter."""
 _PART = 8
-"""Divisor: the part of `limits.memory_bytes` that the identifiers of all sessions may take."""
+"""The identifiers of all sessions may take `limits.memory_bytes` divided by this number."""
 _IDENTIFIER_BYTES = 80
 _EACH = 16
 """Number of identifiers that a session may have even if the memory is used up."""
@@ -165,5 +165,5 @@ class ReceiveFlow:
         return unknown
 
     def drop(self) -> None:
-        """Forget everything, because the session has ended."""
+        """Release all identifiers. Call this when the session has ended."""
         self.release(tuple(self.received))

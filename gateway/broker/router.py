@@ -79,7 +79,7 @@ def _keeps(session: Session) -> bool:
 
 
 _NAMES = 4
-"""Divisor: the part of `limits.memory_bytes` that known topic names may take."""
+"""Known topic names may take `limits.memory_bytes` divided by this number."""
 _TOPIC_BYTES, _COPIES = 2300, 7
 """Size of a known name in bytes: `_TOPIC_BYTES`, plus `_COPIES` times the length of the name."""
 _KNOWN_ROUTES = 1_000_000

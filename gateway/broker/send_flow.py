@@ -142,8 +142,9 @@ class SendFlow:
         self.pending: deque[Delivery] = deque()
         """Deliveries in memory that are to be sent."""
         self.behind: deque[tuple[int, Delivery]] = deque()
-        """QoS 0 deliveries that wait behind the tail, in memory only, if the session queues QoS 0.
-        Each has the number of the message before which it must be sent."""
+        """QoS 0 deliveries in memory that must be sent after stored messages. Each has the number
+        of the message before which it must be sent.
+        """
 
     @property
     def holds_messages(self) -> bool:

@@ -73,9 +73,9 @@ class Attached(Receiver, Holder, Protocol):
 
 
 class Role:
-    """The role of a session. This class is the role of an ordinary client's session. Other gateways
-    add roles (`neighbours.py`): for a peer gateway, for a session that has moved here, and for one
-    that has moved away.
+    """The role of a session. This class is the role of an ordinary client's session.
+    `neighbours.py` adds roles for other gateways: for a peer gateway, for a session that has moved
+    here, and for one that has moved away.
     """
 
     __slots__ = ()

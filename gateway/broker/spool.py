@@ -24,7 +24,7 @@ PART = 512
 so the known size of the spool may be too large by one part."""
 
 _NOTED = 64
-"""Divisor: the store may count too few bytes for an origin, by up to this share of the limit."""
+"""The count of an origin's bytes may be too low by the limit divided by this number."""
 
 Identity = tuple[str, int, int]
 
@@ -63,7 +63,7 @@ class Spool:
         self.oldest: Oldest | None = None
         """Arrival of the oldest row."""
         self.notes: Notes = {}
-        """Rows about origins for the next commit."""
+        """Rows of the table of origins that the next commit writes."""
         self._parts = deque(_Part(*part) for part in parts)
         self.size = sum(size for _, size in parts)
         """Bytes of the existing rows."""

@@ -763,8 +763,8 @@ class SiteSection(Section):
     members. While no other member accepts copies, such messages are refused (0x97).
     """
     copies_bytes: Count = 1000 * MEGABYTE
-    """Size limit of the rows that this gateway keeps for other members' spools, whatever its own
-    `copies`.
+    """Size limit of the rows that this gateway keeps for other members' spools. It also applies if
+    this gateway's own `copies` is 1.
     """
     copies_silent_s: Annotated[float, Field(ge=1, strict=False)] = 600.0
     """Seconds that a member must be silent before this gateway lands the rows of that member."""

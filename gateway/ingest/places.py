@@ -29,18 +29,14 @@ def flaw(text: str) -> str | None:
 
 
 def typed(text: str) -> str:
-    """Return the text of a place in the options of a Spark job. Raises ArgumentTypeError if it is
-    refused.
-    """
+    """Check a place in the options of a Spark job, and return it. Raises ArgumentTypeError."""
     if (why := flaw(text)) is not None:
         raise argparse.ArgumentTypeError(f"{text!r}: {why}")
     return text
 
 
 def option(text: str | None) -> str | None:
-    """Return the text of a place in the options of `onceway ingest`. Raises BadParameter if it is
-    refused.
-    """
+    """Check a place in the options of `onceway ingest`, and return it. Raises BadParameter."""
     if text is not None and (why := flaw(text)) is not None:
         raise typer.BadParameter(f"{text!r}: {why}")
     return text

@@ -25,9 +25,9 @@ FILE = "readings.json"
 COUNTS = "readings-an-hour.json"
 TOPICS = "readings-topics.json"
 MOST_NAMES = 10_000
-"""Largest number of names of all boards together."""
+"""Largest number of names of readings of all boards together."""
 MOST_OF_ONE = 64
-"""Largest number of names of one board."""
+"""Largest number of names of readings of one board."""
 POINTS = 240
 """Largest number of points of a plot."""
 MOST_TOPICS = 4

@@ -140,9 +140,9 @@ class Notices:
         self._before = set(self._known)
 
     def _called(self, text: str) -> str:
-        """Return the identifier of the problem that was reported with these words. If there is
-        none, return the words without figures, which serve as its identifier until `take` finds the
-        problem.
+        """Return the identifier of the known problem whose last text is `text`. If there is none,
+        return the text without figures. That is the problem's identifier until `take` gets the true
+        one.
         """
         found = (one for one, known in self._known.items() if known.text == text)
         return next(found, without_figures(text))
@@ -205,7 +205,7 @@ class Notices:
         return json.dumps({one: asdict(known) for one, known in self._known.items()})
 
     def keep(self) -> None:
-        """Write the file if the reported problems have changed."""
+        """Write the file if its content would change. A disk error is only logged."""
         state = self._state()
         if state == self._kept:
             return

@@ -25,8 +25,9 @@ from gateway.mqtt.reason import ReasonCode
 from gateway.runtime.output import MANY, Output
 
 _FEW = 4_096
-"""Number of bytes that are read from a client even if they must wait. The client may send PINGREQ
-while it does not read its output, and each stop of reading takes a system call.
+"""Number of unparsed bytes of a client up to which the gateway goes on reading, even if these bytes
+must wait because the client's output is full. A PINGREQ may be among them, and each stop of reading
+takes a system call.
 """
 _LOOK_S = 1.0
 """Seconds between two reads from a client whose user exceeds the quota. The gateway reads in spite
@@ -41,8 +42,8 @@ _MOST_PACED = 1_000_000
 whose user exceeds the quota.
 """
 _PART_PACED = 4
-"""Divisor of `memory_bytes`: postponed input may fill a quarter of this memory. The rest is for
-clients within their quota.
+"""Postponed input may fill `memory_bytes` divided by this number. The rest is for clients within
+their quota.
 """
 _SOON_S = 0.01
 """Shortest delay, in seconds, of the timer that checks a paused client."""

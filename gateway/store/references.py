@@ -332,9 +332,7 @@ def sweep(database: sqlite3.Connection) -> None:
 
 
 def _with_flows(database: sqlite3.Connection) -> int:
-    """Return the highest session number up to which each session must have a row in `flow`; 0 if
-    this is not known.
-    """
+    """Each session up to the returned number must have a row in `flow`. 0: this is not known."""
     query = "SELECT key, value FROM meta WHERE key IN (?, 'boot')"
     found = dict(database.execute(query, (FLOWS,)).fetchall())
     start, _, highest = found.get(FLOWS, "").partition(" ")

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 NAME = "reserve"
 RESERVE = 32_000_000
 _SHARE = 16
-"""Divisor: the reserve takes at most 1/16 of the disk."""
+"""The reserve takes at most the disk's size divided by this number."""
 
 _OUTSIDE, _IN_ALL = 1, 2
 _COPIES = 3
@@ -53,8 +53,8 @@ space.
 """
 
 _PLENTY = 16
-"""Free space, as a multiple of the reserve, from which on the store needs no reserve, and measures
-nothing else.
+"""Multiple of the reserve's size. With this much free space or more, the store needs no reserve,
+and `look` measures nothing else.
 """
 
 _SMALL_LOG = 1 / 16

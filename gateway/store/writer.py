@@ -238,7 +238,7 @@ class Writer:
 
 @contextlib.contextmanager
 def _noted(job: Job) -> Iterator[None]:
-    """Report the success of a block to a job, or a disk or database error as the job's failure."""
+    """Run a block for a job. Then report success to the job, or an error of the disk or database."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

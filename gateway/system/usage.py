@@ -25,7 +25,8 @@ messages at a rate of 100 messages per second.
 
 
 _RESERVE = 5
-"""Divisor: the last fifth of a bound is the reserve. Each origin may use at most the rest."""
+"""A bound divided by this number is its reserve. Each origin may use at most the rest of the bound.
+"""
 
 
 _NETWORK = 64

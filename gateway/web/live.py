@@ -114,8 +114,8 @@ class Subscriber:
         self._events.put_nowait(None)
 
     def _narrowed(self, news: News) -> bytes:
-        """Return the visible part of an event. A board that is no longer visible is reported as
-        gone.
+        """Return the part of an event that this user may see. A board that was shown and may no
+        longer be seen is reported as removed.
         """
         rows = [row for row in map(self.sight.row, news.boards) if row is not None]
         names = {row["name"] for row in rows}

@@ -19,7 +19,7 @@ class Stream:
 
 
 class Streams:
-    """The open streams. most: total bound; a user may have half of it."""
+    """The open streams. most: largest number of streams; one user may have half of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most

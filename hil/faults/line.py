@@ -22,7 +22,7 @@ OPENED_WITHIN = 60.0  # s until the gateway must have opened a port that is back
 
 
 class LineWeather(Kind):
-    """A fault of every line for the whole run. It counts as happened when it is first seen."""
+    """A fault of every line for the whole run. It happened on a line if each harm was seen there."""
 
     part: ClassVar[str] = "line"
     no_place: ClassVar[str] = "lasts the whole run"
@@ -106,8 +106,8 @@ class LineTrace(LineWeather):
 
 
 class LineStrike(Kind):
-    """A single fault of a line, at a place drawn in bytes after a publication. It counts as
-    happened when the wire has harmed bytes.
+    """A single fault of a line, a random number of bytes after a publication. It counts as happened
+    when the wire has harmed bytes.
     """
 
     part: ClassVar[str] = "line"

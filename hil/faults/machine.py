@@ -27,8 +27,8 @@ MET_WITHIN = 180.0  # s until the program must have met the fault of its machine
 
 
 class MachineFault(Kind):
-    """A fault of the machine that begins at its place in the plan and lasts some seconds. The fault
-    has happened only if the program meets it (hil/faults/preload.py).
+    """A fault of the machine that begins at its place in the plan and lasts some seconds. It counts
+    as happened only if a call of the program met it (hil/faults/preload.py).
     """
 
     part: ClassVar[str] = "gateway"

@@ -18,9 +18,9 @@ WELL = 0
 
 
 class SensorKind(Kind):
-    """A fault of a board's sensor. states, by kind of sensor: the state of the simulated sensor
-    (firmware/sim/README.md; millivolts for an analogue sensor), and the number of the fault that
-    the board must report (firmware/SENSORS.md).
+    """A fault of a board's sensor. states: by kind of sensor, the state into which the simulated
+    sensor is put (firmware/sim/README.md; millivolts for an analogue sensor), and the number of the
+    fault that the board must then report (firmware/SENSORS.md).
     """
 
     part: ClassVar[str] = "board"

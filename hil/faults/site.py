@@ -198,7 +198,7 @@ class GatewayDies(SiteFault):
     bounded: ClassVar[bool] = True
     kind: Literal["gateway-dies"]
     card: Literal["gone", "readable"] = "gone"
-    """State of the SD card. If readable, the rig lands the rest with `onceway spool land`."""
+    """State of the SD card. If readable, `onceway spool land` lands the unlanded readings."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         site = system.site
@@ -248,7 +248,7 @@ class CrowdMoves(SiteFault):
 
 
 class ClientMoves(SiteFault):
-    """A strict client loses its gateway after a PUBREC, and sends PUBREL to the next one."""
+    """A client changes its gateway after a PUBREC, and sends PUBREL to the new one."""
 
     text: ClassVar[str] = "client moves between PUBREC and PUBREL"
     part: ClassVar[str] = "client"

@@ -77,7 +77,7 @@ class Sweep(Kind):
         )
 
     async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
-        """Return the number of steps of an exchange that is not cut. No exchange may be open."""
+        """Let the next exchange run uncut, and return its number of steps. No exchange may be open."""
         begin = await self.steps(fault, system)
         await _quiet(system.device(fault))
         return await self.steps(fault, system) - begin

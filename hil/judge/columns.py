@@ -120,7 +120,7 @@ def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) 
 
 
 def gaps(ways: Iterable[Mapping[str, list[Sighting]]], first: int = 1) -> list[str]:
-    """Return a sentence for each gap in the numbers of batches, which begin at `first`."""
+    """Return a sentence for each origin with missing batch numbers, or numbers below `first`."""
     numbers: dict[str, set[int]] = defaultdict(set)
     for way in ways:
         for found in way["batch"]:

@@ -88,7 +88,7 @@ class Seen:
     landed: set[tuple[Key, bytes | None, str, Any]] = field(default_factory=set)
     """Key, payload, origin and batch of each landed row. `conflicts` has the same columns."""
     reworded: set[str] = field(default_factory=set)
-    """Origins whose batches are copies with other payloads, made by a fault."""
+    """Origins whose batches a fault has made: copies of other batches, with changed payloads."""
     second: set[tuple[Key, bytes]] = field(default_factory=set)
     """Key and payload of each row whose origin is in `reworded`."""
     unexpected_answers: Counter[tuple[str, str]] = field(default_factory=Counter)

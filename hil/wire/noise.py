@@ -1,6 +1,6 @@
 """Line noise, byte by byte, without I/O. In: the bytes of one direction of a serial line, a rate
-and a seed. Out: the bytes that arrive at the far end, and the harms. The same seed harms the same
-byte offsets in the same way, for any split of the bytes, so a fault's place is a count of bytes.
+and a seed. Out: the bytes that arrive at the far end, and the harms. Rate and seed alone decide
+which byte offsets are harmed and how, even if the bytes come in other pieces.
 """
 
 import math

@@ -131,9 +131,9 @@ class CommitLog:
         )
 
     def mark(self, version: int) -> str:
-        """Return a mark, which identifies the log up to `version`: number and nonce of the ingest's
-        newest commit up to it. A copy of the table with another history has another mark. If there
-        is no such commit, the nonce is empty.
+        """Return a mark, which identifies the log up to `version`: number and nonce of the newest
+        commit by the ingest, up to this version. A copy of the table with another history has
+        another mark. If no recent commit has a nonce, the nonce in the mark is empty.
         """
         for number in range(version, max(-1, version - LOOK_BACK), -1):
             commit = self.read(number)

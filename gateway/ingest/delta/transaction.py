@@ -56,8 +56,9 @@ CONFLICTS = (
 """Delta's exceptions for a refused commit. They have no common class."""
 
 SWAP = "onceway/swap"
-"""Application id under which each append stores the version that it creates. By this id, Delta
-refuses a simultaneous append of the writer in `public.py`.
+"""Application id of the `txn` action in each append. Its version is the table version that the
+append creates. If the writer in `public.py` appends at the same time, Delta refuses one of the two
+because both have this id.
 """
 
 CALLED = frozenset(

@@ -1,6 +1,6 @@
 """A micro-batch whose rows go through Spark, for a writer that cannot commit files.
 
-In: a DataFrame in the columns of `merged_batches.CHUNK`. Out: the same as from
+In: a DataFrame with the columns of `merged_batches.CHUNK`. Out: the same as from
 `microbatch.MicroBatch`. Spark keeps the rows, in memory or on its disks, until they are committed.
 """
 

@@ -49,8 +49,8 @@ class Turn:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The contents of an answer. packets: complete MQTT packets. utc: time at the end of the frame,
-    in seconds since 1970; None if the board has not asked, or the time is unknown. more: whether
-    the gateway has further packets for the board.
+    in seconds since 1970; None if the board has not asked for it, or if this gateway does not know
+    it. more: whether the gateway has further packets for the board.
     """
 
     packets: tuple[bytes, ...]

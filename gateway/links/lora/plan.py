@@ -136,8 +136,9 @@ class Plan:
 
 
 def plan(site: Site) -> Plan:
-    """Calculate the figures of a plan. Raises OncewayError for a channel that the law does not
-    allow, and ValueError for a frame that no radio sends or that alone exceeds the limit.
+    """Calculate the figures of a plan. Raises OncewayError if the law does not allow the channel.
+    Raises ValueError if no radio can send a frame of this length, or if one frame alone exceeds the
+    limit of airtime.
     """
     cost, band, hour = site.exchange, site.band, site.region.hour
     tries, answers = _settle((site.sensors - 1) / site.every, cost, site.loss)

@@ -69,7 +69,7 @@ class Port(Protocol):
         """
 
     def drained(self) -> None:
-        """Send more, because no packets wait for the other side any more."""
+        """Send more packets. Called when no earlier packets wait for the other side."""
 
     def change_filters(self, filters: Iterable[WantedFilter]) -> None:
         """Apply changes of the filters of the other side's clients: added, changed or removed."""

@@ -152,7 +152,7 @@ class Owner(Protocol):
     def removed(self, link: "Link", removals: Sequence[Removal]) -> None: ...
 
     def asked(self, link: "Link", request: bytes) -> None:
-        """Handle a request to join. `Link.answer` is called later."""
+        """Handle a request to join. The owner calls `Link.answer` later."""
 
     def renews(self, link: "Link", data: bytes) -> None:
         """Handle a member's message: a request to renew the member's certificate (`data` is empty),

@@ -1,4 +1,4 @@
-"""A limit for log lines and repetitions: at most once a minute for each key."""
+"""A rate limit, such as for log lines: each key is allowed at most once a minute."""
 
 import asyncio
 

@@ -39,7 +39,7 @@ from gateway.system.logs import about
 log = logging.getLogger(__name__)
 
 _FORWARDERS = 4
-"""Divisor of `limits.sessions`: at most a quarter of that number may be forwarders."""
+"""At most `limits.sessions` divided by this number may be forwarders."""
 
 
 def leave_forwarder(core: Core, order: SessionExport) -> None:

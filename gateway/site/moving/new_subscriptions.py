@@ -77,9 +77,9 @@ class Behind:
         self._open.discard(member)
 
     def cut(self, member: str, stage: Stage) -> None:
-        """Handle a CUT for new subscriptions. If it answers the latest ASK to `member`, no earlier
-        messages of `member` are on their way any more. But if an exchange has begun since that ASK,
-        send another ASK.
+        """Handle a CUT for new subscriptions. If it answers the latest ASK to `member`, all earlier
+        messages of `member` have arrived. But if another ASK is wanted in the meantime, send it
+        now.
         """
         asked = self._asked.get(member)
         if asked is None or stage != (self._own, asked[0]):

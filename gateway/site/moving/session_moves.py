@@ -37,9 +37,9 @@ class SessionMoves:
         gateway that has sent the CUT, and the stage in it.
         """
         self.asks: Counter[str] = Counter()
-        """Number of ASK notices of each gateway in the current minute."""
+        """ASK notices from each gateway since `count_from`."""
         self.count_from = 0.0
-        """Start of the current minute, on the time axis."""
+        """Time at which the counting in `asks` began, on the time axis."""
         self.forwarders = 0
         self.refused = 0
         """Number of sessions that moved without a forwarder, because there were too many
@@ -85,7 +85,7 @@ class SessionMoves:
                     del self._latest[forwarder.key]
 
     def has_left(self, move: SessionMove, number: int) -> None:
-        """Note that a forwarder has left a shared subscription."""
+        """Note that a forwarder has left a shared subscription. number: the subscription's number."""
         self._groups.setdefault(number, {})[move] = None
 
     def departed_of(self, number: int) -> SessionMove | None:

@@ -38,7 +38,7 @@ class Removed:
         self._known: dict[str, Removal] = {}
         self._news: list[Removal] = []
         self._turn = threading.Lock()
-        """Lock, because `save` may run in another thread."""
+        """Lock of the list, because `save` may run in another thread."""
         remedy = "Restore it from a backup, or copy another member's file"
         self._file = files.WatchedFile(folder / files.REMOVED, remedy)
         self.refresh()

@@ -79,9 +79,7 @@ class Search:
         client still waits. Empty for a recall (`Lookup.recall`).
         """
         self.suspects = suspects
-        """Members that had asked for the client before this search. A member that asks during this
-        search is queried again.
-        """
+        """Members that asked for the client before this search began."""
         self.turn = 0
         """Number of times that all members were queried again. Replies to queries from before the
         latest of these times do not count.

@@ -37,7 +37,8 @@ older Onceway takes this entry for the name of a former member, and removes it.
 class Place:
     """The site's facts about one client's session: its epoch, whether the session is suspect, and
     the members that may hold an older session. copied: the facts are from a copy of the store.
-    unheard: the client may not know that its session is new, or has ended.
+    unheard: a new session has begun, or the old one has ended, and possibly the client does not
+    know it.
     """
 
     __slots__ = ("copied", "epoch", "older", "suspect", "unheard")
