@@ -135,8 +135,8 @@ class _Line:
 
 
 class Logins:
-    """The checks of logins. answered: called with each order, and with its refusal or None. thread:
-    executor for the checks. trusted: users who have logged in before.
+    """The checks of logins. answered: called for each login that was asked for, with None or the
+    refusal. thread: executor for the checks. trusted: users who have logged in before.
     """
 
     def __init__(

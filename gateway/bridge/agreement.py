@@ -130,15 +130,17 @@ class Agreement:
         self.number = number
         """Number of the last mark that the other broker has confirmed."""
         self._doubted = doubted or {}
-        """Topics in doubt. Value: whether the last forwarded message went to the other broker, not
-        to our own.
+        """Topics in doubt, with the direction of the last forwarded message: True if it went to the
+        other broker.
         """
         self._last: dict[str, Digest] = {}
         """States on which both brokers agree and which no confirmed mark covers yet, by topic: the
         digest of the message, None if neither broker has one.
         """
         self._written: dict[str, Digest] = {}
-        """Copy of `_last`, made when the mark that is now being written was begun."""
+        """The states that the mark which is now being written covers: a copy of `_last` from its
+        beginning.
+        """
 
     def __len__(self) -> int:
         return len(self._agreements)

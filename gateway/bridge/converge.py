@@ -540,8 +540,8 @@ class Convergence:
     # -- the mark
 
     async def _first_mark(self, link: Link, survey: Survey, least: int) -> None:
-        """If a new mark is needed, write the mark and read it again, to see whether the other
-        broker keeps it. least: number of the mark at the other broker, 0 if it has none.
+        """Write a mark if a new one is needed. Read it again, to see whether the other broker keeps
+        it. least: number of the mark at the other broker, 0 if it has none.
         """
         agreement, topic = self.agreement, _mark_topic(link)
         if not agreement.has_fresh and not (agreement.topics() and not agreement.knows(least)):

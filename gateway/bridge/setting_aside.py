@@ -62,8 +62,8 @@ def set_aside(
 
 
 def take_out(session: Session, identifier: int, qos: int, *, received: bool) -> None:
-    """Remove a message in flight from the queue, within a step of the broker. The session must have
-    a connection. received: see `set_aside`.
+    """Remove a message in flight from the queue. Call this in a step of the broker. The session
+    must have a connection. received: see `set_aside`.
     """
     flow = session.send_flow
     if qos == 1:

@@ -98,7 +98,7 @@ def _accept(
 
 
 def _go_on(connection: Connection) -> None:
-    """Process complete packets while there is time, and account for the remaining bytes."""
+    """Process complete packets until the turn is over, and account for the remaining bytes."""
     broker, stream = connection.broker, connection.stream
     effects = broker.effects
     connection.interrupted = False

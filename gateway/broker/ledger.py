@@ -135,7 +135,7 @@ class CommitWaits:
 
     def __init__(self) -> None:
         self.uncommitted: dict[int, list[Holder]] = {}
-        """Connections that hold packets until the commit is on disk."""
+        """Connections with packets that are sent when the commit is on disk."""
         self.copied: dict[int, list[Holder]] = {}
         """Connections that wait until the commit is on a second disk."""
         self.calls: dict[int, list[Callable[[], None]]] = {}

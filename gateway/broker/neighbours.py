@@ -58,8 +58,8 @@ class Neighbours:
         return session, extra
 
     def send_on(self, session: Session, read: bool) -> None:
-        """Forward the queue of a session that has moved. read: whether a page was read from the
-        store; if not, the queue is not in the store yet.
+        """Forward the queue of a session that has moved. read: whether the store gave a page of it.
+        If False, wait until the queue is in the store.
         """
 
     # -- a second disk

@@ -78,7 +78,7 @@ class ReceiveFlow:
         return changes
 
     def suspend(self) -> None:
-        """Prepare for the next connection: no PUBLISH counts against Receive Maximum any more."""
+        """Note the end of a connection: its PUBLISHes no longer count against Receive Maximum."""
         self.received = dict.fromkeys(self.received, False)
         self._earlier = len(self.received)
         self.unacknowledged = 0

@@ -164,7 +164,7 @@ def memory(topic_filter: str) -> int:
 
 
 def deep_levels(topic_filter: str) -> int:
-    """Return the number of levels of a filter after a `+` and deeper than _FREE_LEVELS."""
+    """Return the number of a filter's levels that are after a `+` and deeper than _FREE_LEVELS."""
     levels = topic_filter.split("/")
     if len(levels) <= _FREE_LEVELS or "+" not in levels:
         return 0
@@ -211,7 +211,7 @@ class Router:
         self.use = Shared()
         """Bytes that the subscriptions take, by origin."""
         self.deep = Shared()
-        """Number of deep levels of all subscriptions (`deep_levels`), by origin."""
+        """Sum of `deep_levels` over all subscriptions, by origin of the session."""
 
     def reconfigure(
         self, spool: list[str], levels: int, memory: int, *, copies: bool = False

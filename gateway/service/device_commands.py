@@ -39,7 +39,8 @@ def parse(text: str) -> list[str]:
 
 
 async def run(folder: Path, words: list[str]) -> AsyncIterator[dict[str, Any]]:
-    """Run a command. Yield rows as the control socket does. Raises OncewayError after LEND_S."""
+    """Run `onceway device`; yield rows as the control socket does. Raises OncewayError after
+    LEND_S."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "gateway", "device", words[0]),
         *("--registry", str(folder / FILE), *words[1:]),

@@ -121,8 +121,8 @@ class Moves(NeighbourRows):
     places: dict[str, PlaceRow | None] = field(default_factory=dict)
     """Rows of `place` by key. None: delete the row."""
     trusted: bool = False
-    """Whether this commit marks the sessions of a restored store as suspect. The writer then
-    deletes `mistrusted` from `meta`.
+    """Whether this commit marks the sessions of a restored store as suspect. If True, the writer
+    also deletes `mistrusted` from `meta`.
     """
     members: frozenset[str] | None = None
     """The other members of the site, if they have changed."""

@@ -444,9 +444,9 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
 
 
 def spool_holes(database: sqlite3.Connection, after: int | None = None) -> list[tuple[int, int]]:
-    """Return (first, last) of each range of spool ids without a row, from `after` on and before the
-    newest row. Ranges that are recorded as lost or discarded are left out. after: id after which
-    the search begins; None: after the last batch.
+    """Return the first and last id of each gap in the ids of the spool's rows, from `after` to the
+    newest row. Gaps that are recorded as lost or discarded are left out. after: an id, or None for
+    the last row that is in a batch.
     """
     (cut, last), known = (
         database.execute(

@@ -238,7 +238,7 @@ class Writer:
 
 @contextlib.contextmanager
 def _noted(job: Job) -> Iterator[None]:
-    """Run a block for a job. Then report success to the job, or an error of the disk or database."""
+    """Run a block for a job. Then report to the job its success, or its disk or database error."""
     try:
         yield
     except (sqlite3.Error, OSError) as error:

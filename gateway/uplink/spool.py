@@ -513,9 +513,9 @@ class Spool(DamagedRows):
 
 
 def _note_closed(path: Path) -> None:
-    """Record in the database that the whole write-ahead log was copied into it, because this
-    program was the last to close it. After a kill of the gateway, this shows that no commit is
-    lost.
+    """Record in the database that the whole write-ahead log was copied into it. Call this after
+    this program, as the last one, has closed the database. The record shows, even if the gateway
+    was killed before, that no commit is lost.
     """
     with suppress(sqlite3.Error), closing(connect(path)) as database:
         if path.stat().st_size:

@@ -8,9 +8,9 @@ from typing import Any
 class Fault:
     """A planned fault. id: `TARGET/KIND-NUMBER`, or `TARGET/KIND.TABLE-NUMBER` for a later table of
     its kind. lane: faults of one lane happen one after the other. text: description for people.
-    counter, at: its place, a count at a hop. detail: values drawn in addition to its place. where:
-    the gateway of a site that the fault strikes; or a board or client, which means the gateway that
-    has it at that time.
+    counter, at: its place: name and value of a count. detail: further values, drawn at random.
+    where: the gateway of a site that the fault strikes, or a board or client whose gateway it
+    strikes.
     """
 
     id: str

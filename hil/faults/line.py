@@ -22,7 +22,8 @@ OPENED_WITHIN = 60.0  # s until the gateway must have opened a port that is back
 
 
 class LineWeather(Kind):
-    """A fault of every line for the whole run. It happened on a line if each harm was seen there."""
+    """A fault of every line for the whole run. It counts for a line if its harms were seen
+    there."""
 
     part: ClassVar[str] = "line"
     no_place: ClassVar[str] = "lasts the whole run"
@@ -62,7 +63,7 @@ class LineNoise(LineWeather):
 
 
 class LineBursts(LineWeather):
-    """Interference in bursts, which change half of the bytes (Gilbert-Elliott)."""
+    """Bursts of interference, each of which changes half of its bytes (Gilbert-Elliott)."""
 
     text: ClassVar[str] = "bursts on the line"
     lane: ClassVar[str] = "bursts"

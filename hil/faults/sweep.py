@@ -77,7 +77,7 @@ class Sweep(Kind):
         )
 
     async def _whole(self, fault: Fault, system: SystemUnderTest) -> int:
-        """Let the next exchange run uncut, and return its number of steps. No exchange may be open."""
+        """Let the next exchange run uncut. Return its number of steps. No exchange may be open."""
         begin = await self.steps(fault, system)
         await _quiet(system.device(fault))
         return await self.steps(fault, system) - begin
@@ -107,7 +107,7 @@ async def _quiet(device: DeviceUnderTest) -> None:
 
 
 class BoardSweep(Sweep):
-    """A sweep whose steps the board counts. The count begins with the sample of an exchange."""
+    """A sweep whose steps the board counts, beginning with the sample that starts an exchange."""
 
     unit: ClassVar[Literal["tx", "eeprom"]]
 

@@ -319,7 +319,7 @@ class SystemUnderTest(Protocol):
     def other_broker(self) -> OtherBrokerUnderTest | None: ...
     @property
     def publishers(self) -> Mapping[str, Publisher]:
-        """Return boards, and clients whose messages the gateway must acknowledge, by name."""
+        """Return, by name, the boards, and the clients whose messages must be acknowledged."""
         ...
 
     def look(self) -> int:

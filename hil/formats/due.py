@@ -19,7 +19,7 @@ class Due:
         self._due: Counter[tuple[Kind, int]] = Counter()
 
     def ask(self, packet: Packet) -> None:
-        """Handle a packet for the end that owes the answers. The packet may ask for an answer."""
+        """Handle a packet to the end that owes the answers. It may make another answer due."""
         match packet:
             case Publish() if packet.qos:
                 self._due[_ASKED_BY_PUBLISH[packet.qos], packet.id] += 1

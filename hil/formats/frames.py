@@ -77,8 +77,8 @@ HANDSHAKE = {PLAIN: Seal(0xFFFF), KEYED: Seal(0xFFFF_FFFF, keyed=True)}
 
 
 def stuff(body: bytes) -> bytes:
-    """Return the COBS form of at most 253 bytes, the limit of all bodies. Each group of bytes
-    up to a zero or the end is preceded by its length plus one.
+    """Return the COBS form of a body of at most 253 bytes, the longest body of a frame. Each group
+    of bytes up to a zero or the end is preceded by its length plus one.
     """
     return b"".join(bytes((len(group) + 1,)) + group for group in body.split(b"\0"))
 

@@ -381,8 +381,8 @@ class GlueRun:
 
 
 def claimed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return identity and payload of a row in the files. Incarnation and sequence are 0 if the line
-    has lost them.
+    """Return the identity and payload of a row in the files. A missing incarnation or sequence is
+    0.
     """
     fields: Any = json.loads(row["line"])
     fields = fields if isinstance(fields, dict) else {}

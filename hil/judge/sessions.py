@@ -392,7 +392,7 @@ class _Model:
         return next((key for key in found if not self.times[key]), (found or [(topic, 0, 0)])[0])
 
     def _in_order(self, key: Key, message: _Message, named: str) -> Iterator[Fault]:
-        """Yield a mistake if a message is out of order and was published only once."""
+        """Yield a mistake if this message, published only once, comes after a later message."""
         topic, incarnation, sequence = key
         if self.subscriber.share is not None:
             return  # another subscriber's message may come late

@@ -1,6 +1,6 @@
 """The network between the gateways of a site, as a process that can cut it and slow it down. In:
-the addresses of the gateways. Out: the addresses at which they reach each other, and orders for the
-links. Of two members, the one with the lower name connects (gateway/site/links/net.py).
+the addresses of the gateways, and orders. Out: the addresses at which the gateways reach each
+other. Of two members, the one with the lower name connects (gateway/site/links/net.py).
 """
 
 import asyncio

@@ -66,7 +66,7 @@ class Child:
                 raise ValueError(f"it is longer than {LONGEST_LINE:,} bytes") from error
 
     def order(self, line: bytes) -> None:
-        """Write a line to the program's standard input. Do nothing if the program has no such pipe."""
+        """Write a line to the program's standard input, if that is a pipe."""
         if self.process.stdin is not None:
             self.process.stdin.write(line + b"\n")
 

@@ -148,8 +148,8 @@ class Site:
         return self._machines[program]
 
     def needs_faulty_machine(self, kind: str) -> bool:
-        """Whether a fault of the bench acts through the faulty machine of this program: "gateway",
-        "uplink" or "ingest".
+        """Whether a fault of the bench needs this program to run on a faulty machine. kind:
+        "gateway", "uplink" or "ingest".
         """
         return any(fault.machine_of == kind for fault in self.bench.fault)
 

@@ -94,7 +94,7 @@ class Findings:
     asked: dict[str, set[str]] = field(default_factory=dict)
     """Windows named by the plan, by kind of fault."""
     arrivals: dict[str, list[float]] = field(default_factory=dict)
-    """Times of all sightings at each hop, in order."""
+    """Times of all sightings, by hop, in ascending order."""
     delays: list[float] = field(default_factory=list)
     """Seconds from sample to claim of each publication that is ok, in ascending order."""
     delays_of: dict[str, list[float]] = field(default_factory=dict)

@@ -140,8 +140,8 @@ class Sink:
             self._save_seen()
 
     def save(self) -> None:
-        """Save the counters, and a snapshot if the last one lacks ranges. The next start is then
-        shorter.
+        """Save the counters. Also save a snapshot if there are ranges that the last one lacks, so
+        that the next start reads less.
         """
         self.counters.save(self._files)
         if self._seen.unsaved:
@@ -156,7 +156,7 @@ class Sink:
         job.ended(self._files, self._started)
 
     def forget_stop(self) -> None:
-        """Delete the recorded error of the last stop, because the ingest works again."""
+        """Delete the recorded error of the last stop. Call this when the ingest works again."""
         stopped.forget(self._files)
 
     def catch_up(self) -> None:

@@ -117,10 +117,9 @@ class Appender:
         cleaned: Callable[[str], int],
         on_doubles: Callable[[MicroBatch, list[ChunkRange]], None],
     ) -> None:
-        """Create the appender. name: name of the table, for messages. cleaned: a function that
-        returns the number of the last batch of a feed that was deleted at the landing place on
-        purpose. on_doubles: called before each commit with the micro-batch and the ranges of its
-        duplicates.
+        """Create the appender. name: name of the table, for messages. cleaned: returns, for a feed,
+        the number of its last batch that was deleted at the landing place on purpose. on_doubles:
+        called before each commit with the micro-batch and the ranges of its duplicates.
         """
         self._on_doubles = on_doubles
         self._seen = seen

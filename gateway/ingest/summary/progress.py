@@ -31,8 +31,9 @@ class DerivedTable:
     def __init__(
         self, spark: SparkSession, table: Table, publications: Table, contents: str, version: int
     ) -> None:
-        """Open the table, or create it. contents, version: name and version of the table's
-        contents; if the stored version differs, the table is made again.
+        """Open the table, or create it. contents, version: name of the table's contents, and
+        version of the code that computes them. If the version changes, `follow` computes all rows
+        again.
         """
         self.table = table
         self._publications = publications

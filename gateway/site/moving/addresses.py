@@ -24,9 +24,9 @@ from gateway.mqtt.wire import MAX_VARINT, encode_varint
 from gateway.store.move_rows import HALF, MOST_MOVES, MOVING_IDS
 
 OWN_STAGES = 1 << 32
-"""Lowest moving id of a session that moves. A lower number stands for the new subscriptions since
-one start of a gateway (`new_subscriptions.py`): the answer to an ASK with such a number goes only
-to the sender of the ASK.
+"""Lowest moving id of a session. A lower id belongs to no session: it stands for all new
+subscriptions since one start of a gateway (`new_subscriptions.py`). The answer to an ASK with a
+lower id goes only to the sender of the ASK.
 """
 AT_ONCE = 32
 """Largest number of notices in one publication."""

@@ -168,7 +168,7 @@ def begin(core: Core, me: str, moved_out: Collection[str], tell: Callable[[], No
 
 
 def end_moves(core: Core) -> None:
-    """End all moves, because there is no site any more."""
+    """End all moves. Call this if this gateway belongs to no site any more."""
     for session, move in moves_of(core):
         if move.forwarder is None:
             close(core, session)

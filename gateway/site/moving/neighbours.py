@@ -24,7 +24,9 @@ from gateway.store.move_rows import OWN, Moves, moved_of
 
 
 class SessionLookup(Protocol):
-    """The session lookup, for sessions that are not at this gateway."""
+    """The part of the session lookup that the broker uses: it asks the other members about
+    clients.
+    """
 
     def waits(self, connection: WaitingCaller, packet: Connect) -> bool:
         """Whether a CONNECT waits for the replies of a session lookup. If so, `dispatch.placed` is

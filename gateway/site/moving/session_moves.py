@@ -85,7 +85,7 @@ class SessionMoves:
                     del self._latest[forwarder.key]
 
     def has_left(self, move: SessionMove, number: int) -> None:
-        """Note that a forwarder has left a shared subscription. number: the subscription's number."""
+        """Note that a forwarder has left the shared subscription with this number."""
         self._groups.setdefault(number, {})[move] = None
 
     def departed_of(self, number: int) -> SessionMove | None:

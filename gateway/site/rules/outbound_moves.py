@@ -37,9 +37,9 @@ which no member has reported a newer record. Counted from the start or the move,
 recall.
 """
 APART_S = 0.25
-"""Seconds between the recall times of consecutive members, in the order of their names. Otherwise
-two members that start together and query each other at the same time would give way to each other
-forever.
+"""Difference of the recall time (RECALL_S) between consecutive members, in the order of their
+names, in seconds. If the times were equal, two members that start together and query each other at
+the same time would give way to each other forever.
 """
 
 Parts = Sequence[bytes] | None

@@ -76,7 +76,7 @@ class Sharing(ABC, Generic[Held]):
 
     @abstractmethod
     def _encode(self, items: Sequence[bytes]) -> bytes:
-        """Return bytes that `_decode` reads."""
+        """Return the body of a frame with these items (from `_item`), for `_decode`."""
 
     @abstractmethod
     def _item(self, name: str) -> bytes | None:
