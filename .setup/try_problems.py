@@ -48,7 +48,9 @@ TOLD = "/srv/told"
 LEAST_S = 30.0
 """Shortest time, in seconds, until a board is a problem (`gateway/boards/expected.py`)."""
 SLOW_S = 30.0
-"""Extra time for a check each second, and for a command on a busy machine."""
+"""Extra seconds: problems are looked for once a second, and a command on a busy machine takes
+time.
+"""
 BEATS = 3
 """Number of heartbeat intervals in which no heartbeat may arrive after the gateway has stopped."""
 SPEAK = """

@@ -81,7 +81,7 @@ class Bridge:
         )
         self._exchange: Exchange | None = None
         self._established = False
-        """Whether the latest connection came as far as the exchange of messages."""
+        """Whether the exchange of messages has begun on the latest connection."""
 
     async def start(self) -> None:
         """Create the session in which messages wait from now on, and begin to connect."""

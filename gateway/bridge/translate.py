@@ -109,7 +109,9 @@ class Translator:
 
 
 def returned(properties: Properties | None, mark: str) -> bool:
-    """Whether a message has crossed the bridge with this mark, and another bridge after it."""
+    """Whether a message has crossed the bridge with this mark, and later at least one other
+    bridge.
+    """
     marks = [value for name, value in _user(properties or {}) if name == MARK]
     return mark in marks and marks[-1] != mark
 

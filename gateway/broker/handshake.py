@@ -152,8 +152,8 @@ def _mark(connection: Connection, session: Session, device: DeviceIdentity) -> N
 
 
 def _check_user(connection: Connection, wanted: str) -> None:
-    """Check that a user may have this client identifier (empty: the broker chooses), and one more
-    connection or session.
+    """Set the client identifier. Raises ProtocolError if the user may not have it, or may have no
+    further connection or session. wanted: empty if the broker chooses.
     """
     broker = connection.broker
     chosen = connection.policy.access.identifier(connection, wanted)

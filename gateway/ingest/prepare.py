@@ -27,7 +27,7 @@ GATEWAY = "practice"
 LOCK = "classes.lock"
 """Name of the lock file beside the archive. Only one process at a time may write the archive."""
 _READING = b"\x81\xa2\x00\x61t\x02\x15"
-"""SenML in CBOR: a record with the name t and the value −22."""
+"""SenML in CBOR: a record with the name t and the value 21."""
 
 
 def prepare(memory: str | None, say: Callable[[str], None]) -> Path:

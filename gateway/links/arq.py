@@ -64,7 +64,7 @@ class RoundTrip:
         self.timeout = min(max(self.smoothed + 4 * self._variation, self._floor), TIMEOUT_MAX)
 
     def back_off(self) -> None:
-        """Double the timeout after an expiry; the next sample restores it."""
+        """Double the timeout after an expiry. The next measured round trip sets it anew."""
         self.timeout = min(2 * self.timeout, TIMEOUT_MAX)
 
 

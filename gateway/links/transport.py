@@ -22,7 +22,7 @@ class Transport(Protocol):
     """
 
     def write(self, data: bytes) -> None:
-        """Queue bytes to send; never blocks. After `close` or `abort` they are dropped."""
+        """Queue bytes to send, without blocking. After `close` or `abort`, drop the bytes."""
 
     def close(self) -> None:
         """Send queued bytes, then close. `Receiver.lost` is not called after this request."""

@@ -67,8 +67,8 @@ class LastReadings:
         self.axis: Callable[[], float] = lambda: 0.0
         """Returns the time on the broker's time axis, in seconds."""
         self._timeless = HourCounts()
-        """Counts of readings that arrived while the clock was not synchronised, with the time axis
-        in place of UTC.
+        """Counts of readings that arrived while the clock was not synchronised. Their times are on
+        the time axis, not UTC.
         """
         self._counts = _counts(folder / COUNTS)
         counts, self._counts = self._counts, HourCounts()  # restored readings were counted before

@@ -196,7 +196,9 @@ class Notices:
         return found
 
     def _calm_s(self, ends: int) -> float:
-        """Return for how many seconds a problem must be absent before its next end is due."""
+        """Return for how many seconds a problem must be absent before its end is reported. ends:
+        number of its ends that were reported before, without a long absence between them.
+        """
         if not ends or self._after_s > RELAPSE_S:
             return self._after_s
         return float(min(max(self._after_s, 1.0) * SLOWER**ends, RELAPSE_S))

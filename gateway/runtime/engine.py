@@ -205,7 +205,7 @@ class Engine:
             self.fail(error, f"running {getattr(call, '__name__', 'a part of its turn')}")
 
     def fail_unfinished(self) -> None:
-        """Stop the engine, because some part of the gateway has left a step unfinished."""
+        """Stop the engine. Call this if a part of the gateway has left a step unfinished."""
         error = self.broker.step.error
         self.fail(error, "another part of the gateway changed shared state")
 

@@ -39,8 +39,7 @@ def parse(text: str) -> list[str]:
 
 
 async def run(folder: Path, words: list[str]) -> AsyncIterator[dict[str, Any]]:
-    """Run `onceway device`; yield rows as the control socket does. Raises OncewayError after
-    LEND_S."""
+    """Run `onceway device`. Yield rows of the control socket. Raises OncewayError after LEND_S."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "gateway", "device", words[0]),
         *("--registry", str(folder / FILE), *words[1:]),

@@ -168,7 +168,7 @@ class Gateway:
                 raise BrokenState
 
     def _end(self) -> None:
-        """End `run` at once, because the engine has failed."""
+        """End `run` at once. Called when the engine has failed."""
         self._stop.set()
         if self._running is not None:
             self._running.cancel()

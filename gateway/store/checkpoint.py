@@ -127,9 +127,9 @@ class Checkpointer:
             self._due.set()
 
     def keep_bound(self, database: sqlite3.Connection) -> None:
-        """If the log has reached its bound, copy and truncate it; wait at most `_READERS_S` for
-        readers. Called on the writer's thread, with its connection, after `Writer` has reported a
-        commit, and after `committed`.
+        """If the log has reached its bound, copy and truncate it. Wait for readers for at most
+        `_READERS_S`. Called on the writer's thread, with its connection: after a commit, when
+        `Writer` has reported it and `committed` was called.
         """
         size = self._frames * self._frame
         if size >= self._waits_at:

@@ -58,7 +58,7 @@ and `look` measures nothing else.
 """
 
 _SMALL_LOG = 1 / 16
-"""Size of the log, as a fraction of the reserve, below which a checkpoint would free too little."""
+"""A log below this fraction of the reserve's size is not emptied: that would free too little."""
 
 _READERS_S = 0.2
 """Longest wait for programs that read the log, in seconds. If a read takes longer, the log keeps

@@ -40,7 +40,7 @@ class Plan:
         return len(self.faults) - sum(map(self.commands, self.readings))
 
     def lanes(self) -> dict[str, list[Fault]]:
-        """Return the faults by lane, in the order of their places, in which they happen."""
+        """Return the faults by lane, in the order of their places."""
         lanes: dict[str, list[Fault]] = {}
         for fault in sorted(self.faults, key=lambda fault: fault.at):
             lanes.setdefault(fault.lane, []).append(fault)

@@ -1,6 +1,6 @@
 """Faults of a board at places in its own count, ordered in advance (firmware/sim, command `at`).
-In: commands, each with the conversion at which it runs. Out: the board's events, each with the
-command that caused it. Timing does not matter: the event of a place can be read at any later time.
+In: commands, each with the number of the conversion at which it runs. Out: the board's events, each
+with its command. An event may be read at any time after it.
 """
 
 import asyncio

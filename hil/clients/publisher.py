@@ -67,7 +67,7 @@ def main(
     per_s: PerS,
     seed: Seed,
 ) -> None:
-    """Publish."""
+    """Publish numbered messages with paho. At QoS 1 and 2, at most one message is in flight."""
     answers: queue.Queue[ReasonCode] = queue.Queue()
     under_way = InFlight()
     client = _connected(port, name, answers, under_way)

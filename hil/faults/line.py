@@ -22,8 +22,7 @@ OPENED_WITHIN = 60.0  # s until the gateway must have opened a port that is back
 
 
 class LineWeather(Kind):
-    """A fault of every line for the whole run. It counts for a line if its harms were seen
-    there."""
+    """A fault of every line for the whole run. A line counts if its harms were seen there."""
 
     part: ClassVar[str] = "line"
     no_place: ClassVar[str] = "lasts the whole run"

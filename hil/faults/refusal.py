@@ -16,8 +16,8 @@ from hil.observe.counters import wait_until
 REFUSED_WITHIN = 180.0
 """Seconds within which the gateway must have refused a publication."""
 GOES_ON_WITHIN = 8.0
-"""Seconds within which the gateway must accept the board's next publication. (After a temporary
-refusal, a board tries again only after 10 s: firmware/README.md.)
+"""Seconds within which the gateway must accept the board's next publication: less than the 10 s
+after which a board repeats a temporarily refused publication (firmware/README.md).
 """
 
 

@@ -94,8 +94,8 @@ SWEEPS = (
 """Kinds of faults that a bench repeats in all of their windows. Each window must have been hit."""
 
 COUNTED_FROM = ("sample", "publication")
-"""Last words in the names of those counts at which a fault may happen later than planned, because
-it had to wait for another fault."""
+"""Last words of the names of counts. A fault at such a count may happen at a later value than
+planned, because it had to wait for another fault."""
 
 
 def doubts(events: Sequence[Event]) -> list[str]:

@@ -69,8 +69,8 @@ class LandingHop:
             self._seen[manifest] = hashlib.sha256(data).hexdigest()
 
     def leave_out(self, origin: str, number: int, content: str) -> None:
-        """Do not record the rows of a batch that a fault, not the gateway, has landed under this
-        number. content: the SHA-256 of the batch's data, which must not change.
+        """Do not record the rows of this batch, which a fault has landed in place of the gateway.
+        content: the SHA-256 of the batch's data; `look_again` reports other data.
         """
         self._seen[self._folder / origin / f"{number:012d}.json"] = content
 

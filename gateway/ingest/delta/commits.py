@@ -69,7 +69,9 @@ of a `WRITE` is not used, because it may be larger than the number of actions.
 """
 
 _REPLACES = frozenset({"DELETE", "UPDATE", "MERGE"})
-"""Operations that, for each `add` of a file with a deletion vector, also `remove` the same file."""
+"""Operations that give a file a deletion vector by two actions: `remove` of the file, and `add` of
+the same file with the vector.
+"""
 
 
 class HistoryGone(OncewayError):

@@ -34,8 +34,8 @@ SIGNED = "onceway.signatures"
 """Property of tables that were created by a version of Onceway that requires signed batches."""
 
 FILLED_IN = {"CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"}
-"""Keys in the metadata of a column that Spark fills in if its values are missing: default,
-generated and identity columns (Delta protocol, "Default Columns" and others).
+"""Keys of column metadata. A column with one of these keys gets a value from Spark if a row has
+none: default, generated and identity columns (Delta protocol, "Default Columns" and others).
 """
 
 

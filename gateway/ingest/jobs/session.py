@@ -66,8 +66,8 @@ LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": 
 
 
 LOG_SETTINGS = "log4j2.configurationFile"
-"""Java property with the configuration of Spark's log, which `onceway ingest` sets. Without it,
-Spark logs only errors once the session is open.
+"""Java property that names the file with the settings of Spark's log. `onceway ingest` sets the
+property. If it is not set, `open_session` limits Spark's log to errors.
 """
 
 SAME_ZONE = ("etc/utc", "z", "+00:00", "gmt")

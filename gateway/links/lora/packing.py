@@ -184,8 +184,8 @@ def expected(turn: Turn) -> list[bytes]:
 
 
 def pack_answer(answer: Answer, turn: Turn) -> bytes:
-    """Return the content of the frame that answers this turn. If all answers of `expected` are
-    there, one byte stands for them.
+    """Return the content of the frame that answers this turn. If the answer has all packets of
+    `expected`, one byte is sent in their place.
     """
     packets, head = list(answer.packets), bytearray()
     owed = expected(turn)

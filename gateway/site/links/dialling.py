@@ -32,9 +32,11 @@ _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0
 """Seconds after an answered knock in which further knocks of the member are ignored."""
 _SLOW_S = 0.5
-"""Seconds after which a knock ends an attempt to dial."""
+"""If an attempt to dial has lasted for more than this many seconds, a knock ends the attempt."""
 _STALE_S = 0.75
-"""Seconds without a byte after which a knock ends a link; keep-alives come each TICK_S."""
+"""If no byte has arrived on a link for this many seconds, a knock ends the link. Keep-alives come
+each TICK_S.
+"""
 DIALS, HEARD = " that dials ", ": the knock is heard"
 """Parts of the answer to a knock. Onceway 0.2.0 answers without HEARD."""
 

@@ -12,8 +12,8 @@ from gateway.site.links.seldom import QUIET_S
 from gateway.system.logs import printable
 
 _UNLISTED_S = 90.0
-"""Seconds for which a gateway that [site.members] lacks is shown after its last attempt to join.
-There is an attempt at least once a minute.
+"""Seconds after its last attempt to join for which a gateway is shown that is not in
+[site.members]. Such a gateway tries at least once a minute.
 """
 
 

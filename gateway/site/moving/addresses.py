@@ -33,7 +33,7 @@ AT_ONCE = 32
 NOTICE_BYTES = 512
 """Upper bound of the size of a publication with notices, in bytes."""
 ADDRESS_BYTES = 32
-"""Upper bound of the bytes by which an address makes a publication longer."""
+"""Upper bound of the size of an address in a publication, in bytes."""
 _NOTICE = Struct(">BQI")
 
 

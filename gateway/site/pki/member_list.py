@@ -55,7 +55,7 @@ class MemberList(BaseModel):
 
 
 class Lists:
-    """The newest list that this gateway knows."""
+    """The newest list of members that this gateway knows, and its file."""
 
     def __init__(self, folder: Path, own: Membership) -> None:
         self._folder, self._own = folder, own
@@ -119,7 +119,7 @@ def checked(members: Mapping[str, str]) -> None:
 
 
 def change(folder: Path, members: Mapping[str, str]) -> None:
-    """Sign and write a new list, with the folder's lock. Raises OncewayError."""
+    """Take the folder's lock. Then sign a new list and write it. Raises OncewayError."""
     with files.os_errors_explained(folder), files.locked(folder):
         sign(folder, members)
 

@@ -46,9 +46,10 @@ class Decision(NamedTuple):
 
 
 def supersedes(newer: tuple[str, Claim], older: tuple[str, Claim]) -> bool:
-    """Whether claim A (`newer`) replaces claim B (`older`); each comes with the name of its member.
-    A replaces B if A names B's member in `older`, and B does not name A's member, or B's session
-    has moved to A's member. If exactly one claim is from a copy of a store, that claim loses.
+    """Whether claim A (`newer`) replaces claim B (`older`). Each comes with the name of its member.
+    If exactly one claim is from a copy of a store, that claim is replaced. Else A replaces B if A
+    names B's member in `older`, and either B does not name A's member or B's session has moved to
+    A's member.
     """
     (one, first), (other, second) = newer, older
     if first.copied != second.copied:

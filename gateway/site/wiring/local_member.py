@@ -339,9 +339,10 @@ class Site:
     # -- PUBREL
 
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
-        """Query the other members about packet identifiers of PUBRELs that are unknown here. Return
-        False if no member is queried and the broker has to answer now. If too many PUBRELs wait,
-        the connection of a client before MQTT 5 ends.
+        """Query the other members about PUBRELs whose packet identifiers are unknown here. Return
+        False if no member is queried; the broker then has to answer at once. If too many PUBRELs
+        wait for members, no member is queried; a client before MQTT 5 then gets no answer, and its
+        connection ends (True).
         """
         connection = cast("Connection", connection)
         if not self._others or connection.policy.never_moves:
