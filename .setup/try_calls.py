@@ -83,8 +83,8 @@ class Calls:
             self._other(name, relation)
 
     def _other(self, name: str, relation: str) -> None:
-        """Make a package that conflicts with the tested package. Its preinst fails if there is a
-        file `NAME` in the folder FAIL.
+        """Make a package `name` with this relation to the tested package. Its preinst fails if the
+        folder FAIL has a file with the package's name.
         """
         with tempfile.TemporaryDirectory() as folder:
             control = Path(folder, "DEBIAN")

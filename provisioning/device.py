@@ -32,7 +32,7 @@ class Target:
     """The target of a job: a kind of board, its serial port, and the firmware's HEX file, or None
     if the board's own firmware stays. foreign: the firmware may lack the Onceway library. empty:
     the unsent readings of the board's former device may be deleted. restores: the file was read
-    from this board itself, while the registry has the SHA-256 of another file.
+    from this board itself. The registry then keeps the SHA-256 that it has.
     """
 
     board: Board

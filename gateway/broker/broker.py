@@ -479,7 +479,7 @@ class Broker(Core):
         self.utc_start = utc_start
 
     def advance(self) -> None:
-        """Act on everything that is due. Call this about once a second."""
+        """Handle all deadlines that have passed. Call this about once a second."""
         now = self.now
         for connection in list(self.nameless):
             late = now - connection.seen > self.limits.connect_timeout_s

@@ -57,7 +57,7 @@ class Effects:
             self.ends[session] = None if reason is None else (reason, text)
 
     def leave(self, session: Session) -> None:
-        """Note that a session that is not in the store ends with its connection."""
+        """Note the end of a session that is in memory only. Its connection has ended."""
         if not session.ended:
             session.ended = self.waiting = True
             self.leaves[session] = None

@@ -111,7 +111,7 @@ def _never(core: Core, run: PublishRun, topic: RoutedTopic) -> str:
 
 
 def _text(core: Core, run: PublishRun, topic: RoutedTopic, bound: Bound) -> str:
-    """Return the bound and its configuration key in words."""
+    """Return, in words, the exceeded bound and its configuration key."""
     limits = core.limits
     if bound is Bound.SPOOL:
         return (

@@ -56,7 +56,7 @@ class Pause:
         self._broker = broker
         self.key = key
         self.record = record
-        """Record of the client; None once a publication was accepted."""
+        """Last pause of the client; None before it, and after an accepted publication."""
         self.shared = shared
         """Whether all clients without an identifier at this address share the record. If so, no
         publication is postponed: if there is room, it is accepted at once. If one is refused within

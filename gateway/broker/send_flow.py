@@ -142,9 +142,8 @@ class SendFlow:
         self.pending: deque[Delivery] = deque()
         """Deliveries in memory that are to be sent."""
         self.behind: deque[tuple[int, Delivery]] = deque()
-        """QoS 0 deliveries in memory that must be sent after stored messages. Each has the number
-        of the message before which it must be sent.
-        """
+        """QoS 0 deliveries in memory that wait for earlier messages in the store. Each has the
+        number of the message before which it must be sent."""
 
     @property
     def holds_messages(self) -> bool:
@@ -334,8 +333,8 @@ class SendFlow:
         return connection is not None
 
     def discard(self, most: int, at: int = 0) -> int:
-        """Drop at most `most` unsent messages of a delivery in memory. Return how many were
-        dropped. at: index of the delivery; only notices come before it, and they stay in memory.
+        """Drop at most `most` unsent messages of a delivery in memory. Return their number. at:
+        index of the delivery. Only notices, which stay, may be before it.
         """
         delivery = self.pending[at]
         count = min(most, delivery.count - delivery.sent)

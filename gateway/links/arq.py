@@ -64,7 +64,9 @@ class RoundTrip:
         self.timeout = min(max(self.smoothed + 4 * self._variation, self._floor), TIMEOUT_MAX)
 
     def back_off(self) -> None:
-        """Double the timeout after an expiry. The next measured round trip sets it anew."""
+        """Double the timeout. Call this after an expiry. The next call of `sample` sets a normal
+        timeout.
+        """
         self.timeout = min(2 * self.timeout, TIMEOUT_MAX)
 
 

@@ -117,8 +117,8 @@ class Clock:
         self.offset = axis - monotonic
 
     def utc_start(self, monotonic: float) -> int | None:
-        """Return UTC at the call of `start`, in µs since 1970; None while UTC is unknown.
-        monotonic: present time of the event loop's clock.
+        """Return the time of the call of `start` in µs since 1970, or None while UTC is unknown.
+        monotonic: the present time of the event loop's clock.
         """
         utc = self.utc()
         return None if utc is None else utc - int((monotonic - self._start) * 1_000_000)

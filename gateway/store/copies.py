@@ -166,15 +166,15 @@ class Copies:
         self._db.execute("DELETE FROM copy_check WHERE key >= ? AND key < ?", within)
 
     def _check(self, rows: Iterable[Sequence[Any]], lasts: Iterable[tuple[int, int]]) -> None:
-        """Write the checks of rows. lasts: number and last row id of each line, up to which all
-        rows now have checks.
+        """Write the checks of rows. lasts: pairs of a line's number and the last row id of the
+        line. From now on, all rows of the line up to this id have checks.
         """
         many = self._db.executemany
         many("INSERT OR REPLACE INTO copy_check VALUES (?, ?)", [(r[0], _sum(r)) for r in rows])
         many("INSERT OR REPLACE INTO line_check VALUES (?, ?)", lasts)
 
     def _add_missing(self) -> None:
-        """Write checks for rows that have none, because an older version has added these rows."""
+        """Write the missing checks of rows that an older version has added."""
         newer = self._db.execute(
             "SELECT line.number, line.last, coalesce(line_check.last, -1) FROM line"
             " LEFT JOIN line_check USING (number) WHERE line.last > coalesce(line_check.last, -1)"

@@ -42,8 +42,8 @@ def begin(database: sqlite3.Connection, boot: int) -> None:
 
 
 def end(database: sqlite3.Connection) -> None:
-    """Delete the mark `meta.running`. Call this when a run is stopped, and in a copy of the store
-    that contains the whole write-ahead log.
+    """Delete the mark `meta.running`. Call this when a run stops cleanly. Also call it in a copy of
+    the store that contains the whole write-ahead log.
     """
     database.execute("DELETE FROM meta WHERE key = ?", (RUNNING,))
 

@@ -150,8 +150,8 @@ class PageLogins:
         )
 
     def _let_in(self, user: str, address: str, passwords: Passwords) -> str | tuple[int, str]:
-        """Return a token for a user whose password is right. Return a refusal if the user has no
-        role on the page, or if there is no room for another session.
+        """Begin a session for a user whose password was right, and return its token. Return a
+        refusal if the user has no role on the page, or if there is no room for another session.
         """
         self._users.succeed((address, user))
         self._trusted.add(address, user)

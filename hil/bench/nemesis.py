@@ -29,7 +29,7 @@ BEYOND = (
 )
 NEEDS_AIR = {name for name, kind in KINDS.items() if kind.air == "only"}
 ONE_A_LINE = {"line-noise", "line-bursts", "line-trace"}
-"""Kinds that last for the whole run: at most one fault of each per line."""
+"""Kinds of faults that last for the whole run. A line gets at most one fault of each kind."""
 MUST_SAY: dict[str, dict[str, Any]] = {
     "line-noise": {"rate": 0.002},
     "line-trace": {"trace": "bursts"},

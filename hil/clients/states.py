@@ -91,7 +91,7 @@ def make(port: int, end: str, changes: list[tuple[str, bytes]], per_s: float) ->
 
 
 def retained(port: int, end: str) -> dict[str, str]:
-    """Return the retained messages of both ends that this broker has, by topic."""
+    """Return, by topic, the payloads of the retained messages that this broker has."""
     found = {}
     with Connection(port, Connect(f"states-{end}")) as connection:
         connection.send(Subscribe(1, ((f"{STATES}/#", 0),)))

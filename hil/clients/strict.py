@@ -220,7 +220,7 @@ class Publisher:
         return self._start + (self._announced + 1) / self._per_s
 
     def _wait(self, window: int) -> float:
-        """Return the seconds until a next message may be due. window: most messages in flight."""
+        """Return the seconds until a message may be due. window: largest number in flight."""
         if self._done:
             return 0.0
         if len(self._flows) >= window or not self._flows.free:

@@ -64,7 +64,7 @@ def main(
     announced: Annotated[int, typer.Option(min=0, help="Messages that were reported.")] = 0,
     stored: Annotated[int, typer.Option(min=0, help="Messages that the journal has.")] = 0,
 ) -> None:
-    """Publish."""
+    """Publish numbered messages, and kill the publishing program at some of them."""
     if journal is not None:
         contents = (payload, payload_bytes, seed)
         known = (announced, stored)

@@ -68,8 +68,8 @@ class LedgerWatch:
         self._bundled = bundled
         self._timed = self._paced = 0
         self._first: tuple[int, int, int] | None = None
-        """Three numbers: index of the board's last start; board time of the first sample after this
-        start at the present interval; number of later samples. None before that first sample.
+        """Pace since the board's last start, None before its first sample at the present interval:
+        index of this start; board time of that sample; number of later samples.
         """
         self._obeyed_at = self._read_to = -1
         """Board time of the last obeyed command. Board time up to which the log was read."""

@@ -257,7 +257,7 @@ class LineForge(Kind):
 
 
 class PortUnplugged(Kind):
-    """The gateway's port disappears, with a hang-up for programs that have it open, and returns."""
+    """The gateway's port disappears for a time. Programs that have it open get a hang-up."""
 
     text: ClassVar[str] = "port unplugged"
     part: ClassVar[str] = "line"

@@ -24,7 +24,7 @@ MOST_FILES = 12
 are compared.
 """
 WRITTEN_S = 60.0
-"""Tolerance of a file's time in the log, on a busy machine."""
+"""Largest difference, in seconds, between a file's time in the log and on disk."""
 ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.types.is_timestamp)
 
 

@@ -21,9 +21,9 @@ class _List(Protocol):
 
 
 class KeptList:
-    """A list and its file. title: the list, in words. spawn: starts a task that ends before the
-    gateway does. saved: called when a list from another member was written to the file. mends:
-    whether `save` replaces a damaged file.
+    """A list and its file. title: the list, in words. spawn: starts a task; the gateway waits for
+    the task's end before it stops. saved: called when a list from another member was written to the
+    file. mends: whether `look` replaces a damaged file.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class KeptList:
         return found
 
     def keep(self) -> None:
-        """Start to write the list, because another member has sent a newer one."""
+        """Start to write the list. Call this when another member has sent a newer one."""
         self._spawn(self._save())
 
     async def _save(self) -> None:

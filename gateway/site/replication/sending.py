@@ -257,7 +257,9 @@ class Copying:
             self._sent_to[self.holder] = max(self._sent, self._sent_to.get(self.holder, 0))
 
     def _read(self, now: float) -> None:
-        """Read rows for a holder that lacks rows older than those in memory."""
+        """Read from the store the rows that the holder lacks and that are older than the rows in
+        memory.
+        """
         if self._reading:
             return
         self._readings += 1

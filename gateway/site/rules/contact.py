@@ -96,9 +96,8 @@ class Contact:
         self._clock = 0
 
     def started(self, now: float) -> None:
-        """Restart the time (START_S) for which the member is expected, if it has had no link since
-        this gateway's start. Called when the links have started, and when this gateway's start is
-        complete.
+        """If the member has had no link since this gateway's start, expect it for START_S from now
+        on. Called when the links have started, and again when this gateway's start is complete.
         """
         if not self.links:
             self.expected = now + START_S

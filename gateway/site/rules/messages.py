@@ -135,10 +135,9 @@ class Got(NamedTuple):
 
 
 class Over(NamedTuple):
-    """The message that the receiver's record of the client is outdated if the epoch of that record
-    is lower than `below`. below: epoch of the sender's record. older: members in the `older` of the
-    sender's record, and the sender itself if its session can be used. copied: the same field of the
-    sender's record.
+    """The message that a client's record at the receiver is outdated if its epoch is lower than
+    `below`. below: epoch of the sender's record. older: the members in `older` of the sender's
+    record, and also the sender if its session can be used. copied: as in the sender's record.
     """
 
     client: str

@@ -59,7 +59,7 @@ class Search:
         all members were queried again.
         """
         self.patience = now
-        """Time up to which the client can wait for members that are expected or busy."""
+        """Time up to which the client waits for members that are expected or busy."""
         self.quiet_until = 0.0
         """Time up to which no member is queried (TURN_S); 0 if members may be queried."""
         self.looks = now
@@ -117,8 +117,8 @@ class Search:
         self.claims.pop(member, None)
 
     def supersede(self) -> int:
-        """Drop callers that are gone, since a newer connection of the client takes their place.
-        Return the number of dropped callers.
+        """Drop the callers whose connection is gone. Call this when a newer connection of the
+        client takes their place. Return the number of dropped callers.
         """
         superseded = [done for done, alive in self.waiters if not alive()]
         self.waiters = [(done, alive) for done, alive in self.waiters if alive()]
