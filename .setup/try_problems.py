@@ -48,9 +48,7 @@ TOLD = "/srv/told"
 LEAST_S = 30.0
 """Shortest time, in seconds, until a board is a problem (`gateway/boards/expected.py`)."""
 SLOW_S = 30.0
-"""Extra seconds: problems are looked for once a second, and a command on a busy machine takes
-time.
-"""
+"""Extra seconds, because checks run once a second and commands are slow on a busy machine."""
 BEATS = 3
 """Number of heartbeat intervals in which no heartbeat may arrive after the gateway has stopped."""
 SPEAK = """

@@ -204,9 +204,7 @@ def _enter_network(process: int) -> None:
 
 
 class Upgrades:
-    """The trial of an upgrade. old, new: names of the old and the new package file, which are in
-    the userland's /root.
-    """
+    """The trial of an upgrade. old, new: names of the package files in the userland's /root."""
 
     def __init__(self, userland: Userland, old: str, new: str) -> None:
         self._userland = userland

@@ -109,9 +109,7 @@ class Translator:
 
 
 def returned(properties: Properties | None, mark: str) -> bool:
-    """Whether a message has crossed the bridge with this mark, and later at least one other
-    bridge.
-    """
+    """Whether a message has crossed the bridge with this mark, and later another bridge."""
     marks = [value for name, value in _user(properties or {}) if name == MARK]
     return mark in marks and marks[-1] != mark
 

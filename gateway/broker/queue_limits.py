@@ -43,7 +43,7 @@ _GRACE = 8
 """While the store is read, bounds may be exceeded by their value divided by this number."""
 _ALL_QUEUES = "limits.memory_bytes"
 _SPARE = 32
-"""If the longest queues are shortened, `limits.memory_bytes` / `_SPARE` bytes are freed."""
+"""Shortening the longest queues frees `limits.memory_bytes` divided by this number."""
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:

@@ -26,8 +26,7 @@ class LogFlood:
         self._least = least
         self._now = now
         self._full_until: dict[tuple[str, int], float] = {}
-        """Time from which AT_ONCE lines in a row are allowed again, by file and line in the code.
-        """
+        """Time from which AT_ONCE lines in a row are allowed, by file and line in the code."""
         self._left_out: dict[tuple[str, int], int] = {}
         self._lock = Lock()
 

@@ -25,8 +25,7 @@ messages at a rate of 100 messages per second.
 
 
 _RESERVE = 5
-"""A bound divided by this number is its reserve. Each origin may use at most the rest of the bound.
-"""
+"""A bound divided by this number is the reserve. Each origin may use at most the rest."""
 
 
 _NETWORK = 64

@@ -22,7 +22,7 @@ OPENED_WITHIN = 60.0  # s until the gateway must have opened a port that is back
 
 
 class LineWeather(Kind):
-    """A fault of every line for the whole run. A line counts if its harms were seen there."""
+    """A fault of every line for the whole run. It counts as happened when each harm was seen."""
 
     part: ClassVar[str] = "line"
     no_place: ClassVar[str] = "lasts the whole run"
@@ -62,7 +62,7 @@ class LineNoise(LineWeather):
 
 
 class LineBursts(LineWeather):
-    """Bursts of interference, each of which changes half of its bytes (Gilbert-Elliott)."""
+    """Bursts of interference. A burst changes half of the bytes in it (Gilbert-Elliott)."""
 
     text: ClassVar[str] = "bursts on the line"
     lane: ClassVar[str] = "bursts"

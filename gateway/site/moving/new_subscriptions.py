@@ -78,8 +78,8 @@ class Behind:
 
     def cut(self, member: str, stage: Stage) -> None:
         """Handle a CUT for new subscriptions. If it answers the latest ASK to `member`, all earlier
-        messages of `member` have arrived. But if another ASK is wanted in the meantime, send it
-        now.
+        messages of `member` have arrived. But if another ASK has become necessary since then, send
+        it.
         """
         asked = self._asked.get(member)
         if asked is None or stage != (self._own, asked[0]):

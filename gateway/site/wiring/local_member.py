@@ -341,8 +341,8 @@ class Site:
     def release(self, connection: WaitingCaller, identifiers: Sequence[int]) -> bool:
         """Query the other members about PUBRELs whose packet identifiers are unknown here. Return
         False if no member is queried; the broker then has to answer at once. If too many PUBRELs
-        wait for members, no member is queried; a client before MQTT 5 then gets no answer, and its
-        connection ends (True).
+        wait for members, no member is queried. The connection of a client with a version before
+        MQTT 5 then ends without an answer, and the method returns True.
         """
         connection = cast("Connection", connection)
         if not self._others or connection.policy.never_moves:
