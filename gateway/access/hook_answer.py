@@ -52,7 +52,7 @@ def _line(stream: BinaryIO) -> bytes:
 
 
 def _fields(stream: BinaryIO) -> dict[bytes, list[bytes]]:
-    """Return the fields of a header or a trailer, read up to its empty line."""
+    """Return the fields of a header or a trailer, read up to its empty line. Raises OddAnswer."""
     fields: dict[bytes, list[bytes]] = {}
     for _ in range(_MOST_LINES):
         line = _line(stream)

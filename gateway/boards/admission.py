@@ -50,7 +50,7 @@ FILE = "registry.db"
 PENDING = "pending.json"
 LOOK_S = 1.0
 REGISTRY_S = 30.0
-"""Longest time in seconds for which the registry may stay unread after a change."""
+"""If a changed registry stays unread for longer than this many seconds, that is a problem."""
 _LOCKED_S = 5.0
 """Longest wait for the lock of a program that writes the registry, in seconds; a write takes
 milliseconds. Until that program is done, the registry as last read stays in force.
@@ -529,7 +529,7 @@ class Watch:
 
     def _strangers(self) -> list[dict[str, str]]:
         """Return the boards that are refused because they are not registered, with name and port.
-        Each is logged once.
+        Log each once, except boards that show a key: `serial_port.py` logs these.
         """
         strangers = [
             {"name": port.refused, "port": port.path} | _unknown_key(port)

@@ -37,8 +37,9 @@ log = logging.getLogger(__name__)
 FILE = "boards.json"
 MOST_BOARDS = 10_000
 FORGET_US = 3 * 3_600_000_000
-"""Time in µs after which a refusal is forgotten: a board retries a permanently refused publication
-about hourly (firmware/src/ow_flow.c).
+"""Time in µs after which a refusal, a lost publication or a payload conflict is no longer reported.
+It is longer than an hour: a board repeats a permanently refused publication about once an hour
+(firmware/src/ow_flow.c).
 """
 MOST_FAULTS = 16
 """Largest number of sensor faults kept for one board."""

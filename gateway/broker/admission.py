@@ -105,7 +105,7 @@ class Admission:
 
 
 def _holds_nothing(core: Core, session: Session) -> bool:
-    """Whether a session without a connection has been empty for an hour, so that it may end."""
+    """Whether a session has had no connection for an hour and is empty, so that it may end."""
     return (
         session.departed is not None
         and core.now - session.departed > _IDLE_S

@@ -66,7 +66,7 @@ class Attached(Receiver, Holder, Protocol):
         """Return bytes to write now. While more remain, the connection stays dirty."""
 
     def disconnect(self, reason: ReasonCode, text: str) -> None:
-        """End the connection from the broker's side."""
+        """End the connection, if possible with a packet to the client that gives the reason."""
 
     def end(self, reason: str, will: bool) -> None:
         """End the connection without a packet to the client."""

@@ -1032,7 +1032,9 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _copies_fit(self) -> "Config":
-        """Check that, with `copies = 2`, each message fits into one frame between members."""
+        """Check that, with `copies = 2`, the site has another member, and each message fits into
+        one frame between members.
+        """
         if self.site is None or self.site.copies == 1:
             return self
         if len(self.site.members) == 1:

@@ -23,7 +23,9 @@ requests, the budget is soon empty, and later requests fail without a wait.
 
 
 def make_patient(fs: Any) -> None:
-    """Let a file system of s3fs repeat each of its requests. Other file systems are unchanged."""
+    """Let a file system of s3fs repeat requests that fail with one of STATUSES. Other file systems
+    are unchanged.
+    """
     if "s3" not in fs.protocol or "_call_s3" in vars(fs):
         return
     call, saved_up = fs._call_s3, RETRIES

@@ -87,7 +87,7 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
 
 def _damage(table: str) -> str | None:
     """Return a description of the table's missing parts. None if nothing is missing, or if
-    deltalake does not support a feature of the table.
+    deltalake fails on the table.
     """
     try:
         return damage(table)

@@ -539,8 +539,8 @@ class SerialListener:
         self._scanned = 0.0
 
     async def start(self) -> None:
-        """Open existing ports, and keep looking. A missing port is not reported: it may be plugged
-        in later.
+        """Open the ports that exist, and keep looking for further ones. A missing port is not
+        reported: it may be plugged in later.
         """
         cmac(NO_KEY, b"")  # load the library before the first greeting
         self._scan()

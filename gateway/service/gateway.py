@@ -298,7 +298,8 @@ def _tell_change(devices: DeviceList, membership: "Membership | None") -> None:
 
 
 def _membership(config: Config, engine: Engine, restored: bool) -> "Membership | None":
-    """Return the gateway's part in its site, or None without a site."""
+    """Return the gateway's part in its site. Without a site, return None, and remove from the
+    broker what an earlier site has left."""
     if config.site is None:
         forget_members(engine.broker)
         engine.broker.neighbours.leave()

@@ -103,7 +103,7 @@ class Management:
 
     async def start(self) -> None:
         """Start the control socket, notifications, page and metrics. Raises OncewayError if an
-        address is in use.
+        address of page or metrics is in use; a failure of the control socket is only logged.
         """
         try:
             await self.control.start()

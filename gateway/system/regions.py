@@ -27,7 +27,9 @@ class SubBand:
     """Duty cycle: the share of each hour in which one radio may send (EN 300 220-1, 5.4)."""
 
     power: int
-    """Highest radiated power, in dBm e.r.p. (of a dipole; e.i.r.p. less 2.15 dB)."""
+    """Highest radiated power, in dBm e.r.p., which is relative to a dipole: e.i.r.p. minus 2.15
+    dB.
+    """
 
     rule: str
     """The legal rule as words for error messages, with the name of the sub-band."""

@@ -132,8 +132,8 @@ class PageFlash:
         self, user: str, deed: str, device: str, kind: str, port: str, empty: bool
     ) -> str | None:
         """Start a job. Return why it was not started, or None. kind, port: the new board's kind and
-        its serial port; an update ignores them. empty: whether unsent readings of the board's
-        former device may be deleted.
+        its serial port; an update ignores them. empty: for `add`, whether unsent readings of the
+        board's former device may be deleted.
         """
         if deed not in _VERBS:
             return "Choose add, update or replace."

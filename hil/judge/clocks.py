@@ -36,8 +36,8 @@ SETTLES_NS = 3 * S
 """Time after a jump of the clock for which the gateway may still use the old time. The gateway
 reads the wall clock once a second; a busy machine delays this."""
 BELIEVED_NS = 86_400 * S
-"""Largest jump that a running gateway believes (gateway/docs/card.md). After a larger jump, the
-gateway's time continues as before."""
+"""Largest jump of the wall clock that a running gateway believes (gateway/docs/card.md). After a
+larger jump, the gateway's time continues as before."""
 JOURNALLED_NS = S // 4
 """Tolerance of `_unknown`: a payload may lack the time if `sampled` is at most this long after the
 board's first PUBLISH since its start. The `sampled` of a status message may be too late: it counts

@@ -23,7 +23,7 @@ ACCOUNTED = {
 }
 """Tables that may have at most as many rows as the tables listed beside them have together."""
 FEW = {"meta": 40, "spool_check": 2}
-"""Largest number of rows of tables that do not grow."""
+"""Tables that do not grow with a run, each with its largest number of rows."""
 GROWING = ("batch", "session", "subscription", "mark")
 """Tables without a limit, because they grow with batches and publishers."""
 TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|temp|new|part|partial|old|bak)$|~$|-journal$")

@@ -127,7 +127,7 @@ def _number(value: Any, base: float) -> float | None:
 
 
 def _finite(value: Any) -> float:
-    """Return a number. Raises ValueError if it is infinite or NaN (RFC 8428, section 4.3)."""
+    """Return a number. Raises ValueError for infinity, NaN and Booleans (RFC 8428, section 4.3)."""
     if isinstance(value, bool) or not math.isfinite(number := float(value)):
         raise ValueError(f"{value} is not a number")
     return number

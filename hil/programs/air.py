@@ -115,7 +115,7 @@ class AirOfRun:
         raise OncewayError(f"{name} did not start", str(child.log))
 
     async def follow(self) -> None:
-        """Record the ether's reports in the history until the ether's process ends."""
+        """Record the ether's reports until its process ends. Raises EndedError."""
         async for line in self._ether.lines():
             data = json.loads(line)
             self.take(data.pop("event"), data)

@@ -89,7 +89,7 @@ class Child:
         return False
 
     async def kill(self) -> None:
-        """Kill the program and its descendants, as a power cut would. Wait for their end."""
+        """Kill the program and its descendants, as a power cut would. Wait for the program."""
         if not self.running:
             return
         self.ended_by_us = True

@@ -43,7 +43,9 @@ class Keys:
     unsigned: bool | None = None
 
     def add(self, gateway: str, key: str) -> None:
-        """Add a key of a gateway. Raises ValueError if it is not a public key."""
+        """Add a key of a gateway. Raises ValueError if it is not a public key, or for a wrong
+        name.
+        """
         public_key(key)
         if not gateway or "/" in gateway:
             raise ValueError(f"not a gateway's name: {gateway[:60]!r}")

@@ -32,7 +32,7 @@ class Senders:
         return manifest if self._trust is None else self._trust.check(manifest)
 
     def trusted(self, feeds: list[str]) -> list[str]:
-        """Return the feeds of trusted gateways. Log the gateways that are held, unless all were
+        """Return the feeds of trusted gateways. Log the gateways that are held, if any was not
         logged before.
         """
         gateways = {feed.partition("/")[0] for feed in feeds}

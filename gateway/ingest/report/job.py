@@ -20,10 +20,10 @@ from gateway.ingest.report.counters import now
 FILE = "job.json"
 
 EVERY_S = 60.0
-"""Seconds between two signs of life."""
+"""Seconds between two calls of `alive`."""
 
 SILENT_S = 300.0
-"""Seconds without a sign of life after which a stream counts as dead."""
+"""If `alive` was not called for this many seconds, the stream counts as dead."""
 
 log = logging.getLogger("onceway.ingest")
 

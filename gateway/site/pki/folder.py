@@ -66,9 +66,9 @@ class WatchedFile:
         self._seen: tuple[int, int, int] | None = None
 
     def read(self, take: Callable[[bytes], bool]) -> bool:
-        """Call `take` with the contents if the file has changed since the last call, and return its
-        answer. Return False if the file has not changed, or does not exist. Raises OncewayError if
-        the file cannot be read, or `take` raises SiteError.
+        """If the file has changed since the last successful call, call `take` with its contents and
+        return the answer of `take`. Return False if the file has not changed, or does not exist.
+        Raises OncewayError if the file cannot be read, or `take` raises SiteError.
         """
         try:
             status = self._path.stat()
