@@ -206,7 +206,7 @@ class ListenerAccess(ByAcl):
         )
 
     def holds(self, caller: Caller) -> bool:
-        """Whether this connection may stay. False for an accepted anonymous client if the listener
-        no longer accepts anonymous clients.
+        """Whether this connection may stay. False for a client that was accepted without a user, if
+        the listener no longer accepts anonymous clients.
         """
         return self.takes_anonymous or not caller.is_accepted or caller.user is not None

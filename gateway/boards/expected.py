@@ -279,8 +279,9 @@ class Expected:
         ]
 
     def state_of(self, name: str) -> BoardState:
-        """Return the state of a board. If another gateway of the site judges the board, the state
-        is `elsewhere`, or `paused` during a pause.
+        """Return the state of a board. If this gateway does not judge the board, because another
+        gateway of the site may have its session, the state is `elsewhere`, or `paused` while a
+        person has paused the board.
         """
         if (state := self.states.get(name)) is not None:
             return state
@@ -293,7 +294,7 @@ class Expected:
         return state is not None and state.is_problem
 
     def was_problem(self, name: str) -> bool:
-        """Whether a board was a problem at the last check, which may have been before a restart."""
+        """Whether a board had a problem at the last check, which may have been before a restart."""
         known = self._known.get(name)
         return known is not None and bool(known.problem)
 
@@ -483,8 +484,8 @@ class Expected:
 
 
 def _clamp(known: Iterable[Memory], now: float) -> None:
-    """Replace times in the future by `now`. They occur because a new store begins a new time
-    axis.
+    """Replace times in the future by `now`. There are such times after the store was replaced,
+    because a new store begins a new time axis.
     """
     for one in known:
         one.since = min(one.since, now)

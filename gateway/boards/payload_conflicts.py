@@ -55,7 +55,9 @@ class LastPublications:
     def __init__(self) -> None:
         self._boards: dict[str, _Board] = {}
         self.newest: Identity | None = None
-        """Identity of the newest publication of any board."""
+        """Identity of the publication that arrived last, whatever its board; None before the first
+        one.
+        """
         self.payload_conflicts: dict[str, PayloadConflicts] = {}
         """Payload conflicts by board."""
 

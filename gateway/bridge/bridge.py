@@ -114,7 +114,7 @@ class Bridge:
             self._blame(error)
 
     async def _say(self, packets: list[Packet]) -> None:
-        """Send packets to the broker of this gateway, and wait for the answers."""
+        """Connect to the broker of this gateway, send it packets, and wait for the answers."""
         answers = 1 + len(packets)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -369,8 +369,9 @@ class Bridge:
         return f"{self._engine.broker.config.gateway.name}-{self.section.name}-{pair.word}"
 
     def _hello(self, theirs: Properties) -> Properties:
-        """Return properties of the CONNECT to our broker, within the limits of the other broker.
-        theirs: properties of the other broker's CONNACK.
+        """Return the properties for the CONNECT to our broker, with the Receive Maximum of the
+        other broker. theirs: properties of the other broker's CONNACK. Also log its limits that are
+        too low for this bridge.
         """
         if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
             log.warning(

@@ -129,8 +129,9 @@ class Convergence:
         self._crossing = False
         """Whether messages that make both brokers equal are being forwarded."""
         self._careful = False
-        """Whether every message is sent at QoS 1 or 2, because the connection ended during the last
-        comparison. At QoS 1 or 2, the message at which the connection ends is found.
+        """Whether every message is sent at QoS 1 or 2. This is so if the connection ended during
+        the last comparison, because only at QoS 1 or 2 can the bridge find the message that ends
+        it.
         """
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -564,7 +565,9 @@ class Convergence:
             await self._file.write(agreement.confirm_mark(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
-        """Write a mark if changes need one; on average at most one in _MARK_S."""
+        """Write a mark if changes need one: several at once after a quiet time (_MARKS), but on
+        average at most one per _MARK_S seconds.
+        """
         agreement, loop = self.agreement, asyncio.get_running_loop()
         self._changed.clear()
         await self._settle(link)
@@ -581,8 +584,8 @@ class Convergence:
         await self._file.write(agreement.confirm_mark(number), number)
 
     async def _settle(self, link: Link) -> None:
-        """Note the retained messages at QoS 0 that both brokers have, after a round trip to the
-        other broker and a commit at this gateway.
+        """After a round trip to the other broker and a commit at this gateway, both brokers have
+        the retained messages at QoS 0 that crossed before. Note these messages as agreed.
         """
         crossings, retained = link.crossings, self._engine.broker.retained
         sent, crossings.sent = crossings.sent, {}

@@ -36,7 +36,8 @@ class Crossings:
         self._note = note
         self.collisions = collisions or Collisions(time.monotonic)
         self.doubted: list[str] = []
-        """Topics that may differ, and are being read at the other broker."""
+        """Topics that may differ at the two brokers, and that are being read at the other broker.
+        """
         self.doubt = doubt
         self.refused = refused
         """Digests of messages that the other broker can never accept, by topic."""

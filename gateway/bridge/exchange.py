@@ -296,8 +296,8 @@ class Exchange:
         self._go_on(far)
 
     def _answered(self, far: FarConnection, packet: Ack) -> list[bytes]:
-        """Return our broker's acknowledgement for the other broker, in a list. The list is empty if
-        the message waits, because our broker refuses it for now.
+        """Return the bytes by which our broker's acknowledgement goes on to the other broker, in a
+        list. The list is empty if the message waits, because our broker refuses it for now.
         """
         if isinstance(packet, Puback | Pubrec):
             self._crossings.answered(packet)
@@ -325,7 +325,9 @@ class Exchange:
             return []
 
     def _go_on(self, far: FarConnection) -> None:
-        """Send the PUBRELs that wait: all, or one at a time while suspects are sent alone."""
+        """Send the PUBRELs that wait, except guilty ones (`suspects.py`). While suspects are sent
+        alone, send one PUBREL, and only if no other waits for its PUBCOMP.
+        """
         if not self._to_release:
             return
         guilty = [item for item in self._to_release if self._is_guilty(item)]

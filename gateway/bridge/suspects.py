@@ -24,7 +24,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 TIMES = 3
-"""Number of closes after which a message is guilty, and is not sent any more."""
+"""Number of closes that make a suspect guilty. A guilty packet is not sent any more."""
 HOLD_S = 1.0
 """Seconds that a connection must stay open before a suspect is sent."""
 ANSWER_S = 3.0
@@ -86,7 +86,9 @@ class Suspects:
         return key in self._closes
 
     def guilty(self, key: Hashable) -> bool:
-        """Whether TIMES closes count against a key, so that its packet must not be sent again."""
+        """Whether TIMES closes of the connection count against a key. Then its packet must not be
+        sent again.
+        """
         return self._closes.get(key, 0) >= TIMES
 
     def forget_guilty(self, key: Hashable) -> None:

@@ -197,7 +197,7 @@ class Acl:
         return _open(self._of_users) or self.named_to_identify(user, client)
 
     def named_to_identify(self, user: str | None, client: str) -> bool:
-        """Whether a section explicitly lets this client give identities."""
+        """Whether an `identity` list of the access rules names this client."""
         patterns = self._filters("identity", False, user or "", client)
         return any(fnmatchcase(client, pattern) for pattern in patterns)
 

@@ -43,7 +43,9 @@ class Bound(NamedTuple):
 
 
 class Aside:
-    """Messages that are set aside. stored: number, bridge and size in bytes of each message."""
+    """Messages that are set aside. stored: number, bridge and size in bytes of each message in the
+    store at the start.
+    """
 
     def __init__(self, ledger: Ledger, stored: Iterable[tuple[int, str, int]]) -> None:
         self._ledger = ledger

@@ -285,7 +285,7 @@ class Broker(Core):
     def _judge_will(
         self, client: str, session: Session | None, will: StoredWill
     ) -> tuple[PublishRun, ReasonCode | None]:
-        """Check a will. Return it as a message, and the reason not to publish it, or None."""
+        """Return a will as a message, and the reason not to publish it now, or None."""
         expires = None if will.expiry is None else self.now + will.expiry
         with self.step:
             topic = self.router.topic(will.topic)

@@ -62,7 +62,7 @@ class Delivery:
         """Number of the first message in the queue. Later messages have the next numbers."""
         self.count = count
         self.skip = skip
-        """Index of the first publication in the run."""
+        """Index in the run of the first publication of this delivery."""
         self.flags = flags
         """QoS << 1 | RETAIN."""
         self.extra = extra
@@ -171,7 +171,7 @@ class NeededRows:
         return len(self.finished) + len(self.dead)
 
     def refer(self, run: PublishRun) -> None:
-        """Count one more queue row for a run. The first one gives the run its message id."""
+        """Count one more queue row of a run. The run gets its message id at the first one."""
         if run.message:
             self._references[run.message] = self._references.get(run.message, 1) + 1
         elif self.dead:
@@ -198,7 +198,8 @@ class NeededRows:
 
     def release(self, message: int, written: bool = True) -> bool:
         """Remove a reference to a message. Return True if it was the last reference. written:
-        whether the store has a row with this id, which is then deleted or overwritten.
+        whether the store has a row with this id; the row of the last reference is then deleted or
+        overwritten.
         """
         count = self._references.pop(message, 1)
         if count > 2:

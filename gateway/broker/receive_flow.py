@@ -42,7 +42,7 @@ _PART = 8
 """The identifiers of all sessions may take `limits.memory_bytes` divided by this number."""
 _IDENTIFIER_BYTES = 80
 _EACH = 16
-"""Number of identifiers that a session may have even if the memory is used up."""
+"""Number of identifiers that each session may have, even if no memory for more is left."""
 
 
 class ReceiveFlow:

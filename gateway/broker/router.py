@@ -81,7 +81,7 @@ def _keeps(session: Session) -> bool:
 _NAMES = 4
 """Known topic names may take `limits.memory_bytes` divided by this number."""
 _TOPIC_BYTES, _COPIES = 2300, 7
-"""Size of a known name in bytes: `_TOPIC_BYTES`, plus `_COPIES` times the length of the name."""
+"""Memory that a known name takes, in bytes: `_TOPIC_BYTES` + `_COPIES` * length of the name."""
 _KNOWN_ROUTES = 1_000_000
 _LEVEL_BYTES = 512
 _FREE_LEVELS = 12
@@ -116,7 +116,9 @@ class Route:
         self.no_local = len(local) < len(subscriptions)
         """Whether any subscription has No Local. If so, `own` is for the session's own messages."""
         self.own = Route(session, local) if local and self.no_local else None
-        """Route of the session's own messages; None if the session does not get them."""
+        """Route of the session's own messages, if `no_local`; None if the session gets none of
+        them.
+        """
 
 
 class RoutedTopic(Topic):

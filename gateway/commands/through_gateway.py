@@ -23,7 +23,7 @@ _WRITING = ("add", "provision", "flash", "replace", "rename", "rekey", "update")
 VERBS = frozenset((*_LOOKING, *_CHANGING, *_WRITING))
 """Verbs of `onceway device` that need the registry or a port of the gateway."""
 _OURS = ("--registry", "--config", "--help", "-h", "--hex", "--dry-run")
-"""Options that make a command run in this process, because they name other files."""
+"""Options with which a command always runs in this process."""
 
 
 def through_gateway(words: list[str]) -> int | None:

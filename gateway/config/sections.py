@@ -305,7 +305,9 @@ class LimitsSection(Section):
     topic_levels: Count = 128
     """Largest number of levels in a topic or a filter."""
     retained: Count = 100_000
-    """Largest number of retained messages. One user, or one address, may have four fifths."""
+    """Largest number of retained messages. One user, or one address of anonymous clients, may have
+    four fifths of them.
+    """
     retained_bytes: Count = 64 * MEGABYTE
     """Size limit of all retained messages. In a site, records of deletions may take a sixteenth of
     this size in addition.
@@ -442,9 +444,9 @@ class NotifySection(Section):
     mail_ca: FilePath | None = None
     """The certificate authorities whose server certificates are accepted; default: the system's."""
     after_s: Annotated[int, Field(ge=0, le=86_400)] = 30
-    """Seconds that a problem must last before it is reported, and be over before its end is
-    reported. The second wait becomes four times as long each time the problem returns within an
-    hour.
+    """Seconds that a problem must last before it is reported. Its end is reported when the problem
+    has been over for as long. This second wait becomes four times as long each time the problem
+    returns within an hour of the last report of its end, up to an hour.
     """
     quiet: list[Window] = []
     """Times of day without messages ("22:00-06:00", local time). A problem that still lasts at the
@@ -453,9 +455,9 @@ class NotifySection(Section):
     repeat_h: Annotated[int, Field(ge=0, le=8784)] = 24
     """Hours after which a lasting problem is reported again; 0: never."""
     heartbeat: BeatUrl | None = None
-    """A URL that is requested regularly. A service behind it can report when the requests stop: a
-    dead gateway cannot report itself. Or a topic at another broker, such as
-    "mqtts://broker.example/onceway/site-1": the retained message there is `online`, and `offline`
+    """A URL that is requested regularly, or a topic at another broker. A dead gateway cannot report
+    itself, but a service behind the URL can report that the requests stop. At a topic such as
+    "mqtts://broker.example/onceway/site-1", the retained message is `online`, and becomes `offline`
     when the gateway is gone.
     """
     heartbeat_s: Annotated[int, Field(ge=1, le=86_400)] = 60
@@ -971,9 +973,10 @@ class Config(Section):
         )
 
     def owns_identifier(self, user: str, client: str) -> bool:
-        """Whether no other user may take a client identifier. Also True for clients without a user
-        name, and if this user is the only one whose access rules contain `%c`: then no other user
-        can read anything by taking the identifier.
+        """Whether no other user can do harm with a client identifier. True in three cases: the
+        client has no user name; no other user may take the identifier; or this user is the only one
+        whose access rules contain `%c`, so that another user could read nothing by taking the
+        identifier.
         """
         named = {
             name

@@ -101,7 +101,7 @@ class SendWindow:
         self.expiries = 0
         self.retransmissions = 0
         self.unsent = 0
-        """Number of bytes written and not yet acknowledged."""
+        """Number of bytes that the caller has written and the peer has not acknowledged."""
 
     def write(self, data: bytes) -> None:
         self._queue += data

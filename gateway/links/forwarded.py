@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 _MOST = 64
-"""Largest number of addresses that are read from the end of the list."""
+"""Largest number of addresses that are read from the end of `X-Forwarded-For`."""
 
 
 class Proxies:

@@ -21,8 +21,8 @@ MODULO = 8
 """Sequence and acknowledgement numbers count modulo 8."""
 
 MAX_IN_FLIGHT = 3
-"""Largest number of frames that a sender keeps in flight, so that an old acknowledgement, up to
-four frames late, is recognised as old.
+"""Largest number of frames that a sender keeps in flight. With this limit, an acknowledgement that
+is up to four frames late is recognised as old.
 """
 
 _RESIDUE_16 = crc_hqx(b"\xff\xff", 0)
@@ -206,8 +206,8 @@ class FrameDecoder:
         self._partial = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the bodies that `data` completes. Frames with broken COBS or an impossible length
-        are counted and dropped.
+        """Add bytes from the line. Yield the body of each frame that is complete now. Frames with
+        broken COBS or an impossible length are counted and dropped.
         """
         *complete, partial = (self._partial + data).split(b"\0")
         # One byte more than the longest frame is enough to see, at the delimiter, that it was too

@@ -22,7 +22,7 @@ _VERSION_2, _LOCAL, _PROXY = 0x20, 0, 1
 _ADDRESS_BYTES = {0x11: 4, 0x21: 16}
 """Size of an address in bytes, by family and transport: TCP over IPv4, TCP over IPv6."""
 _NO_ADDRESS = 0x00, 0x31
-"""Families without an address for logs: unspecified, and a Unix socket."""
+"""Families without an IP address: unspecified, and a Unix socket."""
 
 
 class ProxyHeaderError(Exception):

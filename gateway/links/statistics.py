@@ -18,7 +18,7 @@ class LinkStatistics:
     payload_bytes_received: int = 0
     """Bytes of MQTT delivered, each counted once."""
     payload_bytes_acknowledged: int = 0
-    """Bytes of MQTT that the peer has acknowledged."""
+    """Bytes of MQTT packets that the peer has acknowledged."""
     retransmissions: int = 0
     duplicates: int = 0
     """DATA frames that were not the next expected one: received before, or sent after a lost frame.

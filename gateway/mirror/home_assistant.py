@@ -43,7 +43,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 MOST_WANTED = 100
-"""Largest number of boards whose update may wait for the next round."""
+"""Largest number of boards for which a request to update the firmware may wait for the next check.
+"""
 MOST_BOARDS = 1000
 MOST_GONE = 1000
 _AT_ONCE = 20

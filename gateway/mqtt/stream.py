@@ -70,9 +70,9 @@ class PacketStream:
         longest_request: int = MAX_PACKET,
         lenient: bool = False,
     ) -> None:
-        """topics: the encoded bytes of valid Topic Names, length included, each with the topic
-        object for a run; by default the names that any stream has decoded. make: the class of runs
-        of PUBLISH packets.
+        """topics: the topic object for each encoded Topic Name that is known to be valid, length
+        included; by default the names that any stream has decoded. make: the class of runs of
+        PUBLISH packets.
         """
         if version is None and sender is Side.SERVER:
             raise ValueError("a server's packets cannot be read without the MQTT version")

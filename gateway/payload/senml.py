@@ -19,7 +19,7 @@ PAYLOAD_LIMIT = 65536
 
 VERSION = 10
 RELATIVE = 2**28
-"""Times below this value are relative to now, in seconds (section 4.5.3)."""
+"""Times below this value are relative to now, in seconds (RFC 8428, section 4.5.3)."""
 
 TIME_ERROR, LONGEST_TIME_ERROR = "tu", 2**31
 """TIME_ERROR: label of the possible error of a record's time, in seconds, an extension of Onceway

@@ -211,8 +211,8 @@ class _Lora(_Door):
 
 
 class Listeners:
-    """All listeners, serial ports and radios. Open them with `change` and the first configuration.
-    greeter: makes the greeter of each serial port. utc: seconds since 1970, 0 while unknown.
+    """All listeners, serial ports and radios. The first call of `change` opens them. greeter:
+    creates the greeter of a serial port. utc: returns the seconds since 1970, 0 while unknown.
     folder: folder for the records of airtime.
     """
 

@@ -27,8 +27,7 @@ class Kind(IntEnum):
     REMOVED = 4
     """The removed members that the sender knows of."""
     JOIN = 5
-    """Request of an invited gateway, or of a member for a renewed certificate; or the answer to
-    it.
+    """Request of an invited gateway or a member for a certificate. Also the answer to this request.
     """
     BYE = 6
     """Reason why the sender ends the connection."""

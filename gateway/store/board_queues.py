@@ -41,7 +41,9 @@ def waiting_for_boards(database: sqlite3.Connection) -> list[str]:
 
 
 def dropped_by_restore(store: Path) -> list[str]:
-    """Return the lines of `waiting_for_boards` for a backup; empty if the file cannot be read."""
+    """Return the lines about messages that a restore of this store drops; empty if the file cannot
+    be read.
+    """
     try:
         with closing(connect_to_read(store)) as database:
             return waiting_for_boards(database)

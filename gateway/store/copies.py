@@ -67,7 +67,7 @@ class Copies:
         self._db = connect(folder / FILE)
         self._file = folder / FILE
         self._aside = set[int]()
-        """Keys of changed rows that were found and set aside since the start."""
+        """Keys of damaged rows that were set aside since the start."""
         try:
             if self._db.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 self._db.executescript(f"BEGIN IMMEDIATE; {_TABLES} COMMIT")

@@ -19,8 +19,8 @@ _NUMBER = r"([0-9]{1,16})"
 
 
 def _like(pattern: str) -> Callable[[str], bool]:
-    """Return a function that checks whether a text matches the pattern, and whether each group in
-    the pattern is a number up to HIGHEST.
+    """Return a function that checks a text. The whole text must match the pattern, and each number
+    that a group of the pattern finds must be at most HIGHEST.
     """
     whole = re.compile(pattern, re.DOTALL)
 

@@ -166,7 +166,7 @@ def moved_of(state: Recovered) -> Moved:
 
 
 def had_site(state: Recovered) -> bool:
-    """Return whether a store knows of other gateways."""
+    """Return whether the gateway of a store was in a site before."""
     moved = moved_of(state)
     return (
         bool(moved.places or moved.moved_out or moved.moving_sessions or moved.members is not None)

@@ -101,10 +101,10 @@ def _page(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 def collect(
     database: sqlite3.Connection, order: Collect
 ) -> tuple[list[int], list[tuple[Any, ...]]]:
-    """Return two lists for an ended session. The first list has the numbers of the messages that
-    did not come from shared subscriptions if the order requests them, and is empty otherwise. The
-    second list is a page of the entries from shared subscriptions, as `StoredDelivery` rows; empty
-    at the end. Raises DamagedPlace.
+    """Return two lists for an ended session. First: if the order requests it, the numbers of the
+    messages that did not come from shared subscriptions; otherwise an empty list. Second: a page of
+    the entries from shared subscriptions, as `StoredDelivery` rows; empty after the last page.
+    Raises DamagedPlace.
     """
     teach(database)
     key = (order.session, order.first)

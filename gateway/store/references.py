@@ -53,9 +53,9 @@ a person has discarded.
 
 
 SWEPT = "swept"
-"""Key in `meta`. Its value is the number of the start that wrote the key. If it was the last start,
-each commit has since deleted the rows of `queue` whose messages the commit recorded as
-acknowledged. If an older version was started later, such rows may remain.
+"""Key in `meta`. Its value is the number of the start at which the key was written. While this is
+the number of the last start, no such rows of `queue` remain as an older version may leave: rows
+whose messages a commit has recorded as acknowledged.
 """
 
 Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "other"]
@@ -353,8 +353,8 @@ def note_flows(database: sqlite3.Connection) -> None:
 
 
 def strays(database: sqlite3.Connection) -> list[Missing]:
-    """Return findings about rows of deleted sessions. Messages of shared subscriptions are left
-    out, because they wait for the other subscribers.
+    """Return a finding for each deleted session that still has rows. Messages of shared
+    subscriptions do not count, because they wait for other subscribers.
     """
     found: dict[int, list[str]] = {}
     for table in _OF_SESSIONS:

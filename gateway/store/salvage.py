@@ -277,9 +277,9 @@ def _end_sessions(target: sqlite3.Connection, gaps: list[Gap]) -> list[str]:
 def _keep_numbering(
     source: sqlite3.Connection, target: sqlite3.Connection, gaps: dict[str, list[Gap]]
 ) -> bool:
-    """Note in the new store up to which id spool ids are used, because no id may be used twice.
-    Return whether the last id ever given is known. If not, note an id that is `_FAR` higher than
-    the highest id found.
+    """Record in the new store the highest id that the spool has ever given, because no id may be
+    used twice. Return whether this id is known. If not, record an id that is `_FAR` higher than the
+    highest id found.
     """
     (last,) = target.execute("SELECT id FROM spool_last").fetchone()
     known = not (gaps["batch"] or gaps["meta"] or any(gap.after is None for gap in gaps["spool"]))

@@ -150,8 +150,9 @@ INSERT INTO mark SELECT client, 0, incarnation, 0, 0, received
     FROM session JOIN flow ON flow.session = session.id
     WHERE incarnation <> 0 AND length(received) > 0;
 """
-"""Statement that keeps the packet identifiers of boards between PUBLISH and PUBREL when a store
-gets the table `mark`. The board's next HELLO shows which sequences these identifiers belong to.
+"""Statement for a store that gets the table `mark`. It copies to this table the packet identifiers
+of boards whose PUBLISH has arrived and whose PUBREL has not. The board's next HELLO shows which
+sequences these identifiers belong to.
 """
 
 _SPOOL_LAST = """

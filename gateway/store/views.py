@@ -154,8 +154,8 @@ def discard_aside(database: sqlite3.Connection, bridge: str, numbers: list[int])
 
 
 def newest_of_boards(folder: Path, most: int) -> Iterator[tuple[str, int, int, bytes]]:
-    """Yield device, incarnation, sequence and payload of the publications of boards, in order,
-    among the newest `most` rows of the spool. Damaged rows are left out.
+    """Yield the publications of boards among the newest `most` rows of the spool, the oldest first:
+    device, incarnation, sequence and payload. Damaged rows are left out.
     """
     with _opened(folder) as database:
         teach(database)

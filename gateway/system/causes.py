@@ -122,8 +122,8 @@ def of_machine(error: BaseException | None) -> Cause | None:
 
 
 def advised(error: OncewayError) -> OncewayError:
-    """Return the same error. If it has no hint, and a shortage or a fault of the machine has caused
-    it, the remedy becomes the hint.
+    """Return the error itself. If it has no hint, and its cause is a shortage or a fault of the
+    machine, the remedy for this cause becomes the hint.
     """
     if error.hint is None and (found := of_machine(error)):
         error.hint = found.todo

@@ -19,8 +19,8 @@ _BURST_S = 1.0
 """Size of a tolerated burst: as much as the rate allows in this many seconds."""
 
 _RUN_S = 0.1
-"""Seconds of the allowed rate that one client can publish at once in addition to the burst: 10
-messages at a rate of 100 messages per second.
+"""Size of the runs in which the messages of a limited client are accepted: as many messages as the
+rate allows in this many seconds, at least one. So a burst may be larger by one run.
 """
 
 

@@ -120,9 +120,10 @@ def rows(
 def _between(
     database: sqlite3.Connection, after: int, before: int, count: int, most: int
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """Return rows, and whether these are all rows. The last cell of each row says whether the row
-    is still as it was stored. A changed row has empty texts and an empty payload here; the uplink
-    reports it.
+    """Return at most `count` rows with ids between `after` and `before`, and whether these are all
+    such rows. Further rows are left out beyond `most` bytes of topics and payloads. The last cell
+    of each row says whether the row is still as it was stored. A changed row has empty texts and an
+    empty payload here; the uplink reports it.
     """
     teach(database)
     found: list[tuple[Any, ...]] = []

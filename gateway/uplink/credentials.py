@@ -16,7 +16,7 @@ from gateway.errors import OncewayError
 FILE = "uplink.env"
 _HANDED_OVER = "CREDENTIALS_DIRECTORY"
 _from_file: dict[str, str] = {}
-"""Variables in the environment that came from the file."""
+"""Variables that `take` has put into the environment, with their values."""
 
 
 def take(config: Path | None) -> None:

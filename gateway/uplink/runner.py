@@ -67,9 +67,9 @@ def _words(error: Exception) -> str:
 
 
 class Uplink:
-    """One gateway's uplink. `run` returns when `stop` is set, or with once=True when the spool is
-    empty. connect: opens the landing place. signer: signs the manifests. first_retry_s: seconds to
-    wait after the first failure.
+    """One gateway's uplink. `run` returns when `stop` is set; with once=True, also when the spool
+    is empty. connect: opens the landing place. signer: signs the manifests. first_retry_s: seconds
+    to wait after the first failure.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from hil.air.law import Judge
 from hil.air.physics import CAPTURE, LOWEST_SNR, NEEDED_PREAMBLE, NOISE, Channel, airtime, received
 
 INJECTED = 14.0
-"""Power of a foreign radio, in dBm."""
+"""Power with which a radio that does not belong to the run sends (`Ether.inject`), in dBm."""
 
 Place = tuple[float, float]
 
@@ -144,7 +144,9 @@ class Ether:
         return found
 
     def end(self, frame: Frame) -> list[Heard]:
-        """End a frame, and return each radio that heard it. The sender sleeps afterwards."""
+        """End the transmission of a frame. Return each radio that heard it. The radio that has sent
+        it sleeps from now on.
+        """
         sender = frame.sender
         sender.sending = None
         sender.counts["sent"] += 1

@@ -72,8 +72,9 @@ def plan(bench: Bench) -> Plan:
 
 
 def _where(fault: Fault, bench: Bench, publishers: list[str]) -> Fault:
-    """Draw `where` of a fault that strikes one gateway: a gateway from `on`. If `on` is empty, draw
-    a board or client: the fault strikes the gateway that has this publisher when it happens.
+    """Draw `where` of a fault that strikes one gateway. Draw from the gateways in `on`. If `on` is
+    empty, draw a board or client: the fault then strikes the gateway that has this publisher when
+    the fault happens.
     """
     if fault.target not in OF_ONE_GATEWAY:
         return fault

@@ -43,12 +43,11 @@ class Power(BaseModel):
 
 
 class BoardTable(BaseModel):
-    """A real board, or a simulated Uno with a sketch of its own. port: port of a real board, best
-    its name under /dev/serial/by-id. sketch: HEX file of a simulated board; it must contain the
-    library. sensor: kind of the sensor of a simulated Uno that runs the example for this sensor.
-    The other keys are for a real board. kind: see `onceway board list`. link: how the board
-    communicates. If a board has a radio, `port` is the port of its USB cable. power: switch of the
-    board's power.
+    """A real board (port), or a simulated Uno with a sketch of its own (sketch), or with the
+    example for a sensor (sensor). port: port of a real board, best its name under
+    /dev/serial/by-id. sketch: HEX file, which must contain the library. sensor: kind of the sensor.
+    Only for a real board: kind: see `onceway board list`. link: how the board communicates. If a
+    board has a radio, `port` is the port of its USB cable. power: switch of the board's power.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -189,10 +188,10 @@ class ClientTable(BaseModel):
 
 
 class BridgeTable(BaseModel):
-    """A bridge of the gateway to a mosquitto, over which readings and messages go. At each end, a
-    program changes retained messages. states: number of topics that it changes, and number of other
-    topics that it sets first and deletes later. changes: number of changes and deletions at each
-    end, at most per_s per second.
+    """A bridge from the gateway to a mosquitto. Readings and messages cross the bridge. At each
+    end, a program sets and deletes retained messages. states: number of topics that a program only
+    sets, and number of other topics that it sets and later deletes. changes: number of retained
+    messages that a program sets or deletes, at most per_s per second.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -42,9 +42,10 @@ class Measurement:
 async def measure(
     firmware: Path, readings: int, eeprom: bytes = ERASED, *, radio: bool = False
 ) -> Measurement:
-    """Run until `readings` publications are complete. With a radio, run until they have arrived,
-    because the last PUBREL waits for the next publication. eeprom: content at the board's first
-    start. Raises TimeoutError if the run makes no progress.
+    """Run the firmware in a simulated board until the gateway has completed `readings`
+    publications. With a radio, run until the gateway has received them, because the last PUBREL
+    waits for the next publication. eeprom: content of the EEPROM at the first start. Raises
+    TimeoutError if the run makes no progress.
     """
     gateway = RadioGateway() if radio else Gateway()
     with tempfile.TemporaryDirectory() as folder:

@@ -315,7 +315,7 @@ class SimulatedBoard:
         return fields
 
     async def subscribe(self) -> EventStream:
-        """Return the events from now on."""
+        """Return a stream of all events that happen from now on."""
         reader, writer = await self._connect()
         writer.write(b"events\n")
         await reader.readline()
@@ -400,10 +400,10 @@ class SimulatedBoard:
         await self.command("radio on" if on else "radio off")
 
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:
-        """At speed `step`: let `cycles` pass and return the bytes that the board sent since the
-        last call (at most 4096). `cycle` and `powered` then have the board time and whether it has
-        power. burst: whether to return earlier, as soon as the board has sent bytes and fallen
-        silent, or has lost its power.
+        """Run the board for `cycles`, at speed `step` only. Return the bytes that the board has
+        sent since the last call, at most 4096. `cycle` and `powered` then have the board time and
+        whether it has power. burst: whether to return earlier, when the board falls silent after a
+        byte, or loses its power.
         """
         answer = await self.command(f"run {cycles}" + (" burst" if burst else ""))
         self.cycle, self.powered = int(answer["cycle"]), bool(answer["power"])

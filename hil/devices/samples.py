@@ -33,9 +33,8 @@ class Sample:
 
 class Samples:
     """The expected samples of one board, in the order of its journal. device: the name under which
-    the board publishes. tells: whether the board must report each start from its first start on; if
-    False, from its first status on. earlier: number of the board's starts before this run, modulo
-    2^16.
+    the board publishes. tells: whether the board must report every start; if False, only the starts
+    after its first status. earlier: number of the board's starts before this run, modulo 2^16.
     """
 
     def __init__(self, device: str, log: AdcLog, *, tells: bool = False, earlier: int = 0) -> None:

@@ -1,6 +1,6 @@
 """A simulated Uno with a foreign sketch, which uses the library with its own payload. In: the HEX
 file. Out: the board's publications, in the history. The EEPROM proves that a publication exists, as
-for other simulated boards. Its payload is known from the first PUBLISH.
+for other simulated boards. The payload is known from the first PUBLISH of the publication.
 """
 
 import asyncio

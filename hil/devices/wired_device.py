@@ -22,8 +22,8 @@ from hil.programs.process import Child, Children
 
 class WiredDevice(ABC):
     """A device with a wire. harmed: number of harms that the wire caused, by kind. opened: how
-    often the gateway has opened its port. idle: whether the device does nothing before
-    `release`. gateway: its present gateway.
+    often the gateway has opened the port. idle: whether the device is kept idle until `release`.
+    gateway: the gateway that has the device now.
     """
 
     def __init__(

@@ -209,7 +209,7 @@ class Kind(BaseModel, ABC):
         """Change the machine before the program on it starts for the first time."""
 
     def aim(self, fault: Fault) -> dict[str, Any] | None:
-        """Return the exact place of the fault, in counts of the broken part; None if the fault has
+        """Return the exact place of the fault, as the broken part counts it; None if the fault has
         no such place. The judge compares it with the place at which the fault happened.
         """
         return None

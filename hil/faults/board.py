@@ -285,8 +285,8 @@ class BoardReset(Strike):
 
 
 class BoardSwitchedOff(Strike):
-    """The power is off for some seconds, at any point: with the switch of a real board, or of a
-    simulated one.
+    """The power of the board is switched off for some seconds, at any point. On a real board, this
+    is done with its switch.
     """
 
     text: ClassVar[str] = "power switched off"

@@ -52,7 +52,8 @@ class IngestFault(Kind):
 
 class IngestKill(IngestFault):
     """A kill between two steps of a micro-batch: the process is stopped and killed when it is about
-    to begin the second step. The first fault's step is drawn; each further fault skips one step.
+    to begin the second step. The seed sets this step for the first fault; each later fault skips
+    one.
     """
 
     text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"

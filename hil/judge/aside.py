@@ -49,8 +49,9 @@ def _conflicting(seen: Seen) -> Iterator[str]:
 
 
 def _beside(seen: Seen) -> Iterator[tuple[Key, Sighting, Sighting]]:
-    """Yield the key, the landed row, and a row that the table has for the key, for each landed
-    payload that the table lacks. Keys without any landed payload in the table are left out.
+    """Yield an item for each payload that has landed, but is not in the table, although another
+    landed payload of the same key is. The item: the key, the landed row, and one of the rows of
+    this key in the table.
     """
     for key, way in seen.ways.items():
         kept = {row.payload: row for row in way["table"]}

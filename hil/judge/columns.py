@@ -13,7 +13,9 @@ FAR = 1 << 63
 WRITTEN_US = 1000
 """Largest difference in µs of `landed` and the manifest's file time. File systems round times."""
 FULL_BYTES = 100_000
-"""Bytes of payload from which on a batch may be full with fewer rows than `batch_count`."""
+"""A batch with at least this many bytes of payload may be full, even if it has fewer rows than
+`batch_count`.
+"""
 APART_US = 100_000
 """Tolerance in µs of `received` against `monotonic`: the gateway reads them one after the other."""
 HASTY_S = 0.25

@@ -77,7 +77,9 @@ def _missing_rig_reports(seen: Seen) -> Iterator[str]:
 
 
 def _gaps(seen: Seen) -> Iterator[str]:
-    """Yield a sentence for each device that produced too little, and for each hop without rows."""
+    """Yield a sentence for each part that is missing: some planned publications of a device, all
+    its publications at QoS 0, or all publications at a hop.
+    """
     produced = Counter(
         key.device
         for key, way in seen.ways.items()

@@ -54,9 +54,9 @@ class Seen:
 
 
 def wanted(device: str, published: Sighting) -> list[Row]:
-    """Return the readings expected for a row of the table of publications. A record without a time
-    has the time of its arrival, with the certainty `unknown`; a relative time is counted from the
-    arrival.
+    """Return the readings expected for a row of the table of publications. If a record has no time,
+    the reading has the time of receipt, and the certainty `unknown`. A relative time is added to
+    the time of receipt.
     """
     received = published.columns.get("received")
     return [

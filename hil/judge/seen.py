@@ -437,10 +437,10 @@ class Seen:
         return self.claim == "table" and self.ours and self._doubled_on_the_way(key, qos)
 
     def _doubled_on_the_way(self, key: Key, qos: int) -> bool:
-        """Return whether a publication landed twice from one place of a store, or landed too often
-        in all, with at least one row that the rig saw in no spool. A publication may be in a spool
-        twice, because the ingest takes it once. Copies made by a fault do not count: no store of
-        the run has their epoch.
+        """Return whether a publication landed twice from one place of a store. Return True also if
+        it landed too often in all, and the rig saw at least one of these rows in no spool. A
+        publication may be in a spool twice, because the ingest takes it once. Copies made by a
+        fault do not count: no store of the run has their epoch.
         """
         way = self.ways[key]
         landed = [(row.origin, row.position) for row in way["batch"]]

@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 MOST_FILES = 12
-"""Number of newest files whose smallest and largest values are queried, and of newest versions that
-are compared.
+"""Number of newest files whose smallest and largest values are queried. Also the number of newest
+versions that are compared.
 """
 WRITTEN_S = 60.0
 """Largest difference, in seconds, between a file's time in the log and on disk."""
@@ -29,7 +29,8 @@ ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.typ
 
 
 def differences(folder: Path) -> Iterator[str]:
-    """Yield each answer that differs from the table's data files; nothing if there is no table."""
+    """Yield a sentence for each query result that differs from the data files, if there is a table.
+    """
     try:
         table = DeltaTable(str(folder))
     except TableNotFoundError:

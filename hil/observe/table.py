@@ -83,7 +83,7 @@ class TableHop:
 
 
 def count(folder: Path) -> int:
-    """Return the number of rows in a table now; 0 without one."""
+    """Return the number of rows in a table now; 0 if there is no table."""
     with suppress(DeltaError, OSError):
         return DeltaTable(str(folder)).count()
     return 0

@@ -70,7 +70,7 @@ class Trace:
 
     @property
     def interval(self) -> float:
-        """Return the usual seconds from one sent frame to the next."""
+        """Return the median time from one sent frame to the next, in seconds."""
         steps = [(after.t - before.t) / (after.lost + 1) for before, after in pairwise(self.frames)]
         return median(steps) if steps else 0.0
 
@@ -79,8 +79,8 @@ class Trace:
         return Counter(frame.lost for frame in self.frames if frame.lost)
 
     def outages(self) -> list[Outage]:
-        """Return silences of more than OUTAGE_INTERVALS usual intervals, in order. Silences in
-        which no frame was lost are left out: the sender was silent, not the link.
+        """Return the silences that are longer than OUTAGE_INTERVALS times `interval`, in order.
+        Silences in which no frame was lost are left out: the sender was silent, not the link.
         """
         longest = OUTAGE_INTERVALS * self.interval
         pairs = pairwise(self.frames)

@@ -134,7 +134,9 @@ class Tap:
                 self._welcomed(message)
 
     def _welcomed(self, welcome: Welcome) -> None:
-        """Handle a WELCOME. A repeated HELLO gets the same WELCOME, and no session begins."""
+        """Handle a WELCOME. No session begins if it repeats the newest one, as after a repeated
+        HELLO.
+        """
         hello = self.hello
         if hello and (hello.boot, hello.attempt) != (welcome.boot, welcome.attempt):
             hello = None  # this WELCOME answers an earlier HELLO
@@ -187,9 +189,9 @@ class Tap:
             way.arrived = following
 
     def _data(self, direction: str, session: _Session, frame: Data) -> None:
-        """Count a DATA frame, and read each payload once all earlier ones have arrived. Frames in
-        flight use less than half of all numbers, so a number behind the expected one shows that the
-        frame was repeated.
+        """Count a DATA frame, and read each payload once all earlier ones have arrived. Fewer than
+        half of all sequence numbers are in flight, so a number behind the expected one is a
+        repetition.
         """
         counts, way = self.counts[direction], session.ways[direction]
         counts["frames"] += 1

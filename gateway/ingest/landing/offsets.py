@@ -333,8 +333,8 @@ class Feeds:
         }
 
     def _look_up(self, items: Iterable[tuple[str, int]], new: bool = False) -> None:
-        """Read manifests into memory. new: whether the batches are in no offset yet. If so, a
-        damaged batch counts as missing, provided that its feed has to wait for the batch.
+        """Read manifests into memory. new: whether the batches are in no offset yet. A new batch
+        that is damaged counts as missing if its feed has to wait until it is whole.
         """
         unknown = [item for item in items if item not in self._manifests]
         answers = list(self._map(lambda item: self._manifest(item, new), unknown))
@@ -436,8 +436,8 @@ class Feeds:
         self.unreadable = found
 
     def _quiet(self, feed: str, offset: Offset) -> bool:
-        """Whether no further batch is expected: the feed's gateway writes markers, and they show no
-        newer batch.
+        """Whether no further batch of a feed is expected: the feed has no hole, its gateway writes
+        markers, and the markers show no newer batch.
         """
         return (
             feed not in self.holes

@@ -88,7 +88,7 @@ without a pause, because the failed objects may be many.
 """
 
 ANSWERED_S = 30.0
-"""Seconds for which the place counts as up after it has answered."""
+"""For this time after an answer, in seconds, the place counts as reachable."""
 
 RENEWED_S = 30.0
 """Shortest time, in seconds, between two connections that are opened because access was denied."""

@@ -39,7 +39,9 @@ STALE_S = 172_800.0
 """Seconds after a commit to `publications` until `summarise` must have updated its tables."""
 
 _WHOLE_URL = re.compile(r"/|[a-z][a-z0-9+.-]*:")
-"""Pattern of the beginning of a path in the log that is not relative to the table's folder."""
+"""Pattern that matches the beginning of a URL or an absolute path. All other paths in the log are
+relative to the table's folder.
+"""
 
 
 @dataclass(frozen=True, slots=True)

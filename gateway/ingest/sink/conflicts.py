@@ -56,8 +56,9 @@ class Conflicts:
         self._table = table
 
     def note(self, micro_batch: MicroBatch, drop: list[ChunkRange]) -> None:
-        """Compare duplicates with the rows of the same key in the table, or in this micro-batch.
-        Store and log those whose payload has another meaning. drop: ranges of the duplicates.
+        """Compare the payload of each duplicate with the payload of the same key in the table, or
+        in this micro-batch. Store and log the duplicates whose payload has another meaning. drop:
+        ranges of the duplicates.
         """
         if not drop:
             return

@@ -25,7 +25,9 @@ TableName = Literal["publications", "readings"]
 DROP_DDL = "file string, device string, incarnation bigint, first bigint, last bigint"
 
 AS_CALLED = {"__globPaths__": "false"}
-"""Spark's option for literal paths: characters such as `[1]` have no special meaning."""
+"""Options for Spark's reader. Spark then takes paths literally: characters such as `[1]` have no
+special meaning.
+"""
 
 log = logging.getLogger("onceway.ingest")
 

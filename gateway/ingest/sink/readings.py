@@ -146,8 +146,8 @@ class Readings:
         self._application = application_id(publications_id)
         self._commits = commits
         self._back = False
-        """Whether `publications` was replaced by a copy. The readings then belong to a version that
-        the copy does not have.
+        """Whether `publications` was replaced by a copy that lacks a version from which the
+        readings were made.
         """
         self._look()
 
@@ -237,8 +237,8 @@ class Readings:
     def _rows_since(
         self, until: int, rows: Addition | None, based_on: int | None
     ) -> Addition | None:
-        """Return the readings of rows that were added to `publications` after version `covers`.
-        None if the table must be made again from all rows.
+        """Return the readings of the rows that were added to `publications` after version `covers`,
+        up to version `until`. None if the table must be made again from all rows.
         """
         if self.covers is None:
             empty = self._both_were_empty(until if based_on is None else based_on)

@@ -65,8 +65,8 @@ def follow(spark: SparkSession, table: Table, publications: Table, until: int) -
 
 
 def _rows(changes: Changes, before: DataFrame) -> DataFrame:
-    """Return the rows of the table. before: its current rows. They always count, because a device
-    that was seen once stays in the table.
+    """Return the rows of the table after the changes. before: the present rows. Their devices stay
+    in the table.
     """
     new_rows = changes.new_rows.withColumn("at", moment()).where("at is not null")
     listed_before = before.where("listed is not null").select(*_LISTED_AS, "listed")

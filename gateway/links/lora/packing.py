@@ -226,8 +226,8 @@ def read_answer(content: bytes, turn: Turn) -> Answer:
 
 _CONNECT, _CONNACK, _SUBSCRIBE, _SUBACK, _UNSUBSCRIBE, _UNSUBACK = 1, 2, 8, 9, 10, 11
 _ANSWERED_BY = {_SUBSCRIBE: _SUBACK, _UNSUBSCRIBE: _UNSUBACK, 5: 6, 6: 7, 12: 13}
-"""Type of the answer by the type of a packet, for packets whose answer has the same packet
-identifier, and for PINGREQ. 5, 6: PUBREC, PUBREL. 12: PINGREQ.
+"""Type of the answer, by the type of a packet. The answer to PINGREQ (12) has no packet identifier.
+Each other answer has the packet identifier of its packet. 5, 6: PUBREC, PUBREL.
 """
 
 

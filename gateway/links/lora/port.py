@@ -41,7 +41,7 @@ RETRY_S = 5.0
 """Seconds between two attempts to open a missing or failed modem."""
 
 NUMBERS = range(1, 255)
-"""Numbers of boards (FORMAT.md, Frame)."""
+"""Numbers that a board may have (FORMAT.md, Frame)."""
 
 NEAR, CALM = 0.8, 0.7
 """Shares of a limit: from NEAR on a warning is logged, and below CALM the next warning is

@@ -44,8 +44,8 @@ are sent without delay; further ones at most once a minute.
 """
 
 STALE = 8
-"""Number of WELCOMEs to one board that are sent without delay for HELLOs that may be recordings.
-Further ones are sent at most once a minute.
+"""Number of WELCOMEs that a board gets without delay, although its HELLOs may be recordings.
+Further WELCOMEs of this kind are sent at most once a minute.
 """
 
 A_MINUTE = 1 / 60
@@ -177,7 +177,9 @@ class _Device:
     """HELLO of the last session that the board has begun, with the valid incarnation."""
     stale: Bucket = field(default_factory=lambda: Bucket(STALE, A_MINUTE))
     stray: bytes = b""
-    """The last TURN that fitted no session."""
+    """The last TURN that belonged to no session; empty if a session has begun, or its TURN has
+    arrived, since then.
+    """
     strays: int = 0
     """Number of times that `stray` was received in a row."""
     asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))

@@ -108,7 +108,7 @@ class Flow:
     _closed_until: float = float("-inf")
     """Time until which no new message is sent, because the gateway has no room."""
     _closed: int = 0
-    """Number of refusals for lack of room since a message was last accepted."""
+    """Number of times that the gateway had no room for a message since it last accepted one."""
     _id: int = 0
 
     def __post_init__(self) -> None:

@@ -85,8 +85,8 @@ def new_moving_id() -> int:
 
 
 def share_number(topic_filter: str) -> int:
-    """Return the Subscription Identifier that stands for a shared subscription between members; 0
-    for any other filter.
+    """Return the Subscription Identifier by which members name a shared subscription to each other;
+    0 for any other filter.
     """
     if not topic_filter.startswith(SHARE_PREFIX):
         return 0

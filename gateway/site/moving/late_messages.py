@@ -23,8 +23,8 @@ from gateway.site.moving.session_moves import moves_of
 
 
 def send_on(core: Core, session: Session) -> None:
-    """Send a page of a forwarder's queue to the session's new gateway, after the page was read from
-    the store.
+    """Send the messages of a forwarder's queue that are in memory to the session's new gateway. If
+    more messages are in the store, read the next page of them.
     """
     move, flow = move_of(session), session.send_flow
     assert move is not None  # noqa: S101 - `Role.sends_on`

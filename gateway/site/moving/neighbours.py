@@ -54,7 +54,7 @@ class SiteNeighbours(WithSessionMoves):
         self.lookup: SessionLookup | None = None
         """The session lookup; None before the site has begun."""
         self.second_disk: Replicated | None = None
-        """Tracks which spool rows are replicated; None unless `copies = 2`."""
+        """Tracker of the spool rows that are replicated; None unless `copies = 2`."""
         self.moved = moved_of(state)
         """Rows about moves that were in the store at the start."""
         self._stored: dict[int, SessionMove] = {}

@@ -49,8 +49,8 @@ class Behind:
         self.members = set(moves.queues)
 
     def opened(self, member: str) -> None:
-        """Handle the beginning of an exchange: send ASK, unless an ASK of the last AGAIN_S is
-        unanswered.
+        """Handle the beginning of an exchange. Send ASK, unless an ASK that was sent within the
+        last AGAIN_S seconds is still unanswered.
         """
         self._open.add(member)
         asked = self._asked.get(member)

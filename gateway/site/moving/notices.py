@@ -120,8 +120,8 @@ def advance(core: Core) -> None:
 
 
 def _questions(core: Core, move: SessionMove) -> Iterable[tuple[str, Kind]]:
-    """Yield the questions to ask for a move: each is the name of a gateway and the kind of notice
-    to send to it.
+    """Yield the notices by which a move asks other gateways: the name of a gateway, and the kind of
+    notice to send to it.
     """
     forwarder, tails = move.forwarder, move.tails - {OWN}
     for member in tails:

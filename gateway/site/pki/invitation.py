@@ -185,7 +185,7 @@ def read(path: Path) -> Invitation:
 
 
 def prove(invitation: Invitation, csr: bytes) -> bytes:
-    """Return the request to join, for the inviting gateway."""
+    """Return the request to join, with a proof that the sender knows the invitation's secret."""
     mac = _mac(invitation.secret, invitation.id, csr)
     return Request(id=invitation.id, csr=csr.decode(), mac=mac).model_dump_json().encode()
 

@@ -285,7 +285,7 @@ class Keeping:
 
     @property
     def size(self) -> int:
-        """Bytes of all copies."""
+        """Bytes of all replicas that this gateway keeps."""
         return sum(line.size for line in self._lines.values())
 
     def figures(self) -> dict[str, Any]:

@@ -49,8 +49,8 @@ RESTART_S = 15.0
 which a client waits for members that are expected or busy.
 """
 _AVERAGED = 8
-"""Number of beats over which the round trip is averaged while it becomes shorter. A longer round
-trip counts at once.
+"""A shorter round trip changes the average only by a part, one in this number. A longer round trip
+replaces the average at once.
 """
 
 
@@ -144,8 +144,8 @@ class Contact:
         self.mute = self.mute or (self.up and late and self._answered < since)
 
     def answered(self, now: float) -> None:
-        """Note an answer to a query. A member that was mute gets leases again from now on, so
-        `promise` is renewed.
+        """Note an answer to a query. If the member was mute, `promise` is renewed, because the
+        member gets leases again from now on.
         """
         if self.mute:
             self.promise = now + PROMISE_S

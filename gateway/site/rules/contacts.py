@@ -24,7 +24,7 @@ class Statistics:
     silent: int = 0
     """Number of decisions that were made while a member was silent."""
     superseded: int = 0
-    """Number of CONNECTs that waited for an answer when their client connected again."""
+    """Number of CONNECTs whose client connected again before the session lookup had ended."""
     released: int = 0
     """Number of packet identifiers that another member had, and has released."""
     by_member: dict[str, int] = field(default_factory=dict)

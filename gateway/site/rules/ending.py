@@ -72,8 +72,8 @@ class _Listener:
 
 
 class Ending:
-    """The ending of outdated sessions. is_searched: whether this gateway is about to decide about a
-    client. mark_searches_suspect: marks decisions that are not on disk yet as suspect.
+    """The ending of outdated sessions. is_searched: returns whether this gateway is about to decide
+    about a client. mark_searches_suspect: marks all decisions that are not on disk yet as suspect.
     """
 
     def __init__(

@@ -121,8 +121,8 @@ class Holder(Protocol):
         """
 
     def end(self, client: str, below: int, done: Done) -> None:
-        """Delete the client's record in one commit if its epoch is lower than `below`, with its
-        session, parts and `older`. A connected client is disconnected (0x8E).
+        """If the epoch of the client's record is lower than `below`, delete the record with its
+        session, parts and `older`, in one commit. A connected client is disconnected (0x8E).
         """
 
     def mark_suspect(self, client: str, done: Done) -> None:

@@ -117,10 +117,13 @@ class Lookup:
                     self._query(search, name)
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
-        """Find out whether a session that has moved away, or is suspect, is still the newest. A
-        moved session is usable here again if no other member has it. dropped: called if there is no
-        result. Then call again later. Causes: a member is silent or busy; another lookup or a
-        commit for this client is in progress or begins.
+        """Find out whether the session of a client is still the newest. Here, this session has
+        moved away, or is suspect. If no other member has a session that has moved away, it is
+        usable here again.
+
+        dropped: called if there is no result; the caller must then try again later. There is no
+        result if a member is silent or busy, or if another lookup or a commit for this client is in
+        progress or begins.
         """
         if client in self._searches or client in self._working:
             dropped()

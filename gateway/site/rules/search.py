@@ -71,8 +71,8 @@ class Search:
         is answered, and its messages of shared subscriptions go to other subscribers.
         """
         self.in_vain = False
-        """Whether a move of the session to this gateway has failed. After that, a client with Clean
-        Start 1 needs no move.
+        """Whether a move of the session to this gateway has already failed. From then on, a
+        decision for a client with Clean Start 1 needs no move.
         """
         self.waiters: list[tuple[Waiter, Alive]] = []
         """For each caller: a function that gets the outcome, and one that says whether the caller's

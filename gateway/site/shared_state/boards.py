@@ -44,7 +44,7 @@ class BoardSharing(Sharing[Entry]):
         super().__init__(send, FIRST, GROUPS)
         self._merge = enter
         self._entries: dict[str, Entry] = {}
-        """Contents of the registry at its last reading."""
+        """Entries of the registry when it was last read, by board."""
 
     def entered(self, entries: Iterable[Entry], done: Iterable[Link[Entry]] = ()) -> list[str]:
         """Note the current contents of the registry. done: links whose entries were merged. Return

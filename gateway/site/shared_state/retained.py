@@ -21,9 +21,8 @@ members send about a hundred topics when a link between them begins.
 
 
 class RetainedSharing(Sharing[Entry]):
-    """Sharing of retained messages. find: returns the entry of a topic, or None. enter: called with
-    a link and its received entries (`Link.entering`). After they are entered, `changed` has to be
-    called.
+    """Sharing of retained messages. find: returns the entry of a topic, or None. enter: gets a link
+    with received entries (`Link.entering`), makes them retained messages, and then calls `changed`.
     """
 
     def __init__(

@@ -34,5 +34,5 @@ class Conflicts:
             log.warning("%s", text)
 
     def sentences(self) -> list[str]:
-        """Return the last sentences, the newest one last."""
+        """Return the sentences about the last lost changes, the newest one last."""
         return list(self._last)

@@ -50,8 +50,8 @@ WINDOW_S = 0.03
 
 
 class Forwarding:
-    """Forwarding to and from all other members, from creation to `close`. send: sends a frame to a
-    member, or drops it.
+    """The exchange of forwarded messages with all other members, from creation to `close`. send:
+    sends a frame to a member, or drops it.
     """
 
     def __init__(
@@ -103,8 +103,8 @@ class Forwarding:
         self._ports[member].joined((WantedFilter(*item) for item in self._wanted.items()), hold_s)
 
     def begin_in(self, seconds: float) -> None:
-        """Begin the exchanges that wait because of `hold_s` (`joined`) after this number of
-        seconds, if they have not begun by then.
+        """Some exchanges wait because of `hold_s` (`joined`). Let them begin in this number of
+        seconds at the latest.
         """
         for port in self._ports.values():
             if port.forwarding.holds:

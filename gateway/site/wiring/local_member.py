@@ -296,8 +296,8 @@ class Site:
             self._await_packet(key, connection)
 
     def _await_packet(self, key: str, connection: Connection) -> None:
-        """Wait for the client's first packet, which shows that the client knows that its session is
-        new.
+        """Expect the client's first packet, which will show that the client knows that its session
+        is new. If the session ends with its connection, trust it at once.
         """
         session = self.holder.session(key)
         if session is not None and session.durable and session.connection is connection:

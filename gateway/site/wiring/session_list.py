@@ -115,8 +115,9 @@ class Listing:
             return None
 
     async def sessions(self) -> AsyncIterator[Row]:
-        """Yield rows of the other members, each with `member`. If a member does not answer, its
-        last row has `silent`. Raises OncewayError if another user's list is in progress.
+        """Yield the sessions of the other members as rows. The key `member` of each row names the
+        member. If a member stops answering, its last row has the key `silent`. Raises OncewayError
+        if this list is already being made for another user.
         """
         if self._listing:
             raise OncewayError(

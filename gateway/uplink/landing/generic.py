@@ -78,9 +78,9 @@ class GenericLanding(FileLanding):
             file.write(_CLAIM)
 
     def make_files(self, path: str) -> bool:
-        """Create a file twice, and return whether the second creation is refused. Both files are
-        opened before one is closed, because a file system that checks at opening and writes at
-        closing would allow both.
+        """Try to create one file twice. Return whether the place refuses one of the two. Both files
+        are opened before one is closed. Otherwise this trial would accept a place that checks at
+        opening and creates the file only at closing.
         """
         self._make_above(path)
         first = self._fs.open(self._path(path), "xb")
