@@ -53,8 +53,8 @@ def plugged() -> list[Plugged]:
 
 
 def find(board: Board) -> str:
-    """Return the one port, by its stable name, with a board of this kind, as far as its USB ids
-    show. Raises OncewayError if there is none, or several.
+    """Return the stable name of the only port at which there may be a board of this kind, judged by
+    USB ids. Raises OncewayError if there is no such port, or several.
     """
     fitting = [entry for entry in plugged() if board.name in entry.boards]
     if len(fitting) == 1:

@@ -347,7 +347,7 @@ class Registry:
 
 
 def _converted(entry: dict[str, Any]) -> dict[str, Any]:
-    """Convert a device row of an older backup, which lacks the time of its last change."""
+    """Convert a device row of an older backup: it lacks the time of the device's last change."""
     return {"changed": entry.get("flashed") or entry["created"]} | entry
 
 

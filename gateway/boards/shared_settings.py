@@ -104,7 +104,7 @@ class SharedSettings:
 
 
 def _split(topic: str) -> tuple[str, str]:
-    """Return the board's name and the kind of setting in a topic."""
+    """Return the board's name and the kind of setting that a topic names."""
     name, _, kind = topic.removeprefix(PREFIX).partition("/")
     return name, kind
 

@@ -162,7 +162,7 @@ class NeededRows:
         self.dead: list[int] = []
         """Ids of messages to be deleted."""
         self.reused: set[int] = set()
-        """Ids taken from `dead`: new messages in the open changes overwrite their rows."""
+        """Ids from `dead` that new messages in the open changes use again, with their rows."""
         self._references = dict(references)
 
     @property

@@ -63,9 +63,7 @@ class Pause:
         the pause, its connection does not end before the pause is over.
         """
         self.until = record.over(broker.now) if record is not None and not shared else float("-inf")
-        """Time on the broker's clock at which the pause ends on this connection; -inf without a
-        pause.
-        """
+        """Time on the broker's clock at which this connection's pause ends; -inf without one."""
         self.farewell = ""
         """Reason String of the connection's end; empty while the connection continues. If it is
         set, publications at QoS 1 and 2 are dropped unanswered; the client sends them again."""

@@ -238,8 +238,7 @@ def _drop_oldest(
     core: Core, session: Session, messages: int, size: int, bound: str = _ALL_QUEUES
 ) -> int:
     """Drop unsent messages of the oldest delivery, until `messages` messages and `size` bytes are
-    freed or no message is left. Return how many messages are dropped. bound: the bound's key, for
-    the log.
+    freed or no message is left. Return how many messages are dropped. bound: its key, for the log.
     """
     send_flow, at = session.send_flow, _oldest(core, session)
     dropped = 0

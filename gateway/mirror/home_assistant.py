@@ -167,7 +167,9 @@ class HomeAssistant:
             log.warning("%s: not updated for Home Assistant: %s", printable(device), why)
 
     def _newest(self, listed: Listed) -> str | None:
-        """Return the SHA-256 of the bundled firmware, or else of the board's firmware, or None."""
+        """Return the SHA-256 of the firmware to offer: the bundled firmware, or the board's own if
+        none is bundled. None if the board's firmware is unknown.
+        """
         kind = self._kinds.get(listed.board or "")
         return (kind.sha256 if kind and listed.firmware else None) or listed.firmware
 

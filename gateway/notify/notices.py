@@ -30,8 +30,8 @@ SETTLE_S = 30.0
 checks do not see every problem.
 """
 RELAPSE_S = 3600.0
-"""Seconds after the report of a problem's end. If the problem returns within this time, its next
-end is reported later (SLOWER).
+"""If a problem returns within these seconds after the report of its end, its next end is reported
+later (SLOWER).
 """
 SLOWER = 4
 """Factor for a problem that comes and goes: each return within RELAPSE_S multiplies the time for
@@ -109,8 +109,8 @@ class _Known:
 
 class Notices:
     """The problems that were reported. folder: the data directory. after_s: how long a problem must
-    last before it is reported, and be absent before its end is reported. repeat_s: time after which
-    a lasting problem is reported again; 0: never.
+    last before it is reported, and how long it must be over before its end is reported. repeat_s:
+    time after which a lasting problem is reported again; 0: never.
     """
 
     def __init__(self, folder: Path, gateway: str, after_s: float, repeat_s: float) -> None:

@@ -106,9 +106,7 @@ MOST_OVERHEARD = 1000
 
 _AT_ONCE = 256
 _LONG = ("listen", "log", "command", "device", "readings")
-"""Requests that may take longer than TIMEOUT_S. For them, TIMEOUT_S bounds the time between two
-rows.
-"""
+"""Requests that may take longer than TIMEOUT_S. It then bounds the time between two rows."""
 
 _OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
 """Requests before which the device registry is read again, since a command may have changed it."""

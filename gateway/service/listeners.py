@@ -183,9 +183,7 @@ class _Lora(_Door):
         self._registry = registry
 
     def name(self, number: int) -> str | None:
-        """Return the name of the board with this number in the configuration, or else in the
-        registry.
-        """
+        """Return the name of the board with this number in the configuration or the registry."""
         return self._names.get(number) or self._registry.name(self.section.network, number)
 
     def others(self, config: Config) -> Others | None:

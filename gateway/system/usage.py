@@ -105,7 +105,7 @@ class Shared:
         )
 
     def greedy(self, limit: int) -> Origin | None:
-        """Return an origin that uses a part of the reserve, or None."""
+        """Return an origin that uses more of the bound `limit` than one origin may, or None."""
         return next((owner for owner, used in self._of.items() if not within(used, limit)), None)
 
 

@@ -95,8 +95,8 @@ def _first_not_landed(spool: Spool, landing: Landing, number: int) -> int:
 
 
 def _advance(spool: Spool, after: int, landed: Iterator[Row]) -> int:
-    """Return the spool id up to which `landed` has all rows of this store above `after`. The result
-    is `after` if `landed` lacks the first one.
+    """Compare landed rows with the rows of this store whose ids are above `after`. Return the id of
+    the last row up to which they are the same; `after` if the first row differs.
     """
     for theirs in landed:
         if theirs[-1] <= after:

@@ -40,9 +40,8 @@ class Channel:
         return float(1 << self.factor) / self.bandwidth
 
     def meets(self, other: "Channel") -> bool:
-        """Return whether a radio that listens on one of two channels hears a frame on the other. A
-        radio finds signals that are off by up to a quarter of the bandwidth (SX1276 data sheet,
-        4.1.5).
+        """Return whether a radio that listens on one channel hears a frame on the other. A radio
+        finds signals that are off by up to a quarter of the bandwidth (SX1276 data sheet, 4.1.5).
         """
         return (
             self.bandwidth == other.bandwidth

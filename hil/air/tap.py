@@ -51,9 +51,8 @@ class _Session:
 
 
 class AirTap:
-    """Reader of one board's frames. name: name of the board. key: returns the key in the board's
-    flash; called at the first frame. enter: called for each event with its time in ns, name and
-    fields.
+    """Reader of one board's frames. key: returns the key in the board's flash; called at the first
+    frame. enter: called for each event with its time in ns, name and fields.
     """
 
     def __init__(

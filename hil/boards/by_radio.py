@@ -1,7 +1,6 @@
 """Like `exchange.py`, for a board with a radio: its real firmware and a gateway in this process,
 both in board time, alone in the air and without the legal pauses. In: a firmware with a radio
-(`provisioned` writes name, key and channel into it). Out: the publications that reached the
-gateway.
+(`provisioned` writes name, key and channel). Out: the publications that reached the gateway.
 """
 
 from dataclasses import dataclass

@@ -308,9 +308,8 @@ class LedgerWatch:
 
 
 def _interval_of(record: bytes) -> int | None:
-    """Return the interval in milliseconds, or None for a torn record. The record does not contain
-    the unit; the CRC shows it. It covers the number and, except for milliseconds, a byte for the
-    unit.
+    """Return the interval in milliseconds, or None for a torn record. The CRC covers the number
+    and, unless the unit is milliseconds, the unit, which is not in the record.
     """
     number, check = record[:2], int.from_bytes(record[2:4])
     for unit, milliseconds in enumerate(_UNITS_MS):

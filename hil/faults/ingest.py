@@ -27,7 +27,7 @@ STEPS = {
     "its end is noted": "*/checkpoint/commits/[0-9]*",
 }
 """Steps of a micro-batch, in order, by the file that each makes (gateway/ingest/README.md, and
-Spark's checkpoint). The patterns leave out temporary files and checksums, which also appear after a
+Spark's checkpoint). The patterns leave out temporary files and checksums, which may appear after a
 step."""
 JOB = "stream.py"
 """Script of the job. The script gets the signals, because launchers handle them differently."""
@@ -36,8 +36,7 @@ SECOND = "second ingest"
 
 class IngestFault(Kind):
     """A fault of the ingest. It happens after the first append, because a faulty ingest could
-    repeat that append. Later appends cannot be places: their number depends on the speed of the
-    machine.
+    repeat that append. Later appends cannot be places: their number depends on the machine's speed.
     """
 
     part: ClassVar[str] = "ingest"
@@ -51,9 +50,8 @@ class IngestFault(Kind):
 
 
 class IngestKill(IngestFault):
-    """A kill between two steps of a micro-batch: the process is stopped and killed when it is about
-    to begin the second step. The seed sets this step for the first fault; each later fault skips
-    one.
+    """A kill between two steps of a micro-batch: the process is stopped and killed before the
+    second step. The seed sets this step for the first fault; each later fault skips one.
     """
 
     text: ClassVar[str] = "kill -9 of the ingest in a micro-batch"

@@ -98,8 +98,7 @@ class WindowKind(Kind):
         """Let the program run until the fault's window, and stop it in the window. Return the
         window's text; None if the program did not reach it. The caller must disarm the machine
         after the fault. is_there: whether a publication is in the state that the window names
-        (`SystemUnderTest.is_at`). If none is, the program continues until it reaches the window
-        again.
+        (`SystemUnderTest.is_at`). If not, the program continues to the next such window.
         """
         window = self.windows[fault.detail["window"]]
         for _ in range(MOST_COMMITS):

@@ -20,7 +20,7 @@ class Outcome(StrEnum):
     UNDELIVERED = "not delivered"
     """A publication at QoS 0 did not reach the gateway's store. QoS 0 allows that."""
     DIED = "died with its card"
-    """A publication acknowledged by a gateway that was gone for good before it landed the row."""
+    """A gateway acknowledged the publication, and was gone for good before it landed the row."""
     UNKNOWN = "unknown"
     """The publication is on its way: the hop where it was seen last must still deliver it."""
 

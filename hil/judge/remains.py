@@ -40,8 +40,7 @@ LEAST_USED = 0.5
 """Smallest share of `spool.max_bytes` that a gateway must have used before it may refuse."""
 QUOTA_EXCEEDED = 0x97
 MOST_BYTES = 8_000_000
-"""Largest size in bytes of a gateway's file, also of the store's log, but not of the files in
-STORE."""
+"""Largest size in bytes of a gateway's file, also of the store's log, except files in STORE."""
 STORE = ("gateway.db",)
 BRIDGE = "onceway-bridge:there"
 """Client identifier of the gateway's bridge."""

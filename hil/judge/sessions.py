@@ -79,7 +79,7 @@ class _Subscriber:
 
 
 def wrong(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each subscriber and kind of mistake."""
+    """Return a sentence for each kind of mistake of each subscriber and shared subscription."""
     messages, subscribers = _sort_events(events)
     reasons: list[str] = []
     groups: dict[tuple[str, str], list[_Model]] = defaultdict(list)

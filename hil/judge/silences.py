@@ -74,7 +74,7 @@ class Silences:
         return any(begin <= one <= end for one in moments for begin, end in self._spans)
 
     def since(self, client: str, t: int) -> bool:
-        """Return whether a gateway was silent between this board's last connection and `t`."""
+        """Return whether a gateway was silent between this client's last connection and `t`."""
         last = max(self._last(client, t), default=0)
         return any(begin <= t and last <= end for begin, end in self._spans)
 

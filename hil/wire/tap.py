@@ -134,9 +134,7 @@ class Tap:
                 self._welcomed(message)
 
     def _welcomed(self, welcome: Welcome) -> None:
-        """Handle a WELCOME. No session begins if it repeats the newest one, as after a repeated
-        HELLO.
-        """
+        """Handle a WELCOME. No session begins if the newest WELCOME is repeated."""
         hello = self.hello
         if hello and (hello.boot, hello.attempt) != (welcome.boot, welcome.attempt):
             hello = None  # this WELCOME answers an earlier HELLO

@@ -100,7 +100,7 @@ class Plan:
     """Average attempts per reading; `inf` if the channel is overloaded."""
 
     load: float
-    """Share of the time in which any station sends, 0…1 on a working channel."""
+    """Airtime of all stations, as a share of the time. Above 1, the channel cannot work."""
 
     collisions: float
     """Share of exchanges spoiled by a collision, 0…1."""

@@ -25,8 +25,7 @@ RENEWAL_S = 86_400.0
 
 
 class OwnCertificate:
-    """The certificate of this gateway. spawn: starts a task for which a stop of the gateway waits.
-    """
+    """The certificate of this gateway. spawn: starts a task for which a stop of the gateway waits."""
 
     own: Membership
     serving: ssl.SSLContext

@@ -156,7 +156,9 @@ class Ending:
         self._contacts.plan(self._contacts.now + AGAIN_S, again)
 
     def on_end(self, member: str, end: End) -> None:
-        """End older records here. Answer when all these changes are on disk."""
+        """Handle a member's Over messages: end or mark the older records that they name. Answer
+        when all changes are on disk.
+        """
         ended: list[Ended] = []
         remaining = len(end.overs)
         if self._pending[member] + remaining > MOST_PENDING:

@@ -45,9 +45,9 @@ not available at its source. Later such a search fails.
 """
 
 FRESH_S = 0.9
-"""Longest age, in seconds, of a query whose reply still counts when the same client sends another
-CONNECT. Within this time, the member that has replied cannot have decided without this member: it
-waits ANSWER_S for an answer, which is longer.
+"""If a client sends another CONNECT, replies to queries that are more than this many seconds old no
+longer count. Replies to newer queries still hold: a member that has replied would wait longer,
+ANSWER_S, before it decides about the client without this member's answer.
 """
 TURN_S = 0.1
 """Seconds by which this member delays its queries, if members with higher names have asked for the

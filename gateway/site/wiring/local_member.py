@@ -199,7 +199,9 @@ class Site:
     # -- CONNECT
 
     def waits(self, connection: WaitingCaller, packet: Connect) -> bool:
-        """Whether a CONNECT waits for the replies of the other members."""
+        """If the session of a CONNECT has to be looked up at the other members, begin the lookup
+        and return True: the CONNECT waits for the result. Otherwise return False.
+        """
         connection = cast("Connection", connection)
         if connection.policy.never_moves or not packet.client_id:
             return False

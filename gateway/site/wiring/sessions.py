@@ -36,7 +36,7 @@ _LOST = "%s. So knowledge of clients is lost: sessions are suspect until their c
 
 
 class _Given:
-    """A session that has left, or is leaving."""
+    """A session that has left this gateway, or is leaving it."""
 
     __slots__ = ("commit", "ends", "member", "order")
 
@@ -172,7 +172,7 @@ class SessionHolder:
         return key in self._taking or (moved is not None and moved.order is not None)
 
     def when_moved(self, key: str, call: Callable[[], None]) -> None:
-        """Have a function called when the present move of this session ends."""
+        """Call a function when the present move of this session ends."""
         self._waiting.setdefault(key, []).append(call)
 
     def record(self, client: str) -> Held | None:
