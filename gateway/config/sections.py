@@ -269,7 +269,9 @@ class LimitsSection(Section):
     """CONNECT packets per second from one address. A burst may have as many as ten seconds allow.
     """
     sessions: Count = 100_000
-    """Largest number of sessions. One user, or one anonymous address, may have four fifths."""
+    """Largest number of sessions. One user, or one address of anonymous clients, may have four
+    fifths of them.
+    """
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
     """The largest packet accepted."""
     connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
@@ -281,7 +283,9 @@ class LimitsSection(Section):
     client_id_bytes: Annotated[int, Field(ge=23, le=65_535)] = 256
     """The longest client identifier."""
     will_bytes: Count = 64 * MEGABYTE
-    """Size limit of all wills together. One user, or one address, may have four fifths."""
+    """Size limit of all wills together. One user, or one address of anonymous clients, may use four
+    fifths of it.
+    """
     inflight: U16 = 1024
     """Largest number of QoS 1 and 2 messages in flight to one client, even if it announces a larger
     Receive Maximum. If the session outlives its connection, also the largest number of messages
@@ -293,8 +297,8 @@ class LimitsSection(Section):
     """Size limit of the messages that wait for one session."""
     memory_bytes: Count = 256 * MEGABYTE
     """Size limit of the messages that wait for all sessions. Subscriptions may take the same amount
-    again, and so may incomplete packets. One user, or one address, may have four fifths of the
-    amount for subscriptions.
+    again, and so may incomplete packets. One user, or one address of anonymous clients, may use
+    four fifths of the amount for subscriptions.
     """
     outgoing_bytes: Count = 4 * MEGABYTE
     """Size limit of the output that one client has not read yet. Beyond it, QoS 0 messages are

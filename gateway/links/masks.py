@@ -31,7 +31,9 @@ class Masks:
         """Number of bytes until the next frame: mask and payload."""
 
     def checked(self, data: bytes) -> bytes:
-        """Return the bytes to hand to the WebSocket parser; empty after an unmasked frame."""
+        """Return the bytes to hand to the WebSocket parser. Of an unmasked frame, and of all later
+        bytes, only an invalid header is returned.
+        """
         if self.lacking:
             return b""
         data, self._first = self._first + data, b""

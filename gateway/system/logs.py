@@ -54,7 +54,7 @@ class HumanFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Lines of JSON. time: UTC by the system's clock."""
+    """Formatter of log records as lines of JSON. `time` is UTC by the system's clock."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

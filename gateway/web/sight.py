@@ -71,7 +71,9 @@ class Sight:
 
     @property
     def holds(self) -> bool:
-        """Whether everything shown until now may still be shown."""
+        """Whether all that was shown may still be shown: the user may see everything, or the access
+        rules have not changed.
+        """
         return self._free or self.is_current
 
     def topic(self, topic: str) -> bool:

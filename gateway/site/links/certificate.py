@@ -95,8 +95,8 @@ class OwnCertificate:
             self.job.fail(error)
 
     def look(self, links: Iterable[Link]) -> None:
-        """Renew this gateway's certificate if half of its lifetime is over, and log a problem with
-        the certificate. links: all present links, over which a renewal can be requested.
+        """If half of the lifetime of this gateway's certificate is over, renew the certificate, and
+        log a problem with it. links: all present links, over which a renewal can be requested.
         """
         if not renewal.is_due(self.own.certificate):
             self._logged = None

@@ -73,7 +73,7 @@ class Greeting(BaseModel):
     version: Annotated[int, Field(ge=0, le=0xFFFF)]
     oldest: Annotated[int, Field(ge=0, le=0xFFFF)]
     generation: Annotated[str, Field(pattern="^[0-9a-f]{0,64}$")]
-    """Generation of the member's store (`gateway/store/generation.py`)."""
+    """Generation word of the member's store, which each start changes (`last_generation`)."""
     clock: Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
     """Clock of the member, UTC in seconds since 1970."""
     removed: list[Any]
@@ -182,7 +182,7 @@ class Link(asyncio.Protocol):
         self.generation = ""
         self.version = 0
         self.renews = False
-        """Whether the peer renews certificates."""
+        """Whether the peer has the site's authority, and so renews certificates."""
         self.has_renewed = False
         """Whether a certificate was asked for, or issued, over this link."""
         self.differs: list[str] = []
