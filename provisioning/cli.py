@@ -227,7 +227,7 @@ def rename(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a device another name. The board is written again, since the name is in its flash.
+    """Give a device another name. The board is written again, because the name is in its flash.
     Earlier readings stay under the old name, and unsent ones are sent under the new name. A reading
     that is being sent at that moment may arrive under both names. To rule that out, set the
     interval to 65535 (no samples) and wait until no more readings arrive before you stop the
@@ -250,8 +250,8 @@ def rekey(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a device another key, for example after the old one may have been read. Firmware and
-    unsent readings stay.
+    """Give a device another key, for example because somebody may have read the old key. Firmware
+    and unsent readings stay.
 
     Example: onceway device rekey greenhouse-1 --port /dev/ttyACM0
     """

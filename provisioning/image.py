@@ -93,7 +93,7 @@ class Image:
         return True
 
     def write(self, path: Path, identity: Identity, radio: RadioPlan | None = None) -> None:
-        """Write the image with this identity as a HEX file that only its owner can read, since it
+        """Write the image with this identity as a HEX file that only its owner can read, because it
         holds the key. radio: the channel of a radio board.
         """
         image = IntelHex(self._hex)

@@ -2,7 +2,7 @@
 
 In: the name of this gateway, and entries of other members on standard input, one per line. Out: the
 registry with these entries, and on standard output all entries and then the conflicts. The program
-is not a command of `onceway`, since entries hold keys.
+is not a command of `onceway`, because entries hold keys.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 In: a CONNECT. Out: a user name, or a reason to refuse. Passwords are compared with memory-hard
 hashes on another thread. A correct password is remembered as a keyed hash in memory, so that a
-thousand clients that reconnect at once do not wait for each other.
+thousand clients that reconnect at the same time do not wait for each other.
 """
 
 import hashlib

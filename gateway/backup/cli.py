@@ -181,7 +181,7 @@ def restore(
 ) -> None:
     """Let this machine take the place of the gateway in a backup. Gateway and uplink must be
     stopped. Files that exist already are kept under another name. Commands that wait for boards in
-    the backup are dropped, since the boards begin new sessions; they are listed first.
+    the backup are dropped, because the boards begin new sessions; they are listed first.
 
     The passphrase is asked for, or taken from ONCEWAY_PASSPHRASE.
 

@@ -2,7 +2,7 @@
 
 In: the times of a board's readings; the interval that a command has set, or that the board reports.
 Out: seconds between two readings. A board that empties its journal after an outage sends many
-readings at once, so the times that the board itself gives count, if it gives any.
+readings in a burst, so the times that the board itself gives count, if it gives any.
 """
 
 from __future__ import annotations

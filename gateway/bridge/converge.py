@@ -75,7 +75,7 @@ _SOON_S = 0.2
 """Seconds between a change that both brokers have and the mark (`agreement.py`) that covers it."""
 _MARKS = 20
 _MARK_S = 30.0
-"""`_MARKS` marks may be sent at once, and one more after each `_MARK_S` seconds."""
+"""`_MARKS` marks may be sent in a row, and one more after each `_MARK_S` seconds."""
 _MARK_TOPIC = "$onceway/bridge/"
 
 
@@ -565,7 +565,7 @@ class Convergence:
             await self._file.write(agreement.confirm_mark(number), number)
 
     async def _keep_mark(self, link: Link) -> None:
-        """Write a mark if changes need one: several at once after a quiet time (_MARKS), but on
+        """Write a mark if changes need one: several in a row after a quiet time (_MARKS), but on
         average at most one per _MARK_S seconds.
         """
         agreement, loop = self.agreement, asyncio.get_running_loop()

@@ -18,7 +18,7 @@ PAGE_BYTES = 1_000_000
 MOST_PENDING = 4 * PAGE_ROWS
 """Largest number of messages that a connected session keeps in memory in addition to the messages
 in flight; their total size is at most about `PAGE_BYTES`. The rest of its queue stays in the store.
-The value leaves room for a thousand devices that publish at once.
+The value leaves room for a thousand devices that publish at one time.
 """
 PAGE_LOW = 64
 _SWEEP = 256

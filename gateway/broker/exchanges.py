@@ -213,7 +213,7 @@ def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | 
 
 
 def _fitting(connection: Connection, session: Session, run: PublishRun) -> int:
-    """Return how many publications of a run can be accepted at once, from the first one on; 0 for
+    """Return how many publications of a run can be accepted together, from the first one on; 0 for
     none. The publications differ only in payload: if the first one alone is refused, all are.
     """
     accepted, refused = 0, run.count + 1
@@ -230,7 +230,7 @@ def _fitting(connection: Connection, session: Session, run: PublishRun) -> int:
 
 
 def _in_parts(connection: Connection, session: Session, run: PublishRun) -> None:
-    """Process as many publications of a run as can be accepted at once, then the rest."""
+    """Process as many publications of a run as can be accepted together, then the rest."""
     connection.broker.statistics.received[run.qos] -= run.count
     while run.count and connection.state is not State.CLOSED:
         part = _fitting(connection, session, run) or run.count

@@ -51,7 +51,7 @@ class Mark:
         self.place = place
         self.incarnation = incarnation
         self.highest = highest
-        """The highest accepted sequence; 0 for none, since sequences begin with 1."""
+        """The highest accepted sequence; 0 for none: sequences begin with 1."""
         self._window = window & _ALL
         """Bit n: whether the sequence `highest - n - 1` was accepted."""
         self._kept = kept

@@ -210,7 +210,7 @@ class Welcome:
 @dataclass(frozen=True, slots=True)
 class KeyedWelcome:
     """The gateway's answer to a HELLO of version 2. nonce: the gateway's challenge. code: the proof
-    that the gateway has the device's key; zeros in a refusal, since the gateway may lack the key.
+    that the gateway has the device's key; zeros in a refusal, because the gateway may lack the key.
     """
 
     KIND: ClassVar[int] = 1

@@ -553,8 +553,8 @@ class SerialListener:
             port.close("the gateway closes the port")
 
     def lend(self, device: str) -> None:
-        """Close a port for another process, if it belongs to this listener. device: the device file
-        to which the port's path points.
+        """If this listener has opened a device, close its port, so that another process can use it.
+        device: the device file to which the port's path points.
         """
         for port in self._ports.values():
             if port.device == device:

@@ -106,7 +106,7 @@ class HomeAssistant:
         self._shapes: dict[str, object] = {}
         """The inputs of the last message about a board (`shape`), by board, to notice changes."""
         self._removed: dict[str, None] = {}
-        """Topics that were cleared and will be cleared again, since Home Assistant may have been
+        """Topics that were cleared and will be cleared again, because Home Assistant may have been
         offline.
         """
         self._kinds: dict[str, Kind] = {}

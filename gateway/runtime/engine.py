@@ -277,8 +277,8 @@ class Engine:
     def gather(self, clients: int) -> None:
         """Extend the turn after a commit has released acknowledgements of this many clients.
 
-        If the clients are many, each is likely to send at once. A turn and a commit cost about the
-        same for one message as for a hundred, so a short wait saves turns and commits.
+        If the clients are many, each is likely to send something soon. A turn and a commit cost
+        about the same for one message as for a hundred, so a short wait saves turns and commits.
         """
         if clients < _MANY_CLIENTS or self.commits.stopped:
             self.commits.commit()

@@ -22,11 +22,11 @@ from gateway.system.sync import sync
 FILE, LOCK = "backup.json", "backup.lock"
 LATE_S = 8 * 86_400
 """Largest age of the last backup, in seconds, if a systemd timer makes backups: a week and a day,
-since some timers run once a week.
+because some timers run once a week.
 """
 AHEAD_US = 60_000_000
-"""Longest time, in µs, by which a backup may be newer than the clock, since a clock may have been
-set back a little.
+"""Longest time, in µs, by which a backup may be newer than the clock, because the clock may have
+been set back a little.
 """
 _OF_SYSTEMD = "INVOCATION_ID"
 """The environment variable that systemd sets in each of its services (systemd.exec(5))."""

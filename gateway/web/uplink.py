@@ -1,6 +1,6 @@
 """The state of the uplink, which is a separate process.
 
-In: the data directory. Out: an `UplinkState` from the gateway's database, read in a thread, since
+In: the data directory. Out: an `UplinkState` from the gateway's database, read in a thread, because
 the gateway's event loop never waits for a disk.
 """
 

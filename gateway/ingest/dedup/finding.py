@@ -14,7 +14,7 @@ import pyarrow as pa
 from gateway.ingest.dedup.ranges import RANGES, Ranges, SeenRanges
 
 GATHERED = 1_000_000
-"""Number of rows that a task turns into ranges at once. Many rows together have fewer ranges than
+"""Number of rows that a task turns into ranges together. Many rows together have fewer ranges than
 the same rows in parts.
 """
 

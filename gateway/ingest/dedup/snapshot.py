@@ -23,7 +23,9 @@ FOLDER = "_onceway"
 KEPT = 2
 
 AT_ONCE = 50_000
-"""Number of ranges that are decoded at once. Each takes a few hundred bytes of memory meanwhile."""
+"""Number of ranges that are decoded together. Each takes a few hundred bytes of memory
+meanwhile.
+"""
 
 log = logging.getLogger("onceway.ingest")
 

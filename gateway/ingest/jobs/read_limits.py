@@ -1,5 +1,5 @@
-"""Spark's interface that tells a source how much to read at once. Spark has it from version 4.2 on;
-with Spark 4.1, the source decides.
+"""Spark's interface that tells a source how much to read in one micro-batch. Spark has it from
+version 4.2 on; with Spark 4.1, the source decides.
 
 In: nothing. Out: Spark's own classes, or stand-ins with the same names.
 """

@@ -108,7 +108,7 @@ def _portions(
     landing: Landing, trust: Trust, batches: list[tuple[str, int]]
 ) -> Iterator[list[Announced]]:
     """Yield the current manifests of `batches` in lists. The batches of one list together have
-    about as many rows as the driver may have in memory at once.
+    about as many rows as the driver may have in memory at a time.
     """
     portion: list[Announced] = []
     for feed, number in batches:

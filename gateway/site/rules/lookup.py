@@ -15,8 +15,8 @@ One client has one search at a time, in these stages:
   MOVING     a session comes from another member (`inbound_moves.py`)
   SETTLING   the decision is on its way to the disk
 
-If two members search for the same client at once, the member with the lower name goes first: the
-other member answers this member's query, and then queries all members again.
+If two members search for the same client at the same time, the member with the lower name goes
+first: the other member answers this member's query, and then queries all members again.
 """
 
 from collections.abc import Callable, Sequence
