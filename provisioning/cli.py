@@ -250,7 +250,7 @@ def rekey(
     as_json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give a device another key, for example because somebody may have read the old key. Firmware
+    """Give a device another key, for example because the old key may be known to others. Firmware
     and unsent readings stay.
 
     Example: onceway device rekey greenhouse-1 --port /dev/ttyACM0

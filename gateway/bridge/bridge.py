@@ -370,8 +370,8 @@ class Bridge:
 
     def _hello(self, theirs: Properties) -> Properties:
         """Return the properties for the CONNECT to our broker, with the Receive Maximum of the
-        other broker. theirs: properties of the other broker's CONNACK. Also log its limits that are
-        too low for this bridge.
+        other broker. theirs: properties of the other broker's CONNACK. Log the limits in them that
+        are too low for this bridge.
         """
         if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
             log.warning(

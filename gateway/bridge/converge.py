@@ -584,8 +584,8 @@ class Convergence:
         await self._file.write(agreement.confirm_mark(number), number)
 
     async def _settle(self, link: Link) -> None:
-        """After a round trip to the other broker and a commit at this gateway, both brokers have
-        the retained messages at QoS 0 that crossed before. Note these messages as agreed.
+        """Make a round trip to the other broker, and wait for a commit at this gateway. Then both
+        brokers have the retained messages at QoS 0 that crossed before. Note them as agreed.
         """
         crossings, retained = link.crossings, self._engine.broker.retained
         sent, crossings.sent = crossings.sent, {}

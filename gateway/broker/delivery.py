@@ -18,7 +18,7 @@ PAGE_BYTES = 1_000_000
 MOST_PENDING = 4 * PAGE_ROWS
 """Largest number of messages that a connected session keeps in memory in addition to the messages
 in flight; their total size is at most about `PAGE_BYTES`. The rest of its queue stays in the store.
-The value leaves room for a thousand devices that publish at one time.
+The value leaves room for a thousand devices that publish at the same time.
 """
 PAGE_LOW = 64
 _SWEEP = 256
@@ -198,7 +198,7 @@ class NeededRows:
 
     def release(self, message: int, written: bool = True) -> bool:
         """Remove a reference to a message. Return True if it was the last reference. written:
-        whether the store has a row with this id; the row of the last reference is then deleted or
+        whether the store has a row with this id. After the last reference, this row is deleted or
         overwritten.
         """
         count = self._references.pop(message, 1)

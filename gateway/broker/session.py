@@ -158,7 +158,7 @@ class Session:
         self.durable = expiry > 0
         """Whether the session outlives its connection."""
         self.ended = False
-        """Whether the session has ended, although some of its state may not be deleted yet."""
+        """Whether the session has ended, even if some of its state is not deleted yet."""
         self.incarnation = incarnation
         """Incarnation of the session's device, 0 for other clients."""
         self.role = CLIENT

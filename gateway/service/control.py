@@ -106,12 +106,10 @@ MOST_OVERHEARD = 1000
 
 _AT_ONCE = 256
 _LONG = ("listen", "log", "command", "device", "readings")
-"""Requests that may take longer than TIMEOUT_S. It then bounds the time between two rows."""
+"""Requests that may take longer than TIMEOUT_S, which bounds the time between their rows."""
 
 _OF_BOARDS = ("status", "everything", "boards", "readings", "expect", "pause", "command")
-"""Requests before which the device registry is read again, because a command may have changed
-it.
-"""
+"""Requests before which the device registry is read again: a command may have changed it."""
 PRESENT_S = 1.0
 """Longest wait for the registry, in seconds. If its disk hangs, the last known state is shown."""
 

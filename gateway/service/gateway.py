@@ -362,7 +362,7 @@ def _open_broker(config: Config, clock: Clock) -> tuple[Broker, str | None]:
 
 
 async def serve(config: Config, read: Callable[[], Config] | None = None) -> None:
-    """Run a gateway until SIGTERM or SIGINT. At SIGHUP, use the configuration from `read`."""
+    """Run a gateway until SIGTERM or SIGINT. On SIGHUP, use the configuration from `read`."""
     gateway = Gateway(config, read)
     loop = asyncio.get_running_loop()
     reloads: set[asyncio.Task[Any]] = set()

@@ -53,9 +53,9 @@ a person has discarded.
 
 
 SWEPT = "swept"
-"""Key in `meta`. Its value is the number of the start at which the key was written. While this is
-the number of the last start, no such rows of `queue` remain as an older version may leave: rows
-whose messages a commit has recorded as acknowledged.
+"""Key in `meta`. Its value is the number of the start at which the key was written. If no later
+start has followed, `queue` has no rows whose messages a commit has recorded as acknowledged. A
+later start of an older version may leave such rows.
 """
 
 Kind = Literal["session", "own", "anew", "stray", "given", "row", "refused", "other"]

@@ -44,8 +44,8 @@ def _key(table: str, row: str) -> str:
 
 
 def cells_of(table: str, row: str) -> str:
-    """Return an SQL expression for the cells of a row, as one text that `twin` keeps a copy of.
-    row: name of the row or table in SQL.
+    """Return an SQL expression that joins the cells of a row to one text, as `twin` stores it. row:
+    name of the row or table in SQL.
     """
     return " || ' ' || ".join(f"coalesce({row}.{name}, '-')" for name in _COLUMNS[table][1])
 

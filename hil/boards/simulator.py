@@ -402,8 +402,8 @@ class SimulatedBoard:
     async def run(self, cycles: int, *, burst: bool = False) -> bytes:
         """Run the board for `cycles`, at speed `step` only. Return the bytes that the board has
         sent since the last call, at most 4096. `cycle` and `powered` then have the board time and
-        whether it has power. burst: whether to return earlier, when the board falls silent after a
-        byte, or loses its power.
+        whether it has power. burst: whether to return earlier, when the board has sent bytes and
+        fallen silent, or has lost its power.
         """
         answer = await self.command(f"run {cycles}" + (" burst" if burst else ""))
         self.cycle, self.powered = int(answer["cycle"]), bool(answer["power"])

@@ -33,7 +33,8 @@ RELEASED_WITHIN = 20.0  # s in which the gateway must have released the last com
 STEP_MS = 20
 STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
 """For successive commands: the number of steps by which their interval is longer than the bench's.
-Each interval differs clearly from the previous one, so a few samples show which is in use.
+Each interval differs clearly from the previous one, so that a few samples show which one a board
+uses.
 """
 SECOND_MS = 1000
 SECOND_EVERY = 2

@@ -29,7 +29,7 @@ ORDERED = (pa.types.is_integer, pa.types.is_floating, pa.types.is_string, pa.typ
 
 
 def differences(folder: Path) -> Iterator[str]:
-    """Yield a sentence for each query result that differs from the data files, if there is a table."""
+    """Yield a sentence for each query result that differs from the table's data files."""
     try:
         table = DeltaTable(str(folder))
     except TableNotFoundError:

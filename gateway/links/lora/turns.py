@@ -177,8 +177,8 @@ class _Device:
     """HELLO of the last session that the board has begun, with the valid incarnation."""
     stale: Bucket = field(default_factory=lambda: Bucket(STALE, A_MINUTE))
     stray: bytes = b""
-    """The last TURN that belonged to no session; empty if a session has begun, or its TURN has
-    arrived, since then.
+    """The last TURN that belonged to no session; emptied when a session begins, or a TURN of a
+    session arrives.
     """
     strays: int = 0
     """Number of times that `stray` was received in a row."""

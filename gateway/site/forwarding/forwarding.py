@@ -56,12 +56,12 @@ class Port(Protocol):
         """
 
     def open(self, queue: int, packet_bytes: int) -> None:
-        """Begin the exchange: packets may flow. queue: number of the other side's queue.
-        packet_bytes: the largest packet that the other side accepts, in bytes.
+        """Begin the exchange: from now on packets may flow. queue: number of the other side's
+        queue. packet_bytes: the largest packet that the other side accepts, in bytes.
         """
 
     def shut(self) -> None:
-        """End the exchange: packets may not flow any more."""
+        """End the exchange: no packets flow any more."""
 
     def take(self, latest: int, data: bytes) -> None:
         """Take received packets; `MemberForwarding.processed` is called for them later. latest: see

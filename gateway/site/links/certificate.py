@@ -25,7 +25,9 @@ RENEWAL_S = 86_400.0
 
 
 class OwnCertificate:
-    """The certificate of this gateway. spawn: starts a task for which a stop of the gateway waits."""
+    """The certificate of this gateway. spawn: starts a task that a stop of the gateway waits
+    for.
+    """
 
     own: Membership
     serving: ssl.SSLContext

@@ -105,7 +105,7 @@ def receive_for_share(core: Core, run: PublishRun, number: int, share: str, comm
 
 def _give_to_group(core: Core, run: PublishRun, share: str, commit: int) -> bool:
     """Give messages to a subscriber of a shared subscription at this gateway. Return False if there
-    is none; the sender may not know yet that the last one has left.
+    is none: perhaps the sender does not know yet that the last subscriber has left.
     """
     group = core.router.share(share)
     if group is None or all(session.foreign for session in group.members):

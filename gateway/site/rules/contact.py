@@ -49,8 +49,8 @@ RESTART_S = 15.0
 which a client waits for members that are expected or busy.
 """
 _AVERAGED = 8
-"""A shorter round trip changes the average only by a part, one in this number. A longer round trip
-replaces the average at once.
+"""If a round trip is shorter than the average, the average falls by 1/_AVERAGED of the difference.
+A longer round trip replaces the average at once.
 """
 
 

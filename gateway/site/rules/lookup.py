@@ -118,8 +118,8 @@ class Lookup:
 
     def recall(self, client: str, dropped: Callable[[], None]) -> None:
         """Find out whether the session of a client is still the newest. Here, this session has
-        moved away, or is suspect. If no other member has a session that has moved away, it is
-        usable here again.
+        moved away, or is suspect. A session that has moved away is usable here again if no other
+        member has it.
 
         dropped: called if there is no result; the caller must then try again later. There is no
         result if a member is silent or busy, or if another lookup or a commit for this client is in

@@ -356,8 +356,8 @@ class Membership:
 
         The row of another member has these fields. `silent`: how often it was silent. `lease`:
         whether it has given a lease; without one, each new client is looked up. `boards`: number of
-        changes of the device registry that the member may not have yet. `retained`: number of
-        retained messages that the member may not have yet. The row of this member has `copies`: how
+        changes of the device registry that the member possibly lacks. `retained`: number of
+        retained messages that the member possibly lacks. The row of this member has `copies`: how
         its spool and those of others are replicated (`replicas.py`), `conflicts`: the last changes
         that were lost (`conflicts.py`), and `file`: how [site.members] of the configuration file
         differs from the signed list.
