@@ -268,8 +268,8 @@ class Expected:
 
     @property
     def refused_duplicates(self) -> list[tuple[str, str]]:
-        """Return, for each refused board that uses the name of a connected board, this name and the
-        port at which the board is refused.
+        """Return the refused boards that use the name of a connected board: for each, this name,
+        and the port at which the board is refused.
         """
         return [
             (name, seen.refused)
@@ -279,9 +279,9 @@ class Expected:
         ]
 
     def state_of(self, name: str) -> BoardState:
-        """Return the state of a board. If this gateway does not judge the board, because another
-        gateway of the site may have its session, the state is `elsewhere`, or `paused` while a
-        person has paused the board.
+        """Return the state of a board. Another gateway of the site may have the board's session, so
+        that this gateway does not judge the board. The state is then `elsewhere`, or `paused` while
+        a person has paused the board.
         """
         if (state := self.states.get(name)) is not None:
             return state
@@ -444,7 +444,9 @@ class Expected:
         return state
 
     def _quiet_from(self, name: str, now: float) -> float:
-        """Return the time before which silence does not count in this run of the gateway."""
+        """Return the time up to which a board's silence does not count in this run of the
+        gateway.
+        """
         return max(self._quiet.get(name, 0.0), now if self._started is None else self._started)
 
     def _silence(self, name: str, known: Memory, now: float) -> float:

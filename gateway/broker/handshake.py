@@ -177,7 +177,7 @@ def _check_user(connection: Connection, wanted: str) -> None:
 
 
 def _origin(connection: Connection) -> str:
-    """Return the name of a client's origin, "" for a client without an address on a network."""
+    """Return the name of a client's origin; "" if the client has no network address."""
     user, address = connection.user, connection.peer.address
     if connection.peer.device is not None or ":" not in address:
         return ""

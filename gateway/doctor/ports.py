@@ -75,8 +75,8 @@ def _meddlers(root: Path) -> Iterator[Finding]:
 
 
 def _console(patterns: list[str], root: Path) -> Iterator[Finding]:
-    """Yield a finding if a login console is on the pins of a board, because the console would
-    answer the board's frames.
+    """Yield a finding for each port that the kernel uses as a console: kernel and login would write
+    to the board.
     """
     try:
         words = (root / "proc/cmdline").read_text().split()

@@ -255,8 +255,8 @@ class Engine:
             self._loop.call_soon(self.do, self.commits.commit)
 
     def put_off(self, link: ClientLink) -> None:
-        """Postpone input of a client that has sent more than a turn has time for. The input is
-        handled after the input of all other clients.
+        """Postpone input of a client for which this turn has no more time. The input is handled
+        after the input of all other clients.
         """
         self._put_off.append(link)
         if not self._catching_up:

@@ -285,8 +285,8 @@ def put_aside(folder: Path, error: Exception) -> None:
 
 
 def bring_all(folder: Path, database: sqlite3.Connection) -> int:
-    """Append all readable replicas in a folder to a store's spool, with new ids. No other program
-    may use replicas or store meanwhile. Return the number of rows.
+    """Append all readable replicas in a folder to a store's spool, with new ids. During the call,
+    no other program may use replicas or store. Return the number of rows.
     """
     if not (folder / FILE).is_file():
         return 0

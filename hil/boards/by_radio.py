@@ -70,8 +70,8 @@ class RadioGateway(Gateway):
 async def converse_by_radio(
     board: SimulatedBoard, gateway: RadioGateway, *, arrived: int, seconds: float
 ) -> None:
-    """Run board and gateway until `arrived` publications are at the gateway, at most for `seconds`
-    of board time.
+    """Run board and gateway until the gateway has received `arrived` publications, for at most
+    `seconds` of board time.
     """
     await board.run(0)
     events, heard = await board.subscribe(), (await board.stats()).frames

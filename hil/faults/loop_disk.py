@@ -153,8 +153,8 @@ def _not_kept(folder: str, names: list[str]) -> list[str]:
 
 
 def _run(*command: str | Path) -> str:
-    """Run a command in its own session, so that a Ctrl-C in the terminal does not stop it halfway
-    and leave a mount.
+    """Run a command in its own session. So a Ctrl-C in the terminal cannot stop it halfway, which
+    would leave a disk mounted.
     """
     done = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=60, start_new_session=True

@@ -25,8 +25,8 @@ OUTAGE_INTERVALS = 5  # a silence of more usual intervals than this is an outage
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame that arrived. t: seconds since the first frame. sequence: number that the sender gave
-    to it. lost: number of frames lost just before it.
+    """A frame that arrived. t: seconds since the first frame. sequence: the sender's number for the
+    frame. lost: number of frames lost just before this one.
     """
 
     t: float

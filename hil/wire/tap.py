@@ -62,7 +62,7 @@ class _Direction:
 @dataclass(slots=True, eq=False)
 class _Session:
     hello: Hello | None
-    """HELLO that was answered."""
+    """HELLO that `welcome` answers; None if it is not known."""
     welcome: Welcome
     seal: Seal | None
     connection: Connection

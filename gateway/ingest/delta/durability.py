@@ -124,9 +124,10 @@ def take_back_torn(location: str) -> None:
 
 
 def _lacks_files(table: Path, text: bytes, version: int) -> bool:
-    """Whether a commit by one of the ingest's Delta commands adds an incomplete file or deletion
-    vector, while all files that it removes still exist. False for other commits, and for a
-    commit that names a file outside the table's folder, as in a shallow clone.
+    """Whether a commit of the ingest lacks files, and can be removed. It lacks files if a file or
+    deletion vector that it adds is incomplete. It can be removed if one of the ingest's Delta
+    commands made it, and all files that it removes still exist. False for a commit that names a
+    file outside the table's folder, as in a shallow clone.
     """
     commit = parse(text, version)
     overwritten = any(name.startswith("onceway/") for name in commit.progress)

@@ -293,9 +293,9 @@ class Feeds:
             return number
 
     def _behind_cleaned(self, feed: str, number: int) -> int:
-        """Return the number after which a feed continues: `number`, unless the next batches were
-        deleted on purpose. If so, and the first batch after them exists, return the number of the
-        last deleted batch.
+        """Return the number after which a feed continues. If the next batches were deleted on
+        purpose, and the first batch after them exists, this is the number of the last deleted
+        batch. Otherwise it is `number`.
         """
         if self._landing.has(feed, number + 1):
             return number

@@ -168,7 +168,7 @@ class _Offer:
 
 @dataclass(slots=True)
 class _Device:
-    """The state of one board: its key, its session and the offers to it."""
+    """The state of one board: its key, its session and the sessions that were offered to it."""
 
     key: bytes
     session: Session | None = None

@@ -7,7 +7,7 @@ _KEYS = 64
 
 
 class Seldom:
-    """The keys that were allowed in the last minute, at most _KEYS of them."""
+    """A limit: each key is allowed once a minute, and at most _KEYS keys in a minute."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}

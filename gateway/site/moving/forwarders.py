@@ -125,7 +125,7 @@ def arrived(core: Core, session: Session) -> None:
 
 
 def _come_back(core: Core, session: Session, move: SessionMove) -> None:
-    """Give the queue of a forwarder to its session, which is here again."""
+    """Give the queue of a forwarder to its session, which has come back to this gateway."""
     found = moves_of(core).forwarders_of(move.next_stage)  # empty if there were too many
     waiting = [item for item in found if item[2].member is None]
     if not any(item[2].member == OWN for item in found) and not waiting:

@@ -62,8 +62,8 @@ class Behind:
                 self._next([member])
 
     def _earlier(self, member: str) -> list[Stage]:
-        """Return the stages of the ASKs that earlier starts of this gateway have sent, and to which
-        `member` has not sent the CUT yet.
+        """Return the stages of ASKs from earlier starts of this gateway that `member` has not
+        answered by a CUT yet.
         """
         stages = [
             move.stage

@@ -53,8 +53,8 @@ _UNSURE = (
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
     "PUBREL of an identifier that is unknown here, and another gateway could not be asked",
 )
-"""Reason for the end of a connection with a version before MQTT 5: in these versions, PUBCOMP
-cannot report a failure.
+"""Reason to end a connection with a version before MQTT 5, in which PUBCOMP cannot report this
+failure.
 """
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
