@@ -100,7 +100,7 @@ class Crossings:
             self.never(*found)
 
     def never(self, topic: str, state: Digest) -> None:
-        """Note that the other broker can never accept a message."""
+        """Note a topic's message that the other broker can never accept."""
         if len(self.refused) < _MOST_REFUSED:
             self.refused[topic] = state
 
@@ -126,5 +126,5 @@ class Crossings:
             self._note(*found)
 
     def finished(self, identifier: int) -> None:
-        """Note that a message from the other broker is fully acknowledged."""
+        """Note that the exchange of a message from the other broker is over."""
         self._arriving.pop(identifier, None)

@@ -21,7 +21,7 @@ from gateway.broker.retained import Retained
 from gateway.broker.spool import ROW_OVERHEAD
 
 BEFORE = 1
-"""The version of entries that were made before the gateway had neighbours."""
+"""Version of the entries that this gateway made before it had neighbours."""
 MOST_VERSION = (1 << 62) - 1
 DELETION_S = 30 * 86_400.0
 DELETIONS_SHARE = 16

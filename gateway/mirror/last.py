@@ -94,8 +94,8 @@ class LastReadings:
         return self._boards.get(device, {})
 
     def take(self, device: str, reading: Reading, topic: str | None = None) -> bool:
-        """Keep a reading. Return False if there is no room for its name. topic: topic of its
-        publication, None for a restored reading.
+        """Keep a reading. Return False if there is no room for the reading's name. topic: topic of
+        the publication; None for a restored reading.
         """
         if not reading.status:
             if (time := reading.time or reading.received) is not None:

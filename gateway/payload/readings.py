@@ -47,8 +47,8 @@ class Reading:
     """Whether the reading describes the board itself, not a measurement."""
 
     def public(self) -> dict[str, Any]:
-        """Return the form for other programs: value, unit, time in ISO 8601, quality,
-        time_error_s.
+        """Return the reading as JSON fields for other programs: value, unit, time in ISO 8601,
+        quality, time_error_s.
         """
         shown: dict[str, Any] = {"value": self.value}
         if self.unit is not None:

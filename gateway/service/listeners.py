@@ -408,7 +408,7 @@ class Listeners:
             self._lent.discard(device)
 
     async def _change_lora(self, config: Config) -> None:
-        """Apply the [[lora]] sections. For a changed section, the boards begin new sessions."""
+        """Apply the [[lora]] sections. If a section has changed, its boards begin new sessions."""
         sections = config.lora
         going = [item for item in self._lora if item.section not in sections]
         self._lora = [item for item in self._lora if item.section in sections]

@@ -4,7 +4,9 @@ from typing import Any
 
 
 def copies_problems(copies: dict[str, Any]) -> list[str]:
-    """Return the problems with copies. copies: the figures of `gateway/site/wiring/replicas.py`."""
+    """Return the problems with replicas. copies: the figures of
+    `gateway/site/wiring/replicas.py`.
+    """
     found = []
     if copies.get("copies_refusing"):
         found.append("no other member accepts copies: readings are refused (site.copies)")

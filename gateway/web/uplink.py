@@ -19,8 +19,8 @@ PATIENCE_S = 1.0
 @dataclass(frozen=True, slots=True)
 class UplinkState:
     """The uplink at one moment. running: whether the process runs. cut: number of the newest batch.
-    landed: number of the newest batch that has landed. landed_at: its time in µs UTC, None before
-    the first. error: reason of the outage, in the uplink's words.
+    landed: number of the newest batch that has landed. landed_at: when this batch landed, in µs
+    UTC; None before the first batch. error: reason of the outage, in the uplink's words.
     """
 
     running: bool

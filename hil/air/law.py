@@ -34,8 +34,8 @@ EU868 = (
 
 
 class Judge:
-    """The airtimes of all radios, compared with the law. hour: length of the legal hour in seconds
-    of the ether; a bench may shorten it.
+    """The airtimes of all radios, compared with the law. hour: seconds of the ether that count as
+    the law's hour; a bench may shorten it.
     """
 
     def __init__(self, hour: float = HOUR) -> None:

@@ -1,4 +1,4 @@
-"""Measure the stack of a firmware, and the life of the EEPROM, by running it.
+"""Measure the stack of a firmware, and the life of the EEPROM, by running the firmware.
 
 In: a HEX file for the Uno that publishes readings, and the number of readings. Out: one JSON object
 on standard output. radio: whether the firmware uses an SX1276.

@@ -190,8 +190,8 @@ class RollingRestart(SiteFault):
 class GatewayDies(SiteFault):
     """A gateway and its uplink are gone for good. Its boards are plugged in at the next gateway;
     its clients find the next one by themselves. If the card is gone, too, only publications that
-    were acknowledged and had not landed may be lost. Otherwise a person lands them, and none is
-    lost. With `copies = 2`, another gateway lands them, and none is lost, either.
+    were acknowledged and had not landed may be lost. If the card is there, a person lands these
+    publications. With `copies = 2`, another gateway lands them. In both cases none is lost.
     """
 
     text: ClassVar[str] = "gateway dies for good"

@@ -81,7 +81,7 @@ class SpoolHop:
 
     def bury(self, database: Path, *, lost: bool) -> int:
         """Read the card of a gateway that is gone for good, for the last time. If rows may be
-        `lost` with the card, record each row that had not landed as `died`. Return the number of
+        `lost` with the card, record `died` for each row that had not landed. Return the number of
         rows that had not landed.
         """
         self._uri = f"{database.absolute().as_uri()}?mode=ro"

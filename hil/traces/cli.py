@@ -49,7 +49,8 @@ def import_(
 
     The time is called t, time, timestamp or received, in seconds or ISO 8601.
 
-    If a column is called delivered, its lines with false, no or 0 are frames that did not arrive.
+    With a column called delivered, a line that has false, no or 0 there is a frame that did not
+    arrive.
 
     Example: onceway hil trace import frames.csv -o frames.jsonl
     """

@@ -70,8 +70,8 @@ class Ledger:
         self._put(begins, begins + length, length)
 
     def blocks(self, now: float) -> list[tuple[float, float]]:
-        """Return the counted blocks, oldest first: seconds since the block's end, and its
-        airtime.
+        """Return the blocks of airtime that count now, oldest first: seconds since the block's end,
+        and its airtime.
         """
         self._forget(int(now * 1e6) - self._hour)
         return [(now - end / 1e6, sent / 1e6) for _, end, sent in self._sent]

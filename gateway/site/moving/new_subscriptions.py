@@ -43,7 +43,7 @@ class Behind:
         self._open: set[str] = set()
         """Gateways with which an exchange is open."""
         self._asked: dict[str, tuple[int, float]] = {}
-        """Number and time of the latest ASK to each gateway that has not answered this ASK."""
+        """Number and time of the latest ASK to each gateway, until the gateway answers it."""
         self._again: set[str] = set()
         """Gateways whose exchange began after the latest ASK to them."""
         self.members = set(moves.queues)

@@ -1,8 +1,8 @@
 """The check whether a client's session here is the newest.
 
-The session is the newest under two conditions. Each other member has given this member a lease
-(`contact.py`), and no member has asked for this client since this member's last decision about it:
-a member that asks is about to get the session.
+The session is certainly the newest if two conditions hold. Each other member has given this member
+a lease (`contact.py`). No member has asked for this client since this member's last decision about
+the client: a member that asks is about to get the session.
 
 In: leases, and queries. Out: members that may have a newer session.
 """
