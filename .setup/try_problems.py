@@ -50,7 +50,7 @@ LEAST_S = 30.0
 SLOW_S = 30.0
 """Extra seconds, because checks run once a second and commands are slow on a busy machine."""
 BEATS = 3
-"""Number of heartbeat intervals in which no heartbeat may arrive after the gateway has stopped."""
+"""Number of heartbeat intervals after the gateway's stop. A heartbeat in this time is an error."""
 SPEAK = """
 import socket, sys
 channel = socket.socket(socket.AF_UNIX)

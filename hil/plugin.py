@@ -112,7 +112,7 @@ def run_bench(tmp_path: Path) -> RunBench:
 
 
 def execute(name: str, folder: Path, **changes: object) -> "Findings":
-    """Run a bench in an empty folder. Raises OncewayError for a bad bench."""
+    """Run a bench. folder: empty, or missing. Raises OncewayError if the bench is invalid."""
     # Not at the top: every pytest run with the plugin would import Arrow and Delta.
     from hil.bench import files as benches
     from hil.bench.plan import plan

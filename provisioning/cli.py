@@ -349,8 +349,7 @@ def _import(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One plan for one board. verb: past participle of the work, such as `provisioned`, for
-    messages.
+    """Runs one plan for one board. verb: past participle of the work, for messages: `provisioned`.
     """
 
     verb: str

@@ -47,8 +47,8 @@ def import_registry(
     as_json: Json = False,
 ) -> None:
     """Enter the devices of a backup: all of them, or none. A device of the same name is
-    overwritten, unless it was revoked, admitted or given another key here after the time of the
-    backup's entry.
+    overwritten, unless it was revoked, admitted or given another key here after the time that the
+    backup states for the device.
 
     Example: onceway registry import backup.owreg
     """

@@ -28,7 +28,9 @@ class CutOff(OddAnswer):
 
 
 def read_status(stream: BinaryIO) -> int:
-    """Read one HTTP answer to its end. Return its status code. Raises OddAnswer or OSError."""
+    """Read one HTTP answer to its end, after any 1xx answers. Return its status code. Raises
+    OddAnswer or OSError.
+    """
     while True:
         line = _line(stream)
         found = _STATUS.fullmatch(line)

@@ -55,7 +55,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The list of files of a backup, with its origin."""
+    """The files of a backup, and when, where and by which version the backup was made."""
 
     format: int
     version: str

@@ -77,8 +77,8 @@ def _place(source: Path, target: Path, entry: Entry, *, keep: bool) -> None:
 
 
 def _give(new: Path, target: Path, entry: Entry) -> None:
-    """Set the owner of a file: the owner of the existing file, else the account named in the
-    backup, else the owner of the folder.
+    """Set the owner of a new file, if the command runs as root: the owner of the existing file,
+    else the account named in the backup, else the owner of the folder.
     """
     if os.geteuid() == 0 and target.exists():
         now = target.stat()

@@ -31,8 +31,8 @@ SAVE_S = 600.0
 written at once.
 """
 LEAST_S = 30.0
-"""Silence of a board up to this time, in seconds, is not a problem unless a person has set the
-board's interval: replugging or flashing a board takes as long.
+"""Longest silence of a board, in seconds, that is no problem whatever its interval, except if a
+person has set the interval. Replugging or flashing a board takes as long.
 """
 UNKNOWN_S = 60.0
 """Assumed interval, in seconds, of a board that is not connected and whose interval is unknown."""
@@ -380,10 +380,10 @@ class Expected:
     def look(
         self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
     ) -> list[str]:
-        """Judge these boards of the registry. seen: the gateway's current view of boards.
-        elsewhere: boards of the registry whose session another gateway of the site may have; this
-        gateway does not judge them. Return the names whose facts were dropped, because they are no
-        longer in the registry.
+        """Judge the boards `names` of the registry. Return the boards that are no longer in the
+        registry; their facts were dropped. seen: the gateway's current view of boards. elsewhere:
+        boards of the registry whose session another gateway of the site may have. This gateway does
+        not judge them.
         """
         now = self.clock()
         if self._started is None:

@@ -2,8 +2,9 @@
 
 In: the comparisons of one bridge. Out: seconds to wait before the next one. Each comparison reads
 all retained messages of the other broker. On a connection that breaks again and again, most
-comparisons find no difference. After FREE such comparisons in a row, the pause before the next one
-doubles each time, until the comparisons read BYTES_PER_S on average.
+comparisons find no difference. After FREE such comparisons in a row, there is a pause before the
+next comparison. Each pause is twice as long as the last one, but at most as long as reading the
+same bytes takes at BYTES_PER_S.
 """
 
 import math
@@ -13,8 +14,8 @@ FREE = 3
 FIRST_S = 10.0
 """The first pause, in seconds."""
 BYTES_PER_S = 100
-"""Largest average rate, in bytes per second, at which comparisons without a difference may read.
-Pauses grow until this rate is kept.
+"""Lowest average rate, in bytes per second, to which pauses slow down the comparisons without a
+difference.
 """
 _MOST_DOUBLINGS = 16
 

@@ -81,9 +81,9 @@ class Counts:
             )
 
     def crosses(self, packet: Publish) -> None:
-        """Log a message that crosses repeatedly, because it may be in a loop through a bridge that
-        drops the mark. Such a message is not stopped: a sensor may legitimately repeat the same
-        value very often.
+        """Count a message that crosses. Log it if it has crossed often in a short time: it may be
+        in a loop through a bridge that drops user properties. The message is not stopped, because a
+        sensor may legitimately repeat the same value very often.
         """
         if (now := time.monotonic()) > self._since + _WITHIN_S or len(self._crossed) > _MOST_KNOWN:
             self._crossed.clear()

@@ -57,8 +57,8 @@ class Crossings:
 
     @property
     def open(self) -> int:
-        """Number of messages from the other broker that are not fully acknowledged, plus the number
-        of packets held back.
+        """Number of messages from the other broker whose acknowledgement is not complete, plus
+        `held_back`.
         """
         return len(self._arriving) + self.held_back
 

@@ -1,5 +1,5 @@
-"""Packets of one direction of a bridge. The topics of their retained messages are noted on disk as
-in doubt (`agreement.py`) before the packets are forwarded.
+"""The gate through which the packets of one direction of a bridge go. Before a retained message is
+forwarded, its topic is noted on disk as in doubt (`agreement.py`).
 
 In: packets. Out: the same packets in order, usually at once, and otherwise as soon as the note is
 on disk.

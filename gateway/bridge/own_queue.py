@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class OwnQueue:
-    """The queue of one bridge, in its session at our broker."""
+    """The queue of messages for the other broker, in the bridge's session at our broker."""
 
     def __init__(
         self,
@@ -202,7 +202,9 @@ class OwnQueue:
         return False
 
     def finished(self, packet: Ack) -> None:
-        """Count a message that the other broker has fully acknowledged."""
+        """Count a message that the other broker has fully acknowledged, unless it was given up
+        before.
+        """
         if isinstance(packet, Pubcomp) and packet.packet_id in self._released:
             self._released.discard(packet.packet_id)
         else:

@@ -30,8 +30,8 @@ class Pauses:
         self._progress = True
 
     def note_reason(self) -> None:
-        """Note that the other broker ends the connection, or accepts no more messages, and gives a
-        reason.
+        """Note that the other broker gives a reason why it ends the connection or accepts no more
+        messages.
         """
         self._has_reason = True
 

@@ -108,6 +108,6 @@ class Suspects:
                     self._closes[key] = self._closes.get(key, 0) + 1
 
     def keep(self, keys: Iterable[Hashable]) -> None:
-        """Forget every suspect that is not in `keys`, because such a suspect is not sent again."""
+        """Forget all suspects except those in `keys`: the others are not sent again."""
         kept = set(keys)
         self._closes = {key: closes for key, closes in self._closes.items() if key in kept}

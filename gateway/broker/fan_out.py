@@ -256,7 +256,7 @@ def _with_room(core: Core, members: _Members, messages: Undelivered) -> _Members
 def _distribute_evenly(
     core: Core, share: Share, members: _Members, messages: Undelivered, commit: int
 ) -> Undelivered:
-    """Give each subscriber an even share; all must have room. Return the remaining messages."""
+    """Give each subscriber an even share. Each must have room. Return the remaining messages."""
     each, more = divmod(messages.number, len(members))
     for index, member in enumerate(members):
         if part := each + (index < more):
@@ -279,7 +279,7 @@ def _distribute_one_by_one(
 
 
 def _overflow(core: Core, share: Share, messages: Undelivered, commit: int) -> None:
-    """Distribute messages for which no subscriber has room: the queues overflow in turn."""
+    """Deliver messages for which no subscriber has room, in turn: the full queues overflow."""
     if not messages.number:
         return
     eligible = _eligible(core, messages.run)
@@ -447,7 +447,7 @@ def deliver(
 
 
 def _retain(core: Core, run: PublishRun, client: str) -> int:
-    """Store or delete the topic's retained message. Return the commit's number, 0 for none."""
+    """Store or delete the topic's retained message. Return the commit's number; 0: no change."""
     name = run.topic.name
     if run.size:
         payload, version = run.payload(run.count - 1), next_version(core, name)

@@ -28,7 +28,7 @@ _LOOK_S = 1.0
 connection waits for the last acknowledgement before its end.
 """
 _OF_THE_SPOOL = (Bound.SPOOL, Bound.SECOND_DISK, Bound.DISK)
-"""Bounds of the whole spool: once any publication for the spool is accepted, they have room."""
+"""Bounds of the whole spool. If it accepts any publication, none of these bounds is reached."""
 
 
 class Pause:

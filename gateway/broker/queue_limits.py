@@ -163,7 +163,8 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
 
 
 def _is_needed(core: Core, session: Session, run: PublishRun) -> bool:
-    """Whether a run is a notice for a peer gateway, and the queue is below twice its bound."""
+    """Whether a full queue takes a run: a notice for a peer gateway, up to twice the queue's bound.
+    """
     return run.topic.name == NOTICES and session.send_flow.messages < 2 * bounds(core, session)[0]
 
 
@@ -208,8 +209,8 @@ def _drop_expired(core: Core, session: Session) -> bool:
 
 
 def _oldest(core: Core, session: Session) -> int | None:
-    """Return the index in `pending` of the delivery to drop first: the oldest delivery except
-    notices, or the oldest notice if too many notices come first. None if it is not in memory.
+    """Return the index in `pending` of the delivery to drop first: the oldest except notices, or
+    the oldest notice if too many notices come first. None if that delivery is not in memory.
     """
     send_flow = session.send_flow
     if not send_flow.pending or not send_flow.pending[0].notice:

@@ -196,8 +196,8 @@ def unreadable(core: Core, session: Session, error: Exception) -> None:
 def _collected(
     core: Core, order: Collect, messages: list[int], shared: list[StoredDelivery]
 ) -> None:
-    """Release an ended session's messages, and give messages from shared subscriptions to other
-    subscribers, page by page.
+    """Release an ended session's messages. Give those from shared subscriptions to other
+    subscribers, and order the next page of them.
     """
     for message in messages:
         core.needed_rows.release(message)

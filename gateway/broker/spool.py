@@ -57,7 +57,7 @@ class Spool:
         self.boot = boot
         """Boot number of the gateway, for the rows."""
         self.full = False
-        """Whether a message was refused since rows were last removed."""
+        """Whether a message was refused for lack of room since rows were last removed."""
         self.lowest = parts[0][0] if parts else next_row
         """Id of the oldest row when the store was last checked."""
         self.oldest: Oldest | None = None

@@ -186,8 +186,8 @@ class TopicIndex(Generic[T]):
         return cleared
 
     def invalidate(self, topic_filter: str) -> bool:
-        """Mark the names that a filter may match as stale, because the filter's sessions have
-        changed. Return False if too many names match; `clear` is better then.
+        """Mark the topics that may match a filter as stale, because the filter's sessions have
+        changed. Return False if too many topics match; `clear` is better then.
         """
         places = [self._root]
         for level in topic_filter.split("/", _DEPTH)[:_DEPTH]:

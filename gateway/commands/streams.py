@@ -1,4 +1,4 @@
-"""The standard streams of a command, if its caller has closed one, or stops reading early."""
+"""Protection of a command against closed standard streams, and against a reader that ends early."""
 
 import os
 import sys

@@ -275,7 +275,8 @@ class LimitsSection(Section):
     packet_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = MEGABYTE
     """The largest packet accepted."""
     connect_bytes: Annotated[int, Field(ge=128, le=268_435_460)] = 128_000
-    """The largest CONNECT accepted; it arrives before its sender is known."""
+    """The largest CONNECT accepted. The gateway must receive a CONNECT before it knows the sender.
+    """
     subscribe_bytes: Annotated[int, Field(ge=129, le=268_435_460)] = 128_000
     """The largest SUBSCRIBE or UNSUBSCRIBE accepted, in bytes. It is bounded because each filter
     takes time.
@@ -557,11 +558,11 @@ class QuotaSection(Section):
     connections: Count | None = None
     """Largest number of connections. A further connection is refused with 0x97."""
     messages_per_s: Count | None = None
-    """Messages published per second. A burst may have as many as a second allows. If a user is
-    faster, the gateway reads more slowly from the user's clients.
+    """Limit of messages published per second. A burst may have as many as a second allows. If a
+    user is faster, the gateway reads more slowly from the user's clients.
     """
     bytes_per_s: Count | None = None
-    """Bytes of payloads and properties published per second, limited in the same way."""
+    """Limit of bytes of payloads and properties published per second; it works in the same way."""
     spool_share: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Share of the spool that a user's messages may fill. Further messages are refused with 0x97.
     After a restart, messages of a client whose session has ended count for no user.

@@ -17,8 +17,8 @@ _NEEDED = 100_000_000
 
 _PART = "disk"
 _WORN = 9
-"""Wear of an eMMC at which a warning is given. JEDEC eMMC 5.1, DEVICE_LIFE_TIME_EST: steps of 10 %
-of the expected life; 11 means that the life is exceeded.
+"""Value of DEVICE_LIFE_TIME_EST (JEDEC eMMC 5.1) from which on there is a warning. It counts tenths
+of the expected life, rounded up; 11: the life is exceeded.
 """
 
 

@@ -1,7 +1,7 @@
-"""The gateway, the uplink, and the landing place.
+"""Checks of the gateway, the uplink, and the landing place.
 
-In: a configuration, and the state of the running programs. Out: findings. For the check of the
-landing place, temporary files are written to it and removed.
+In: a configuration, and the state of the running programs. Out: findings. The check of the landing
+place writes temporary files there, and removes them.
 """
 
 from collections.abc import Iterator

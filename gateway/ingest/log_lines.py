@@ -9,8 +9,8 @@ from gateway.system.gateway_name import shown
 
 
 class OneLine(logging.Formatter):
-    """A formatter that escapes unprintable characters. A traceback after the message keeps its
-    lines.
+    """A formatter that escapes unprintable characters in the message, line breaks included. A
+    traceback after the message keeps its lines.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:

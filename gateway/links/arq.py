@@ -108,7 +108,7 @@ class SendWindow:
         self.unsent += len(data)
 
     def due(self) -> Iterator[Piece]:
-        """Yield pieces to put on the line now; the caller sets `sent_at` of each."""
+        """Yield the pieces to put on the line now. The caller sets `sent_at` of each piece."""
         while self._cursor < len(self._pieces) or (
             self._queue and len(self._pieces) < self._window
         ):

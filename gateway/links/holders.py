@@ -31,8 +31,8 @@ def holders(port: str) -> list[str]:
 
 def _is_open(fd: Path, port: os.stat_result) -> bool:
     """Whether a file descriptor in /proc refers to this port. For a real terminal, equal device
-    numbers prove it. Containers number their pseudo terminals (devpts) from 0 each, so for a pseudo
-    terminal the file system and the inode must be equal, too.
+    numbers prove this. Pseudo terminals (devpts) of two containers may have the same number. So for
+    a pseudo terminal, the file system and the inode must be equal, too.
     """
     try:
         status = fd.stat()

@@ -108,8 +108,9 @@ class _OneLine:
 
 
 class Between(asyncio.Protocol):
-    """A protocol between a connection and aiohttp's protocol for the connection. It forwards all
-    calls."""
+    """A protocol between a connection's transport and aiohttp's protocol. All calls of the
+    transport go on to aiohttp's protocol.
+    """
 
     transport: asyncio.Transport
     address: str

@@ -290,8 +290,9 @@ class ReliableLink(ABC):
             self._put_ack(session, now)
 
     def _deliver(self, session: Session, data: bytes) -> None:
-        """Add data to the session's `Received` event. One call of `receive` makes at most one such
-        event, so a reader that pauses because of the event gets no further data.
+        """Add data to the `Received` event of the session. While nothing else happens, one call of
+        `receive` makes one such event. So a reader that pauses because of the event gets no further
+        data.
         """
         last = self._events[-1] if self._events else None
         if isinstance(last, Received) and last.session is session:
@@ -320,7 +321,7 @@ class ReliableLink(ABC):
         self._put(Ack(session.receiving.expected).to_bytes(session.check), now)
 
     def _put(self, frame: bytes, now: float, *, lead: bool = False) -> float:
-        """Queue a frame for the line; return when its last byte will have left. lead: put a
+        """Queue a frame for the line. Return the time at which its last byte leaves. lead: put a
         delimiter in front, so that leftover noise at the peer does not swallow this frame too.
         """
         self.statistics.frames_sent += 1

@@ -161,10 +161,10 @@ class GatewayLink(ReliableLink):
 
 class DeviceLink(ReliableLink):
     """The device's end of a link. It sends a HELLO as soon as `tick` is called, and again whenever
-    its session has ended. boot: number of the device's starts so far. incarnation: 0 if it has
-    none; after a handshake, the one in WELCOME. next_sequence: updated by the application. mtu,
-    window: largest payload in bytes and number of frames, for both directions. key: None for a
-    HELLO of version 1.
+    its session has ended. boot: number of the device's starts so far. incarnation: 0 if the device
+    has none; a handshake sets it to the incarnation in the WELCOME. next_sequence: the next
+    publication's sequence; the application updates it. mtu, window: largest payload in bytes and
+    number of frames, for both directions. key: None for a HELLO of version 1.
     """
 
     def __init__(

@@ -104,7 +104,7 @@ class HomeAssistant:
         self._announced: dict[str, bytes] = {}
         """The last message sent, by topic."""
         self._shapes: dict[str, object] = {}
-        """The inputs of the last message about a board (`shape`), by board, to notice changes."""
+        """For each board, what its last message was made from (`shape`), to notice changes."""
         self._removed: dict[str, None] = {}
         """Topics that were cleared and will be cleared again, because Home Assistant may have been
         offline.

@@ -26,7 +26,7 @@ FILE = "notices.json"
 MOST = 1000
 """Largest number of problems that are remembered, and of messages that wait for one channel."""
 SETTLE_S = 30.0
-"""Seconds after a start in which a problem from before the start does not count as ended: the first
+"""For this many seconds after a start, no problem from before the start counts as ended: the first
 checks do not see every problem.
 """
 RELAPSE_S = 3600.0

@@ -121,7 +121,7 @@ def _from_json(payload: bytes) -> Any:
 
 
 def _numbered(record: dict[str, Any]) -> dict[Any, Any]:
-    """Return a JSON record with the labels and the types of CBOR."""
+    """Return a JSON record with the labels of CBOR, and its data decoded to bytes."""
     if "vd" in record:
         record["vd"] = _from_base64(record["vd"])
     return {LABELS.get(label, label): content for label, content in record.items()}

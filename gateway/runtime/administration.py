@@ -1,4 +1,4 @@
-"""The end of connections and sessions on behalf of the gateway itself, or of an administrator."""
+"""Functions that end connections and sessions, for the gateway itself or an administrator."""
 
 import logging
 from collections.abc import Callable

@@ -36,7 +36,7 @@ of the quota, to find the client's PINGREQ in time.
 _PIECE = 32_768
 """Largest part of a large payload, in bytes, that the transport gets at a time."""
 _PIECES = 4
-"""Number of parts that the transport gets before other links are served."""
+"""Number of such parts that the transport gets before the gateway serves other links."""
 _MOST_PACED = 1_000_000
 """Largest number of bytes of postponed input; beyond it, the gateway stops reading from a client
 whose user exceeds the quota.
@@ -307,7 +307,7 @@ class ClientLink:
         self.throttle()
 
     def wake(self) -> None:
-        """Continue to read, because the user may publish again."""
+        """Continue to read if the user may publish again; otherwise set the timer once more."""
         self._engine.begin()
         self._engine.serve(
             self.connection, "resuming its input after a pause for the quota", self._wake

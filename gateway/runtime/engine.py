@@ -489,7 +489,7 @@ class Commits:
     # -- reads
 
     def carry_out(self, order: Order) -> None:
-        """Carry out a read from the store. Its rows go to the broker later."""
+        """Let the writer carry out a read from the store. The broker gets the rows later."""
         self._writer.carry_out(order, self._from_store)
 
     def _from_store(self, order: Order, rows: Any) -> None:

@@ -120,9 +120,7 @@ class Copies:
         return {number: (first, count) for number, first, count in found}
 
     def orphans(self) -> dict[int, int]:
-        """Return the number of rows whose line (`LineRow`) is not known, by the number of the
-        line.
-        """
+        """Return how many rows each unknown line (`LineRow`) has, by the line's number."""
         return dict(
             self._db.execute(
                 "SELECT key >> ?1, count(*) FROM copy"

@@ -32,8 +32,8 @@ from gateway.system.sync import sync
 NAME = "generation"
 MARK = "restored"
 EACH_S = 600.0
-"""Seconds between changes of the generation word. A copy of the database from before a change is
-recognised as another generation, even after a power cut.
+"""Seconds between two changes of the generation word. If the database is replaced by a copy from
+before the last change, a start finds another generation, even after a power cut.
 """
 
 _SERIAL = Path("/sys/firmware/devicetree/base/serial-number")

@@ -178,9 +178,9 @@ def _cut(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 class StoredParts(Sequence[bytes]):
-    """The parts of an outbound session, each read from the store on access, with an IndexError if
-    the part is gone or has changed. now: returns the present time in ms on the time axis; called
-    whenever the first part is read, because the head in it has the time.
+    """The parts of an outbound session. Each access reads a part from the store, and raises
+    IndexError if the part is gone or has changed. now: returns the present time in ms on the time
+    axis. The head of the first part contains this time.
     """
 
     def __init__(self, database: sqlite3.Connection, key: str, now: Any) -> None:

@@ -58,7 +58,7 @@ class Unfit(ValueError):
 
 class Head(NamedTuple):
     now: int
-    """The sender's time when it made this head, in ms on the sender's time axis."""
+    """Time at which the sender made this head, in ms on the sender's time axis."""
     messages: int
 
 

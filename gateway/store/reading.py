@@ -105,7 +105,9 @@ def _run(
 
 
 def _next_readable(database: sqlite3.Connection, query: str, fixed: Row, at: int) -> int | None:
-    """Return the first readable key above `at`, or None."""
+    """Return a readable key above `at`, or None. The search doubles its steps, then bisects the
+    last step. So it may skip readable keys between two damaged places.
+    """
 
     def reads(key: int) -> bool:
         try:

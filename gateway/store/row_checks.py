@@ -137,9 +137,10 @@ class SpoolChecks:
         clock: int | None = None,
         boot: int = 0,
     ) -> list[Sum]:
-        """Add the checks of a commit's rows, inside its transaction. Return the value that
-        `pending` must get after the commit. clock: time of the gateway's start `boot` in µs since
-        1970, given when it becomes known; earlier rows of this boot then get their time.
+        """Add the checks of a commit's rows, inside the commit's transaction. All unwritten checks
+        are written if they are many or old, or if `clock` is given. Return the value that `pending`
+        must get after the commit. clock: time of the gateway's start `boot` in µs since 1970. It is
+        given once it is known. Rows of this boot that have no time yet then get their time.
         """
         rest = [*self.pending, *[(row[0], row_sum(row)) for row in rows]]
         if not self.pending:

@@ -75,7 +75,7 @@ def salvage(folder: Path) -> Salvaged:
 
 
 def finish(folder: Path) -> None:
-    """Replace the damaged store by a complete salvaged one, if there is one."""
+    """If there is a complete salvaged store, rename the damaged store and put it in its place."""
     path = folder / FILE
     for new in salvaged(folder):
         sync(folder)  # the new name is on disk before other changes

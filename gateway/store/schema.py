@@ -262,7 +262,7 @@ def salvaged(folder: Path) -> list[Path]:
 
 
 def refuse_half_salvaged(folder: Path) -> None:
-    """Raise StoreError if an interrupted salvage must be run again before the store can be used."""
+    """Raise StoreError if a salvage was interrupted, and must be run again."""
     if salvaged(folder):
         raise StoreError(
             "a salvage was interrupted",

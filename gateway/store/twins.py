@@ -80,8 +80,8 @@ def _has(database: sqlite3.Connection, name: str) -> bool:
 
 
 def make(database: sqlite3.Connection) -> None:
-    """Create `twin` and its triggers if they are missing, and copy the rows of tables that had no
-    triggers. Call this inside a transaction.
+    """Create `twin` and its triggers if they are missing. Copy the rows of each table that lacked a
+    trigger. Call this inside a transaction.
     """
     database.execute(_TABLE)
     for table in TABLES:
@@ -93,7 +93,7 @@ def make(database: sqlite3.Connection) -> None:
 
 
 def fill(database: sqlite3.Connection, tables: tuple[str, ...] = TABLES) -> None:
-    """Copy all rows of these tables into `twin` again."""
+    """Replace the copies of these tables in `twin` by copies of all their present rows."""
     for table in tables:
         database.execute("DELETE FROM twin WHERE kind = ?", (table,))
         database.execute(f"{_put(table, table)} FROM {table}")

@@ -179,8 +179,9 @@ def sessions(folder: Path, utc: int | None) -> list[SessionView]:
 
 
 def places(folder: Path) -> tuple[set[str], dict[str, str]]:
-    """Return the clients whose sessions are suspect, and the clients whose sessions were moved to
-    another gateway of the site, with that gateway's name (`gateway/site/wiring/sessions.py`).
+    """Return the clients with a suspect session, and the clients whose session has moved to another
+    gateway of the site. The second group is a dict from client to gateway
+    (`gateway/site/wiring/sessions.py`).
     """
     with _opened(folder) as database:
         if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'given'").fetchone():

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 DELAY_S = 0.25
 """Seconds until the next address is tried in parallel (RFC 8305, Connection Attempt Delay)."""
 _LAST_S = 3.0
-"""Seconds until the next address is tried, if all untried addresses are in `last`."""
+"""Seconds until the next address is tried, if only addresses in `last` are untried (`connect`)."""
 _throttle = LogThrottle(time.monotonic)
 _lookups: dict[tuple[str, int], Future[list[Any]]] = {}
 _lock = threading.Lock()

@@ -293,7 +293,9 @@ class Spare(Generic[Item]):
         self._next_look = float("-inf")
 
     def take(self, fits: Callable[[Item], bool]) -> Item | None:
-        """Return the first spare item for which `fits` is true, or None."""
+        """Return a spare item for which `fits` is true. None if none is known: all items are
+        checked only as often as LOOKED_AT allows.
+        """
         for _ in range(2):
             while (found := next(filter(fits, self._found), None)) is not None:
                 del self._found[found]

@@ -1,12 +1,13 @@
-"""The spool as the site's other members see it. They may keep copies of its rows.
+"""View of the spool for the site's other members, which may keep copies of its rows.
 
 In: the gateway's database. Out: rows with their final keys, and reports about the rows that have
 landed (`gateway/site/replication/messages.py`).
 
 The *line* is a random identifier of the spool's series of rows, and unrelated to serial lines. The
-gateway generates a new one if ids may be reused, or rows may be lost: at the first start with
-`copies = 2`, in a restored store, and if another member has rows that this disk lacks. After that,
-new rows without identity have another epoch in their key, so no new row has the key of a lost row.
+gateway generates a new line if ids may be reused, or rows may be lost: at the first start with
+`copies = 2`, in a restored store, and if another member has rows that this disk lacks. From then
+on, the keys of new rows without identity have another epoch. So no new row has the key of a lost
+row.
 """
 
 import json

@@ -24,7 +24,7 @@ _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 """Pattern of the parts of a table's path that delta-rs decodes: `%20` becomes a space."""
 
 REASON_LIMIT = 400
-"""Largest number of characters that are shown of a delta-rs message."""
+"""Number of characters after which a message of delta-rs is cut."""
 
 
 def location(table: str) -> str:

@@ -21,7 +21,8 @@ class NumberLost(OncewayError):
 
 
 class NumberTaken(NumberLost):
-    """Another gateway with this name, or another generation of this store, uses the number."""
+    """The number is in use: by another gateway with this name, or another generation of this store.
+    """
 
 
 def land(

@@ -90,7 +90,7 @@ class Numbers:
         )
 
     def nameless(self) -> str:
-        """Return the device in the keys of rows without identity."""
+        """Return the name that rows without identity have as the device in their keys."""
         return nameless(self.origin().gateway)
 
 

@@ -111,7 +111,7 @@ class Totals:
 
 
 class NoSpool(StoreError):
-    """The data directory has no spool, because the gateway has not been started there yet."""
+    """The spool cannot be opened until the gateway is started with this data directory."""
 
 
 class Spool(DamagedRows):

@@ -24,7 +24,7 @@ from pathlib import Path
 NAME = "foreign"
 PLACE = "50 0"
 REPLAYED, FORGED = 15, 150
-"""Number of frames that are sent to a gateway after a frame of this gateway: replayed or forged."""
+"""Numbers of replayed and of forged frames that a gateway gets after one of its own frames."""
 REPLAY_EVERY = 1.0
 """Shortest time between two replays, in seconds."""
 FOR_BOARDS = 3

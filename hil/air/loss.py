@@ -16,9 +16,10 @@ from hil.traces.trace import Trace
 
 
 class Recorded:
-    """A recorded link. pace: seconds of the recording per second of the ether; None: each frame
-    uses the next frame of the recording, whatever its time. longest_outage: length to which longer
-    outages are shortened, in seconds of the ether; if `pace` is None, in frames.
+    """Losses as on a recorded link, replayed for each pair of sender and receiver. pace: seconds of
+    the recording per second of the ether; None: each frame has the fate of the recording's next
+    frame. longest_outage: length to which longer outages are cut: in seconds of the ether, or in
+    frames if `pace` is None.
     """
 
     def __init__(

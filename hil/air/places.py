@@ -16,7 +16,7 @@ from hil.air.physics import reach
 POWER = 14.0
 """Power of all radios of a run, in dBm."""
 NEIGHBOURS = 1.6
-"""Distance between neighbouring gateways, as a multiple of a radio's range."""
+"""Distance between neighbouring gateways, in ranges of a radio."""
 NEAREST_M, APART_M = 100.0, 50.0
 """Metres from a gateway to its first board, and from one board to the next."""
 

@@ -106,7 +106,7 @@ EDGES: tuple[float, ...] = (
     *(0.0, -0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1, 1 / 3),
     *(2**24 + 1, 2**31, -(2**31) - 1, 2**53, 2**53 - 1, 1 - 2**53, 2**63 - 1, -(2**63), 2**64 - 1),
 )
-"""Numbers that fail in a narrower type, or as an integer instead of a float."""
+"""Numbers that change if a narrower type, or an integer instead of a float, carries them."""
 
 
 def number_of(rng: random.Random) -> float:

@@ -32,9 +32,8 @@ SAMPLING_OFF = 0xFFFF
 RELEASED_WITHIN = 20.0  # s in which the gateway must have released the last command
 STEP_MS = 20
 STEPS_TOLD = (1, 6, 2, 7, 3, 8, 4, 9, 5, 10)
-"""For successive commands: the number of steps by which their interval is longer than the bench's.
-Each interval differs clearly from the previous one, so that a few samples show which one a board
-uses.
+"""Intervals that successive commands set: by how many steps each exceeds the bench's. Neighbours
+differ clearly, so that a few samples show which interval a board uses.
 """
 SECOND_MS = 1000
 SECOND_EVERY = 2
@@ -61,7 +60,7 @@ def first_step(name: str, seed: int, folder: str) -> int:
 
 
 class Boards(WiredDevice):
-    """The successive boards that have one name, and their ledgers."""
+    """The boards that have had one name, one after the other, with their ledgers."""
 
     _boards: list[tuple[SimulatedBoard, LedgerWatch]]
 

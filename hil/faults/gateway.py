@@ -68,7 +68,7 @@ class ProgramKill(WindowKind):
 
     @abstractmethod
     def start(self, system: SystemUnderTest) -> Callable[[], Awaitable[None]]:
-        """Return the call that restarts the program."""
+        """Return the function that starts the program again."""
 
 
 class GatewayKill(ProgramKill):

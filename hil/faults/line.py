@@ -190,7 +190,7 @@ class LineStall(LineStrike):
 
 
 class LineHalfOpen(LineStrike):
-    """One direction is dead for a while, and the other works."""
+    """One direction is dead until it has lost `length` bytes. The other direction works."""
 
     text: ClassVar[str] = "line half open"
     action: ClassVar[str] = "lose"
@@ -200,7 +200,7 @@ class LineHalfOpen(LineStrike):
 
 
 class LineCut(LineStrike):
-    """Both directions are dead for a while."""
+    """Both directions are dead until each has lost `length` bytes."""
 
     text: ClassVar[str] = "line cut"
     action: ClassVar[str] = "lose"

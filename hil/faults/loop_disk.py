@@ -63,8 +63,9 @@ def may_mount(status: str) -> bool:
 
 
 class LoopDisk:
-    """A disk. mount: its mount point. Its image is in memory, so that this disk and other disks of
-    the machine do not slow each other down. Raises OncewayError if the disk cannot be created.
+    """A disk: a loop device with a file system. mount: its mount point, a new folder. The image is
+    in memory, so that disks of the machine do not slow each other down. Raises OncewayError if the
+    disk cannot be created.
     """
 
     def __init__(self, mount: Path) -> None:

@@ -326,8 +326,8 @@ class GlueRun:
 
     def _all_ingested(self) -> bool:
         """Return whether the stream has read every file, and has ended the micro-batch with the
-        last file. The checkpoint first gets a numbered list of files, then a micro-batch with the
-        number of its last list, and then the end of the micro-batch.
+        last file. Spark writes three things to the checkpoint, in this order: a numbered list of
+        files; a micro-batch with its last list's number; the end of the micro-batch.
         """
         logs = {
             int(path.name.removesuffix(".compact")): path

@@ -58,7 +58,7 @@ drop the fraction of a second. Late WELCOMEs excuse no more, because not every W
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Time span of a fault. by: shift of the clock, or how long the line held a byte; all in ns."""
+    """Time span of a fault. by: shift of the clock, or delay of a byte on the line. All in ns."""
 
     since: int
     until: int

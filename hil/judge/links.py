@@ -68,7 +68,7 @@ def wrong(events: Sequence[Event]) -> list[str]:
 
 
 def _displaced_board(event: Event) -> list[str]:
-    """Return a sentence if a forged HELLO in a board's name made the board send a HELLO."""
+    """Return a sentence if a board had to greet again, because another program forged its HELLO."""
     data = event.data
     if data["action"] != "forge" or not data["greetings"]:
         return []

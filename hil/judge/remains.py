@@ -21,7 +21,7 @@ ACCOUNTED = {
     "content_check": ("retained", "will", "aside", "given_part"),
     "twin": ("batch", "given", "journey", "meta", "place", "session", "subscription"),
 }
-"""Tables that may have at most as many rows as the tables listed beside them have together."""
+"""Limits of tables: each may have at most as many rows as the tables in its value have together."""
 FEW = {"meta": 40, "spool_check": 2}
 """Tables that do not grow with a run, each with its largest number of rows."""
 GROWING = ("batch", "session", "subscription", "mark")
@@ -47,7 +47,7 @@ BRIDGE = "onceway-bridge:there"
 COMMANDER = "commander"
 """Client with which the rig sends commands."""
 SPARE = 8
-"""Number of files, or of threads, that a program may open late in its life, plus one per peer."""
+"""Largest growth of a program's open files, or of its threads, in addition to one per peer."""
 OPENED = {"descriptors": "files open", "threads": "threads", "memory": "bytes of memory"}
 LEAK = 8_000_000
 """Largest growth of a program's memory, in bytes. In benches, the growth is below 0.2 MB."""

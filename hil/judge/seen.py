@@ -32,7 +32,7 @@ class Seen:
     listed: dict[tuple[str, int], lists.Way] = field(default_factory=lambda: defaultdict(lists.way))
     """Lists of devices that the gateways publish, by origin and position in a store."""
     landed_lists: list[tuple[Key, Sighting]] = field(default_factory=list)
-    """Lists of devices in batches, with their identity."""
+    """Lists of devices that landed in batches, with their keys."""
     waiting: set[tuple[str, Key]] = field(default_factory=set)
     died: dict[Key, int] = field(default_factory=dict)
     """Time when a gateway was gone for good, for each publication that it had not landed."""
@@ -429,7 +429,7 @@ class Seen:
         return 1 if self.claim == "table" else self._may_land(key, qos)
 
     def too_often(self, key: Key, qos: int) -> bool:
-        """Return whether a publication is at the hop of the claim, or has landed, too often."""
+        """Return whether a publication has too many rows, at the claim's hop or where it landed."""
         rows = self.ways[key][self.claim]
         places = {(row.origin, row.position) for row in rows}
         copies = places & self.copies if self.claim == "batch" else ()
@@ -523,7 +523,7 @@ _TAKERS: dict[str, tuple[Callable[[Seen, Event], None], ...]] = {
     "rig": (Seen._take_rig_event,),
     **dict.fromkeys(("spool", "landing", "table", "readings", "batch"), (Seen._take_row_event,)),
 }
-"""Methods that take the events of a hop."""
+"""Methods that take the events of each hop, in this order."""
 
 
 def _key(data: dict[str, Any]) -> Key:

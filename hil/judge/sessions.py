@@ -310,7 +310,7 @@ class _Model:
             self.sent_until.clear()
 
     def _qos(self, key: Key) -> int:
-        """Return the QoS at which a message must come."""
+        """Return the QoS at which the subscriber must get a message."""
         return min(self.subscriber.qos, self.messages[key].qos)
 
     def _received(self, event: Event) -> Iterator[Fault]:

@@ -161,7 +161,7 @@ def _newest_time(rows: pa.Table, name: str) -> Any:
 
 
 def _shrunk(folder: Path, newest: int) -> Iterator[str]:
-    """Yield a sentence for each version with fewer rows than before: a run deletes no rows."""
+    """Yield a sentence for each version that has fewer rows than the last one, or is unreadable."""
     before = 0
     for version in range(max(0, newest - MOST_FILES), newest + 1):
         try:

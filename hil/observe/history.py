@@ -21,7 +21,7 @@ READINGS = "readings"
 """Hop after those in HOPS: the table of readings, one row per record."""
 KEY = ("device", "incarnation", "sequence")
 COLUMNS = ("client", "topic", "received", "boot", "monotonic")
-"""Columns of a publication's row beside KEY, at each hop. received: µs UTC. monotonic: µs."""
+"""Columns that the row of a publication has besides KEY. received: µs UTC. monotonic: µs."""
 NO_HISTORY = "Is this a history.jsonl of a run?"
 COMMAND = "command"
 """A command. It has a place in the plan, like a fault, but breaks nothing."""

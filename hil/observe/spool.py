@@ -32,8 +32,8 @@ def copies_kept(shelf: Path) -> int:
 
 
 class SpoolHop:
-    """Rows of the table `spool` in the gateway's database, and the numbers of rows ever committed
-    and landed. stored: the mapping for the attribute of this name, if several gateways share one.
+    """Observer of the table `spool`: its rows, and how many rows were ever committed and landed.
+    stored: the mapping for the attribute of this name, if several gateways share one.
     """
 
     def __init__(

@@ -139,7 +139,7 @@ class AirOfRun:
                 self._history.add("air", event, **report)
 
     def enter(self, report: dict[str, Any]) -> None:
-        """Record an ended frame of a board or of a gateway."""
+        """Record a frame of a board or of a gateway, after its end."""
         frame = bytes.fromhex(report["frame"])
         sender, *heard = (self._gateways.get(one, one) for one in (report["from"], *report["to"]))
         of_board = self._boards.get(int.from_bytes(frame[1:2]), NOBODY)

@@ -224,7 +224,7 @@ class Children:
 
 @asynccontextmanager
 async def children(logs: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[Children]:
-    """Context for programs that all end with the block."""
+    """Context for programs; at the end of the block, every program is stopped."""
     made = Children(logs, env)
     try:
         yield made

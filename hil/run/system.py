@@ -30,7 +30,7 @@ Device = SimulatedDevice | RealBoard
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A run as faults see it. site, spool: the gateway that a fault strikes, its uplink and its
+    """A run as faults see it. site: the gateway that a fault strikes, with its uplink. spool: its
     store. members, spools: all gateways and their stores, by gateway.
     """
 

@@ -23,8 +23,8 @@ Key = tuple[str, int]
 """(device, incarnation)"""
 
 Packed = bytes
-"""A key in a third of a tuple's memory: the incarnation in eight bytes, then the device in
-UTF-8.
+"""A `Key` as bytes: the incarnation in eight bytes, then the device in UTF-8. It takes a third of
+the tuple's memory.
 """
 
 Span = tuple[int, int]

@@ -214,7 +214,7 @@ def prepare(spark: SparkSession, options: argparse.Namespace) -> tuple[Sink, dic
 
 
 def _trusted(options: argparse.Namespace, sink: Sink) -> str:
-    """Return the URL of the file of keys."""
+    """Return the URL of the file of keys: the option `--trusted`, or the table's own file."""
     return str(options.trusted or keys.keys_url(sink.locations["publications"]))
 
 

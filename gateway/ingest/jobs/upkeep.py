@@ -84,9 +84,9 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the job that `options.command` names. Raises OncewayError if there is no such table, if
-    the ingest has not created it, if `release` finds an empty landing place, or if damaged batches
-    remain.
+    """Run the job that `options.command` names. Raises OncewayError if the table does not exist, or
+    was not created by the ingest. `release` also raises it if the landing place is empty, or if
+    batches are still damaged.
     """
     if options.command == "release":
         with reached(options.landing):

@@ -9,8 +9,8 @@ import os
 import stat
 
 NO_REGULAR_FILE = errno.ENXIO
-"""Error number for a special file: the one that the operating system gives if a socket is opened.
-The error's text is Onceway's own.
+"""Error number if the file is not a regular file. Opening a socket gives the same number, but the
+text of this error is Onceway's own.
 """
 
 _KINDS = {

@@ -28,7 +28,7 @@ class Senders:
             self._trust.refresh()
 
     def check(self, manifest: Announced) -> Announced:
-        """Return a manifest, with a flaw if its signature does not prove its gateway."""
+        """Return the manifest, with a flaw if the batch must not be trusted (`Trust.check`)."""
         return manifest if self._trust is None else self._trust.check(manifest)
 
     def trusted(self, feeds: list[str]) -> list[str]:

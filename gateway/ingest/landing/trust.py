@@ -119,7 +119,10 @@ class Trust:
         self._waiting = waiting
 
     def check(self, announced: Announced) -> Announced:
-        """Return the manifest, with a flaw if its signature does not prove its gateway."""
+        """Return the manifest, with a flaw if the batch must not be trusted: because the gateway's
+        key is not trusted (`waits`), or because the signature is wrong or missing. An old manifest
+        may lack a signature.
+        """
         gateway = announced.gateway
         if announced.flaw is not None:
             return announced

@@ -60,7 +60,7 @@ _SEEN = ["first_seen", "last_seen", "status", "status_time"]
 
 
 def follow(spark: SparkSession, table: Table, publications: Table, until: int) -> None:
-    """Bring the table up to version `until` of `publications`."""
+    """Bring the table of devices up to version `until` of `publications`."""
     DerivedTable(spark, table, publications, "devices", MADE).follow(until, _rows)
 
 

@@ -167,9 +167,10 @@ def most_heard(factor: int, radio: Radio, payload: int = 20) -> float:
 
 
 def _settle(others: float, cost: Exchange, loss: float = 0.0) -> tuple[float, float]:
-    """Return attempts and answers per reading, allowing for the collisions that they cause
-    themselves; `inf` if the channel is overloaded. others: readings per second of the other boards.
-    loss: share of frames lost without a collision, 0…1.
+    """Return the mean numbers of attempts and of answers for one reading; `inf` if the channel is
+    overloaded. Both numbers include the repetitions after collisions, and these repetitions cause
+    further collisions. others: readings per second of the other boards. loss: share of frames that
+    are lost without a collision, 0…1.
     """
     arrives = 1 - loss
     tries = answers = 1.0

@@ -83,9 +83,7 @@ def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
 
 
 class Limit:
-    """The state of a warning about a quantity that has a limit. near: whether the quantity is near
-    its limit.
-    """
+    """Decides when to warn about a quantity that has a limit. near: whether it is near the limit."""
 
     def __init__(self) -> None:
         self.near = False

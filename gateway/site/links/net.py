@@ -38,10 +38,10 @@ CLOCK_S = 60.0
 
 
 class Net:
-    """The links of this gateway. joined, link_ended: called with a member's name. received: called
-    with a frame of a joined member; if it raises SiteError, the link ends. agreed: called when the
-    file has a newer list of members; after that, `close` and `start` apply it. generation: the
-    store's generation, for the other members.
+    """The links of this gateway to the other members. joined, link_ended: called with a member's
+    name. received: called with a frame of a joined member; if it raises SiteError, the link ends.
+    agreed: called when the file has a newer list of members. After that call, `close` and `start`
+    apply the list. generation: the store's generation, for the other members.
     """
 
     def __init__(

@@ -32,9 +32,9 @@ def say(core: Core, members: Iterable[str], kind: Kind, stages: list[Stage]) -> 
 
 
 def ask(core: Core, stage: Stage) -> None:
-    """Handle the arrival of a session, and send ASK to all other gateways. Messages forwarded here
-    until now were for the session at its old gateway. The other gateways get the session's filters
-    before they get ASK.
+    """Handle the arrival of a session here, and send ASK to all other gateways. The messages that
+    this gateway has forwarded until now were for the session at its old gateway. The other gateways
+    get the session's filters before they get ASK.
     """
     session_moves = moves_of(core)
     core.neighbours.has_news = True

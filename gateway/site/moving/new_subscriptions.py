@@ -45,7 +45,7 @@ class Behind:
         self._asked: dict[str, tuple[int, float]] = {}
         """Number and time of the latest ASK to each gateway, until the gateway answers it."""
         self._again: set[str] = set()
-        """Gateways whose exchange began after the latest ASK to them."""
+        """Gateways whose exchange began again while the latest ASK to them was unanswered."""
         self.members = set(moves.queues)
 
     def opened(self, member: str) -> None:

@@ -147,7 +147,7 @@ class SessionMove(Role):
 
     @property
     def is_new(self) -> bool:
-        """Whether this is the state of new subscriptions, and not of a move."""
+        """Whether this object is about new subscriptions, and not about a move."""
         return NEW in self.filters
 
     def had_subscribed(self, session: Session, topic: str) -> bool:

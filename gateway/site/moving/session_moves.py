@@ -130,7 +130,9 @@ class SessionMoves:
         ]
 
     def waiting(self, key: str) -> tuple[SessionMove, Forwarder] | None:
-        """Return the move and the forwarder of a session whose gateway is unknown, or None."""
+        """Return the move and the forwarder of a session that has moved to an unknown gateway, or
+        None.
+        """
         session, move = self._latest.get(key, (None, None))
         if session is None or move is None or session.ended:
             return None
@@ -165,7 +167,7 @@ class SessionMoves:
 
 
 class WithSessionMoves(Neighbours):
-    """Neighbours between which sessions move."""
+    """The neighbours of a broker, with the state of all session moves."""
 
     def __init__(self) -> None:
         self.session_moves = SessionMoves()

@@ -39,8 +39,8 @@ class MemberList(BaseModel):
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Number and signature. Of two lists, the one with the higher rank counts. Only a copy of
-        the authority can sign two lists with one number.
+        """Number and signature. Of two lists, the one with the higher rank counts. Two lists have
+        the same number only if the authority's key has been copied.
         """
         return self.number, self.signature
 

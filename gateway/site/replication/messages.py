@@ -19,7 +19,7 @@ from gateway.site.framing import FRAME_BYTES
 from gateway.site.strict import parse
 
 FIRST = 0xA0
-"""Lowest first byte of these frames. Other kinds of frames have other first bytes."""
+"""Lowest first byte of a frame of this module. Frames of other kinds have other first bytes."""
 PIECE_BYTES = 256 * 1024
 """Size in bytes from which on a frame takes no further row. A single long row may exceed it."""
 MOST_ID = 1 << 40

@@ -104,8 +104,8 @@ class Lookup:
         self._ask_all(search)
 
     def _refresh(self, search: Search) -> None:
-        """Query each member again that may have decided about the client without this member since
-        its reply. The client may have connected to that member in between.
+        """Query again each member whose reply may be outdated. Since its reply, the member may have
+        decided about the client without this member, because the client has connected there.
         """
         if search.quiet_until:
             return

@@ -116,9 +116,9 @@ class Member:
             self._flush()
 
     def want_release(self, client: str, identifier: int, now: float, done: ReleaseDone) -> None:
-        """Look up a PUBREL whose packet identifier is not known here. done: called with whether
-        another member had the identifier and has released it on disk. If no member had it, `done`
-        gets the silent members as well.
+        """Ask the other members about a PUBREL whose packet identifier is not known here. done:
+        called with whether a member had the identifier and has released it on disk. If no member
+        had it, `done` also gets the members that were silent.
         """
         self.contacts.now = now
         self._releasing.want(client, identifier, done)

@@ -114,8 +114,8 @@ class Site:
             self._timer.cancel()
 
     def hand_on(self) -> tuple[list[tuple[Connection, Connect]], set[tuple[Connection, int]]]:
-        """Close, because another object with another list of members takes the place of this one.
-        Return the CONNECTs and PUBRELs that wait, for `take_on` of that object.
+        """Close: another object with another list of members takes the place of this object. Return
+        the CONNECTs and PUBRELs that wait; `take_on` of the other object needs them.
         """
         self.close()
         self._neighbours.moved = records_of(self.holder)
@@ -225,8 +225,8 @@ class Site:
         return True
 
     def _key(self, connection: Connection) -> str | None:
-        """Return the key of the session that this client may have. Return None if the session with
-        this name belongs to another user; the broker then refuses the client.
+        """Return the key of the session that this client may use. Return None if the session under
+        its client identifier belongs to another user; the broker then refuses the client.
         """
         device = connection.peer.device
         key = key_of(connection.client, connection.user, device.incarnation if device else 0)

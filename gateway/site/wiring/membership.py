@@ -268,7 +268,8 @@ class Membership:
         self, clients: Sequence[str], send_away: Callable[[Collection[str]], None]
     ) -> None:
         """Disconnect these clients, some at a time, and wait until their sessions have moved to
-        their new members. The wait ends when no session remains or none moves any more.
+        their new members. The wait ends when no session remains, when none moves any more, or after
+        HAND_OVER_S.
         """
         end = asyncio.get_running_loop().time() + HAND_OVER_S
         size = max(CROWD, len(clients) // MOST_CROWDS)

@@ -212,9 +212,9 @@ class S3Landing(Landing):
 
 
 def _patiently(request: Callable[[], T]) -> T:
-    """Make a request, and repeat it after a pause while the store is busy. If no answer arrives,
-    the uplink repeats the whole operation. A repeated put may find its own object under the name,
-    so the caller compares the bytes.
+    """Make a request. If the store is busy, repeat the request, after a pause each time. If no
+    answer arrives, the uplink repeats the whole operation. A repeated put may find its own object
+    under the name, so the caller compares the bytes.
     """
     for pause in _PAUSES_S:
         try:
