@@ -375,8 +375,7 @@ def compare(one: RunArgument, other: RunArgument, as_json: Json = False) -> None
 
 
 def _recordings(trace: str) -> list[str]:
-    """Return the recordings to read: the files in the folder `trace`, or `trace` if it is a file.
-    """
+    """Return the recordings to read: the files in the folder `trace`, or the file `trace`."""
     if not Path(trace).is_dir():
         return [trace]
     if not (found := sorted(str(path) for path in Path(trace).iterdir() if path.is_file())):

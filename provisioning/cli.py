@@ -349,8 +349,7 @@ def _import(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Runs one plan for one board. verb: past participle of the work, for messages: `provisioned`.
-    """
+    """Runs one plan for one board. verb: past participle of the work, such as `provisioned`."""
 
     verb: str
     registry: Registry

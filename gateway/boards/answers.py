@@ -23,8 +23,8 @@ from gateway.runtime.engine import Engine
 _UNKNOWN = 1
 """Reason of a refusal: the board does not know the command."""
 _GRACE_S = 3.0
-"""Seconds from a line `unknown command` until the line counts as the answer. Some firmware also
-sends a true answer, which has the reason.
+"""Seconds after which a line `unknown command` counts as the answer. Until then, the true answer
+may arrive, which has the reason: some firmware sends both.
 """
 
 

@@ -31,7 +31,7 @@ SAVE_S = 600.0
 written at once.
 """
 LEAST_S = 30.0
-"""Longest silence of a board, in seconds, that is no problem whatever its interval, except if a
+"""Longest silence of a board, in seconds, that is not a problem, whatever its interval, unless a
 person has set the interval. Replugging or flashing a board takes as long.
 """
 UNKNOWN_S = 60.0

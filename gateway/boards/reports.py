@@ -279,8 +279,8 @@ class Boards:
                 yield key, value
 
     def _find_well(self, name: str, topic: str, payload: bytes) -> None:
-        """End the faults of quantities that have a value again. A board that restarts with a good
-        sensor does not report the end of the fault.
+        """End the faults of quantities that have a value again. If a board restarts with a good
+        sensor, the board itself does not report that the fault is over.
         """
         from gateway.payload.readings import readings  # not needed on a gateway without boards
 

@@ -53,9 +53,9 @@ class Kept(NamedTuple):
 
 
 class AgreedFile:
-    """The file of one bridge. volatile: returns whether this gateway has the retained message of a
-    topic in memory only. At the first start after a kill, the agreements about such topics are
-    dropped, because the messages may be lost.
+    """The file with the agreements of one bridge. volatile: returns whether this gateway has the
+    retained message of a topic in memory only. At the first start after a kill, the agreements
+    about such topics are dropped, because the messages may be lost.
     """
 
     def __init__(

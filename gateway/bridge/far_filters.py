@@ -56,7 +56,8 @@ class FarFilters:
 
     def requests(self, pair: Pair) -> list[Request]:
         """Return the requests to the other broker: unsubscribe from filters that are no longer
-        wanted, and subscribe to the wanted filters, which begin with the prefix.
+        wanted, and subscribe to the wanted filters, each with the prefix in front. Requests that
+        were given up are left out.
         """
         wanted = [self._section.prefix + item for item in self._section.down]
         unwanted = sorted(set(pair.down) - set(wanted))

@@ -119,7 +119,9 @@ class OwnQueue:
         self._soon("giving a message up", give_up)
 
     def _give_up(self, released: tuple[int, ...]) -> None:
-        """Count and log messages whose PUBREL closes the connection."""
+        """Count and log the messages that the bridge gives up, because the other broker closes the
+        connection at their PUBREL. Messages that are set aside were counted before.
+        """
         for identifier in released:
             self._suspects.forget_guilty(Release(identifier))
             if identifier in self._released:  # already set aside, with its reason

@@ -41,7 +41,7 @@ class Effects:
         have ended."""
         self.undelivered: deque[Undelivered] = deque()
         self.leaves: dict[Session, None] = {}
-        """Sessions that have ended with their connections."""
+        """Sessions without a row in the store that have ended with their connections."""
         self.over_limit = False
         """Whether all queues together exceed their bound in bytes."""
 

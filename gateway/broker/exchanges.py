@@ -52,7 +52,7 @@ def receive(
     run: PublishRun,
     identity: Identity | None = None,
 ) -> None:
-    """Process a run and answer it. identity: stated by a client in user properties, else None."""
+    """Process a run, at once or after a pause. identity: as stated in user properties, or None."""
     if session.foreign:
         session.role.receive(connection, run)
     elif (pause := connection.pause) is None or not run.qos or not pause.puts_off(run, identity):

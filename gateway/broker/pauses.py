@@ -66,7 +66,7 @@ class Pauses:
         return record
 
     def refused(self, key: int, now: float, bound: Bound | None, topic: str) -> Record:
-        """Begin a pause, unless one is running. Return the client's record."""
+        """Begin a pause of a client, unless one is running. Return the client's record."""
         record = self.of(key, now) or Record()
         self._records.pop(key, None)
         self._records[key] = record

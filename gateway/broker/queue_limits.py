@@ -163,8 +163,7 @@ def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
 
 
 def _is_needed(core: Core, session: Session, run: PublishRun) -> bool:
-    """Whether a full queue takes a run: a notice for a peer gateway, up to twice the queue's bound.
-    """
+    """Whether a full queue takes a run: notices for a peer gateway, below twice the bound."""
     return run.topic.name == NOTICES and session.send_flow.messages < 2 * bounds(core, session)[0]
 
 
@@ -195,7 +194,7 @@ def bound_key(core: Core, session: Session, count: int, size: int) -> str:
 
 
 def _drop_expired(core: Core, session: Session) -> bool:
-    """Drop expired messages at a queue's front. Return True if there may be more in the store."""
+    """Drop expired messages at a queue's front. Return True if more are now read from the store."""
     send_flow = session.send_flow
     while send_flow.pending:
         expires = send_flow.pending[0].run.expires

@@ -512,7 +512,7 @@ class SendFlow:
     # -- the tail, which waits in the store
 
     def leave_to_store(self) -> None:
-        """Remove unsent messages from memory, because the client is disconnected."""
+        """Remove unsent messages from memory, except a begun delivery and notices at the front."""
         kept: deque[Delivery] = deque()
         stored = False
         for delivery in self.pending:

@@ -199,7 +199,7 @@ def prepare(memory: Memory = None, as_json: JsonOption = False) -> None:
     time.
 
     The command takes about a minute, and 200 MB in ~/.ivy2.5.2. Repeat it after an update of Java
-    or of Onceway: until then each start is slow again. Needs the internet only for the jars.
+    or of Onceway: until then, starts are slow again. It needs the internet only for the jars.
 
     Example: onceway ingest prepare
     """

@@ -81,7 +81,7 @@ def load(database: sqlite3.Connection, order: Load) -> list[tuple[Any, ...]]:
 
 
 def _page(found: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the first rows, up to the row with which they reach PAGE_BYTES. Raises DamagedPlace."""
+    """Return the first rows, up to the row that reaches PAGE_BYTES in all. Raises DamagedPlace."""
     rows, size = [], 0
     for row in found:
         first, count = row[:2]

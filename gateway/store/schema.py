@@ -255,8 +255,8 @@ def make_folder(folder: Path) -> None:
 
 
 def salvaged(folder: Path) -> list[Path]:
-    """Return the file of a salvaged store that is complete and has not yet replaced the damaged
-    store, because the salvage was interrupted. The list is empty if there is none.
+    """Return the file of a complete salvaged store that has not replaced the damaged store yet,
+    because the salvage was interrupted. The list is empty if there is no such file.
     """
     return sorted(folder.glob("salvaged-*.db"))
 

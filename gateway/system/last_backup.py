@@ -67,8 +67,8 @@ class LastBackup:
         return replace(self, ended=time.time_ns() // 1000, error=error)._written(data)
 
     def _written(self, data: Path) -> Self:
-        """Write the note to its file. Root writes for the account of the data directory, and
-        follows no symbolic link of that account.
+        """Write the note to its file. If root writes, the file gets the owner of the data
+        directory, and a symbolic link in its place is not followed.
         """
         new = data / f"{FILE}.new"
         new.unlink(missing_ok=True)

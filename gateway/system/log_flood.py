@@ -31,8 +31,8 @@ class LogFlood:
         self._lock = Lock()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether to write a record. Several handlers may call this for one record, and get
-        one answer.
+        """Return whether to write a record. If several handlers ask about one record, all get the
+        same answer.
         """
         known = getattr(record, "is_written", None)
         if known is None:

@@ -21,8 +21,7 @@ class NumberLost(OncewayError):
 
 
 class NumberTaken(NumberLost):
-    """The number is in use: by another gateway with this name, or another generation of this store.
-    """
+    """Another gateway with this name, or another generation of this store, has used the number."""
 
 
 def land(

@@ -111,8 +111,7 @@ class Sight:
         )
 
     def row(self, row: Row) -> Row | None:
-        """Return the part of a board's row that the user may see, or None if the board is hidden.
-        """
+        """Return what the user may see of a board's row, or None if the board is hidden."""
         name = row["name"]
         if self.whole or not self.board(name):
             return row if self.whole else None

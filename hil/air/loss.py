@@ -16,10 +16,9 @@ from hil.traces.trace import Trace
 
 
 class Recorded:
-    """Losses as on a recorded link, replayed for each pair of sender and receiver. pace: seconds of
-    the recording per second of the ether; None: each frame has the fate of the recording's next
-    frame. longest_outage: length to which longer outages are cut: in seconds of the ether, or in
-    frames if `pace` is None.
+    """Losses of a recorded link. pace: seconds of the recording per second of the ether; None: each
+    frame has the fate of the recording's next frame. longest_outage: length to which longer outages
+    are cut, in seconds of the ether; if `pace` is None, in frames.
     """
 
     def __init__(

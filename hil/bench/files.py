@@ -80,7 +80,7 @@ def load(name: str, **changes: object) -> Bench:
 
 
 def replaying(bench: Bench, trace: str) -> Bench:
-    """Return the bench with each of its recorded links replaced by `trace`. Raises OncewayError."""
+    """Return the bench with `trace` in each fault that replays a recording. Raises OncewayError."""
     faults = [
         kind.model_copy(update={"trace": trace}) if isinstance(kind, LineTrace) else kind
         for kind in bench.fault

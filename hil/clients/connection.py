@@ -22,7 +22,7 @@ RECEIVE = 65_536  # bytes at once
 
 
 class Connection:
-    """A connection. connack: the broker's answer; its reason is 0."""
+    """A connection that the broker has accepted. connack: its answer; the reason is 0."""
 
     connack: Connack
 

@@ -86,8 +86,8 @@ class Heard:
                 self.obeyed.append(self._unanswered.pop(data["id"]))
 
     def close(self, next_sequence: int) -> None:
-        """Record the publications that were journalled and never seen, and the publications that
-        the board still holds. next_sequence: the board's next sequence at the end of the run.
+        """Record the publications that were journalled but never arrived, and those that the board
+        still holds. next_sequence: the board's next sequence at the end of the run.
         """
         self._at = None
         self._greeted(self.incarnation, next_sequence, self.boot)

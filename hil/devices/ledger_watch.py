@@ -106,7 +106,7 @@ class LedgerWatch:
         return sum(senml.is_status(publication.source) for publication in self.produced)
 
     def look(self) -> int:
-        """Record publications completed since the last call. Returns the number of readings."""
+        """Record publications completed since the last call. Return the number of all readings."""
         if self._board.eeprom_log.exists():
             with self._board.eeprom_log.open("rb") as log:
                 log.seek(self._offset)

@@ -14,8 +14,8 @@ from gateway.errors import OncewayError
 
 
 class Switch:
-    """A power switch. Raises OncewayError if labgrid is not installed, the environment cannot be
-    read, the target has no power switch, or the switch fails.
+    """A power switch that labgrid drives. Raises OncewayError if labgrid is not installed, the
+    environment cannot be read, the target has no power switch, or the switch fails.
     """
 
     def __init__(self, environment: Path, target: str) -> None:

@@ -183,8 +183,8 @@ def read_answer(content: bytes, turn: Turn) -> Reply:
 
 
 def successes(turn: Turn) -> list[Packet]:
-    """Return the packets for which the one byte `_DONE` of an ANSWER stands: success for each
-    packet of the turn.
+    """Return the packets for which the one byte `_DONE` of an ANSWER stands: the success of each
+    packet of the turn, or PINGRESP if the turn is a POLL.
     """
     if turn.packets == (POLL,):
         return [Other(Kind.PINGRESP)]
@@ -201,8 +201,8 @@ def successes(turn: Turn) -> list[Packet]:
 
 
 def _packets(content: bytes) -> tuple[list[Packet], bytes]:
-    """Return the MQTT packets at the beginning of `content`, and the remaining bytes: a packed form
-    (`gateway/links/lora/FORMAT.md`), or none.
+    """Return the MQTT packets at the beginning of `content`, and the remaining bytes. These are
+    empty, or a packed form (`gateway/links/lora/FORMAT.md`).
     """
     packets = []
     while content and content[0] >= _FIRST_OF_MQTT:

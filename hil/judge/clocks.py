@@ -84,7 +84,7 @@ class _Line:
             times.sort()
 
     def life(self, t: int) -> tuple[int, int]:
-        """Return the time of the last start up to `t`, or 0; and of the next start, or 2^63."""
+        """Return two times: the last start up to `t`, or 0; the next start, or 2^63."""
         index = bisect_right(self.starts, t)
         begin = self.starts[index - 1] if index else 0
         return begin, self.starts[index] if index < len(self.starts) else 1 << 63

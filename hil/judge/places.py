@@ -18,8 +18,9 @@ have kept, so this many may arrive between two reads of the rig."""
 LATE_SHARE = 10
 """The tolerance is at least the number of the run's publications, divided by this number."""
 LATE_S = 2.0
-"""A fault may also be late by all publications of this many seconds after the planned count:
-clients that had to wait can send hundreds of them between two reads of the rig."""
+"""A fault may also be late by the publications of this many seconds after the planned count:
+clients that had to wait can send hundreds of them between two reads of the rig.
+"""
 OF_SITE = ("gateway", "landing", "uplink", "ingest")
 HANDS = (
     "board swapped",

@@ -154,7 +154,7 @@ class Seen:
             take(self, event)
 
     def _take_shared_event(self, event: Event) -> None:
-        """Add an event that any part of the system may report."""
+        """Add an event that several hops have."""
         data = event.data
         match event.hop, event.event:
             case hop, "publication" if data.get("topic") == lists.TOPIC:

@@ -142,8 +142,8 @@ class SpoolHop:
                 self.landed = self.committed - waits
 
     def close(self) -> bool:
-        """Read for the last time, after the gateway has ended. Record the rows that are still in
-        the spool. Return whether the spool was readable, and all rows were recorded.
+        """Read for the last time, after the gateway has ended, and record the rows that are still
+        in the spool. Return False if the spool cannot be read completely.
         """
         if self._is_dead:
             return True

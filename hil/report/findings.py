@@ -111,9 +111,8 @@ class Findings:
         return _percentile(self.delays, share)
 
     def slowest(self, share: int) -> float | None:
-        """Return the percentile of the delays of the slowest device, in seconds: the largest of all
-        devices. None without delays. (One percentile over all devices would hide the slowest
-        device.)
+        """Return a percentile of the delays of the slowest device, in seconds; None without delays.
+        (One percentile over all devices would hide this device.)
         """
         return max(
             (one for of in self.delays_of.values() if (one := _percentile(of, share))),

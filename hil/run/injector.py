@@ -36,7 +36,7 @@ class Injector:
         return self._kinds[fault.kind, fault.table]
 
     def announce(self) -> None:
-        """Record the whole plan in the history, so that the checker can find missing faults."""
+        """Record the plan in the history, so that the judge can notice missing faults."""
         for fault in self._plan.faults:
             self._system.history.add(
                 "rig",

@@ -261,7 +261,7 @@ def _count(text: Any) -> int:
 
 
 def _seconds(time: Any) -> float:
-    """Return a number of seconds, or an ISO 8601 time, in UTC by default."""
+    """Return a time in seconds. time: a number, or an ISO 8601 time, in UTC by default."""
     try:
         return float(time)
     except ValueError:

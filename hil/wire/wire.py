@@ -112,7 +112,7 @@ class Wire:
                 os.close(self._board)
 
     def turn(self) -> None:
-        """Wait a moment for an event, and handle it."""
+        """Wait for events, for a short time at most, and handle them."""
         poll = select.poll()
         if self._board is not None:
             poll.register(self._board, select.POLLIN if self._up.room else 0)

@@ -294,8 +294,8 @@ def _say_held(file: Path) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    """Run until all batches are in the table, or a stop is requested. Raises OncewayError, or
-    Spark's error if no session can be opened.
+    """Run until a stop is requested; with `--available-now`, until all present batches are in the
+    table. Raises OncewayError, or Spark's error if no session can be opened.
     """
     options.landing = absolute_folder(options.landing)
     refuse_nested(options)

@@ -106,7 +106,7 @@ class Outcome:
 
 
 class Appender:
-    """Appends to one table. Two appenders, in any processes, never write one key twice."""
+    """Appends to one table. Even two appenders in different processes never write a key twice."""
 
     def __init__(
         self,

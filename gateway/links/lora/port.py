@@ -83,7 +83,7 @@ def _radio(settings: Settings) -> tuple[Radio, Callable[[int], float]]:
 
 
 class Limit:
-    """Decides when to warn about a quantity that has a limit. near: whether it is near the limit."""
+    """Decides when to warn about a quantity with a limit. near: whether it is near the limit."""
 
     def __init__(self) -> None:
         self.near = False

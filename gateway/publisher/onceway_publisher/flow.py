@@ -168,8 +168,8 @@ class Flow:
         return b"".join(out), refused
 
     def due(self, now: float) -> float | None:
-        """Return the seconds until `send` has something to send if no other event occurs. None if
-        `send` will have nothing to send before another event.
+        """Return the seconds after which `send` must be called, if nothing else happens before;
+        None if it need not be called.
         """
         times = [self._later[0][0]] if self._later else []
         if self._ready and len(self._sent) < self.window:

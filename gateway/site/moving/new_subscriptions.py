@@ -25,7 +25,9 @@ from gateway.site.moving.session_moves import moves_of, note
 
 
 class Behind:
-    """The other gateways whose messages may be older than new subscriptions here."""
+    """Keeps track of the other gateways that may still forward messages from before new
+    subscriptions here.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core

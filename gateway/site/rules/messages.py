@@ -28,7 +28,9 @@ MAX_EPOCH = 1 << 62
 """
 MEMBERS = 16
 _ROOM = 64
-"""Bytes that are reserved in a frame for an entry, in addition to its client and its data."""
+"""Bytes that count for an entry of a frame, in addition to its client and its data. As many bytes
+of each frame stay free.
+"""
 
 
 class Names(NamedTuple):

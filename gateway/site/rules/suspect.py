@@ -17,8 +17,8 @@ from gateway.site.rules.messages import MAX_EPOCH
 def doubt(
     holder: Holder, client: str, record: Held, names: frozenset[str], done: Callable[[int], None]
 ) -> None:
-    """Mark a record as suspect, and add the members `names` to its `older`. If one of them is new
-    there, the record gets a new epoch. Then an answer to an earlier Over message does not end the
+    """Mark a record as suspect, and add the members `names` to its `older`. If `older` gets a new
+    member, the record gets a new epoch. Then an answer to an earlier Over message does not end the
     record. If the record's session has moved away, the record is only marked. done: called with the
     epoch of the record.
     """

@@ -314,7 +314,9 @@ class _KeptProof:
         self._path = f"{gateway}/{CLAIMS}/{_PROOF}kept"
 
     def load(self) -> _Try | None:
-        """Return the successful test in the note; None if there is no valid note."""
+        """Return the successful test in the note; None if there is no valid note. Raises the
+        place's error if it does not answer.
+        """
         try:
             text = (self._files.get(self._path) or b"").decode(errors="replace")
         except Exception as error:
