@@ -380,10 +380,10 @@ class Expected:
     def look(
         self, names: Iterable[str], seen: Mapping[str, Seen], elsewhere: Collection[str] = ()
     ) -> list[str]:
-        """Judge the boards `names` of the registry. Return the boards that are no longer in the
-        registry; their facts were dropped. seen: the gateway's current view of boards. elsewhere:
-        boards of the registry whose session another gateway of the site may have. This gateway does
-        not judge them.
+        """Judge the boards `names` of the registry. Return the names of boards that are no longer
+        in the registry; their facts were dropped. seen: the gateway's current view of boards.
+        elsewhere: boards of the registry whose session another gateway of the site may have. This
+        gateway does not judge them.
         """
         now = self.clock()
         if self._started is None:

@@ -69,7 +69,7 @@ time is random, so that two gateways with bridges to each other do not compare a
 """
 _NOTHING_HERE_S = 4.0
 """Additional seconds before the comparison if this gateway has no retained message that the bridge
-forwards. Such a comparison is not urgent: it can only bring messages to this gateway.
+forwards, and no agreement. Then the comparison can only bring messages to this gateway.
 """
 _SOON_S = 0.2
 """Seconds between a change that both brokers have and the mark (`agreement.py`) that covers it."""

@@ -36,7 +36,7 @@ OF_THE_MESSAGE: dict[ReasonCode, str] = {
     ReasonCode.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED: _NOT_OFFERED,
     ReasonCode.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED: _NOT_OFFERED,
 }
-"""Failures by which every new attempt with the message ends, each with its meaning."""
+"""Failures that come back whenever the message is sent again, each with its meaning."""
 
 OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: "a fault of the connection",

@@ -279,7 +279,7 @@ def _distribute_one_by_one(
 
 
 def _overflow(core: Core, share: Share, messages: Undelivered, commit: int) -> None:
-    """Deliver messages for which no subscriber has room, in turn: the full queues overflow."""
+    """Deliver messages to the subscribers in turn although none has room: the queues overflow."""
     if not messages.number:
         return
     eligible = _eligible(core, messages.run)

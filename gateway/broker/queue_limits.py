@@ -14,13 +14,13 @@ decides:
   refuse the publisher   0x97 for the publisher, before its message has any effect
 
 If the front of the queue is only in the store, it is read first. In the meantime the queue may
-exceed its bound by an eighth, or by a page if a page is larger. Beyond that, a queue with "drop the
-oldest" drops the new messages, and the session of any other queue ends.
+exceed its bound by an eighth, or by a page if a page is larger. Beyond that, "end the session" and
+"refuse the publisher" do so, and "drop the oldest" drops the new messages.
 
-When all queues together are full, the longest queues drop messages until a 32nd of the bound is
-free: a slow consumer harms only itself. A queue whose messages are only in the store notes the
-excess, and drops these messages once they are read. Publishers are refused while all queues
-together exceed their bound by an eighth.
+When all queues together are full, the longest queues give up messages until a 32nd of the bound is
+free, so a slow consumer harms only itself: "end the session" ends it, "drop the oldest" drops, now
+or once the messages are read from the store, and "refuse the publisher" gives up nothing.
+Publishers are refused while all queues together exceed their bound by an eighth.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def trim(core: Core, session: Session) -> None:
 
 
 def shorten_longest_queues(core: Core) -> None:
-    """Let the longest queues drop messages, until all queues together are within their bound."""
+    """Drop messages of the longest queues, or end their sessions, until the bound of all is kept."""
     most = core.limits.memory_bytes
     if core.queued - core.to_drop <= most:
         return

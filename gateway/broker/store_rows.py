@@ -57,7 +57,7 @@ class Commit:
     number: int
     boot: int = 0
     clock: int | None = None
-    """Start of this boot in µs UTC, once known. It dates this boot's earlier spool rows."""
+    """Start of this boot in µs UTC, once known. Earlier spool rows of this boot need it."""
     axis: tuple[int, int | None] | None = None
     """Position of the time axis (ms), and µs UTC at that time if the clock is known."""
     sessions: list[SessionRow] = field(default_factory=list)

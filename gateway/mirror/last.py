@@ -147,8 +147,9 @@ class LastReadings:
         return max((item.last.received for item in known if item.last.received), default=None)
 
     def per_hour(self, device: str, utc: int | None) -> int:
-        """Return the number of a board's readings in the last hour, to the minute. utc: None while
-        the clock is not synchronised; readings before the last restart do not count then.
+        """Return the number of a board's readings in the last hour, counted by whole minutes. utc:
+        None while the clock is not synchronised; readings before the last restart do not count
+        then.
         """
         timeless = self._timeless.of(device, int(self.axis() * 1e6))
         return timeless + (0 if utc is None else self._counts.of(device, utc))

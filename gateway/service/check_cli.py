@@ -70,7 +70,7 @@ def check_config(
 
 
 def _wrong(config: Config) -> Iterator[Mistake]:
-    """Yield mistakes in the users file and the certificates that a valid configuration names."""
+    """Yield mistakes in the files that a valid configuration names: users, certificates, site."""
     checks: list[tuple[Place, Callable[[], object]]] = [
         (("gateway", "data"), lambda: Users(config.users_file))
     ]

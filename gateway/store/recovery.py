@@ -255,8 +255,8 @@ def _give_each_session_flows(database: sqlite3.Connection) -> None:
 
 
 def _drop_strays(database: sqlite3.Connection) -> list[int]:
-    """Delete the rows that deleted sessions have left. Rows of `queue` from shared subscriptions
-    stay: return the sessions that have such rows.
+    """Delete the rows that deleted sessions have left, except rows of `queue` from shared
+    subscriptions. Return the sessions that have such rows.
     """
     stray = "session NOT IN (SELECT id FROM session)"
     database.execute(f"DELETE FROM subscription WHERE {stray}")  # noqa: S608 - names of ours

@@ -75,7 +75,7 @@ def salvage(folder: Path) -> Salvaged:
 
 
 def finish(folder: Path) -> None:
-    """If there is a complete salvaged store, rename the damaged store and put it in its place."""
+    """Put a complete salvaged store, if there is one, in the place of the damaged store."""
     path = folder / FILE
     for new in salvaged(folder):
         sync(folder)  # the new name is on disk before other changes

@@ -48,8 +48,8 @@ class Delivery:
 
 @dataclass
 class Gateway:
-    """One gateway with one serial port. deliveries: in order of arrival, without duplicates by
-    packet identifier. commands: payloads. After the board has subscribed, the gateway sends them at
+    """One gateway with one serial port. deliveries: in order of arrival; an identifier counts again
+    after its PUBREL. commands: payloads. After the board has subscribed, the gateway sends them at
     QoS 2 on the board's topic, one after the other. obeyed: number of completed commands.
     """
 

@@ -1,6 +1,6 @@
 """`python -m hil.clients.states`: a program that changes retained messages at one end of a bridge,
-over MQTT 5. After all changes, it asks its broker repeatedly for the messages that were retained
-at both ends. SIGTERM ends it.
+over MQTT 5. After all changes, it reads repeatedly which messages its broker retains, on the
+topics of both ends. SIGTERM ends it.
 
 First it sets some messages, and waits for a line on standard input, which says that both ends have
 these messages. During the later changes it deletes these messages one by one, and sets other
@@ -14,7 +14,7 @@ In: broker, end, number of topics and of changes. Out: JSON Lines on standard ou
 
 - `ready` when it waits for the line;
 - `changed` for each change that the broker has: topic and payload, in hex; "" is a deletion;
-- `held` when all changes are made, and whenever the retained messages change: payloads by topic.
+- `held` when all changes are made, and at each difference after that: payloads by topic.
 """
 
 import random

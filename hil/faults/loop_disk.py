@@ -63,8 +63,8 @@ def may_mount(status: str) -> bool:
 
 
 class LoopDisk:
-    """A loop device with a file system. mount: its mount point. The image is in memory, so that
-    disks of the machine do not slow each other down. Raises OncewayError if it cannot be created.
+    """A loop device with a file system. mount: its mount point. The image is in memory, so that the
+    disks of a machine do not slow each other down. Raises OncewayError if it cannot be created.
     """
 
     def __init__(self, mount: Path) -> None:

@@ -267,9 +267,9 @@ def _journalled(system: SystemUnderTest, fault: Fault | None = None) -> int:
 async def _all_quiet(fault: Fault, system: SystemUnderTest, behind_others: bool = False) -> int:
     """Wait until the target has ended an exchange, no exchange is open, and the gateway takes no
     further step. (Such a step would count in the next exchange. A target that has ended no exchange
-    may still be starting.) Return the target's number of publications. behind_others: wait for an
-    exchange of another target, or for two of this target. If two boards have the same interval, an
-    exchange of one may always follow one of the other.
+    may still be starting.) Return the target's number of publications. behind_others: wait instead
+    for an exchange of another target, or for two of this target. If two boards have the same
+    interval, an exchange of one may always follow one of the other.
     """
     machine = system.site.machine("gateway")
     before, of_all = _journalled(system, fault), _journalled(system)

@@ -332,7 +332,9 @@ class SessionHolder:
         place: Place,
         done: Callable[[str | None], None],
     ) -> None:
-        """Bring a session to this gateway. parts: None if the parts are here already."""
+        """Import a session with the next commit. parts: None if this gateway's store still has
+        them. done: called after the commit, with the reason if the import has failed, else None.
+        """
         broker = self._broker
         self._end(key)
         order = SessionImport(
