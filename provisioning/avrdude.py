@@ -41,8 +41,8 @@ _NO_ANSWER = re.compile(
 def write(board: Board, port: str, image: Path, progress: Progress) -> None:
     """Write a HEX file to the board's flash and read it back.
 
-    Raises OncewayError if avrdude is missing, the port is lost, no board answers, the chip is a
-    wrong one, or verification fails.
+    Raises OncewayError if avrdude is missing, the port is lost, no board answers, the chip is not
+    the board's, or verification fails.
     """
     # -D: boot loaders erase page by page and know no chip erase.
     _run(board, port, ["-D", "-U", f"flash:w:{image}:i"], progress)

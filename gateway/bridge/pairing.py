@@ -71,8 +71,8 @@ class Pairing:
         return self._keep(replace(pair, joined=True))
 
     def subscribe(self, pair: Pair, down: tuple[str, ...]) -> Pair:
-        """Note the filters that the session at the other broker may be subscribed to. Return the
-        changed pair.
+        """Note all filters to which the session at the other broker is possibly subscribed. Return
+        the changed pair.
         """
         return pair if pair.down == down else self._keep(replace(pair, down=down))
 

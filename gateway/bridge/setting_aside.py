@@ -37,9 +37,9 @@ def set_aside(
 ) -> SetAside | None:
     """Set aside the message in flight with a packet identifier. Return None if there is none.
 
-    received: whether the receiver may have received the PUBLISH. If so, at QoS 2 it may still hold
-    the packet identifier, and would treat a later message with this identifier as this message. So
-    PUBREL follows, and the identifier is used again only after PUBCOMP.
+    received: whether it is possible that the receiver has the PUBLISH. If so, at QoS 2 it may still
+    hold the packet identifier, and would treat a later message with this identifier as this
+    message. So PUBREL follows, and the identifier is used again only after PUBCOMP.
     """
     found = session.send_flow.flights.find(identifier)
     if found is None or session.connection is None:

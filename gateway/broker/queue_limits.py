@@ -282,7 +282,7 @@ def trim(core: Core, session: Session) -> None:
 
 
 def shorten_longest_queues(core: Core) -> None:
-    """Drop messages of the longest queues, or end their sessions, until the bound of all is kept."""
+    """Drop messages of the longest queues, or end their sessions, until the shared bound is met."""
     most = core.limits.memory_bytes
     if core.queued - core.to_drop <= most:
         return

@@ -175,7 +175,7 @@ def _decoded(data: bytes | None) -> str | None:
 
 
 def fits(key: str, data: bytes | None) -> bool:
-    """Whether a key may have this value. data: the value as UTF-8; None if it is not a text."""
+    """Whether a value is possible for a key. data: the value as UTF-8; None if it is not a text."""
     value, rule = _decoded(data), VALUES.get(key)
     if value is None or rule is None:
         return value is not None

@@ -51,7 +51,7 @@ class News:
     overview: Row | None
     owners: dict[str, str]
     first: bool = False
-    """Whether the event is one of those that give a new stream the whole state."""
+    """Whether the event belongs to the whole state that a new stream gets first."""
     _event: bytes | None = None
 
     def event(self) -> bytes:

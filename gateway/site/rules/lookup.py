@@ -361,8 +361,8 @@ class Lookup:
         self._holder.take(client, decision.epoch, decision.older, decision.suspect, parts, done)
 
     def lost(self, client: str) -> None:
-        """Query all members again, because the member that has the session does not hand it over.
-        If the search began PATIENCE_S ago or earlier, it fails instead.
+        """Query all members again, because the member that has the session does not hand it over. A
+        search that has lasted for PATIENCE_S fails instead.
         """
         search = self._searches[client]
         search.in_vain = True

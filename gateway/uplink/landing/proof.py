@@ -195,7 +195,7 @@ class _Try:
 
     @property
     def paths(self) -> list[str]:
-        """Names that the test may have created."""
+        """Names that the test creates, as far as it gets."""
         hidden = [] if self.way in _CLAIM_WAYS else [self._first, self._second]
         return [self._used, self._free, *hidden]
 
