@@ -46,7 +46,8 @@ class Target:
 def check(target: Target) -> Image | None:
     """Check everything that can be checked without touching the board. Return the firmware; None if
     the board keeps its firmware. Raises OncewayError if the file is missing or does not fit the
-    chip, if the firmware has no signature, or if the port is missing or busy.
+    chip, if the firmware has no signature (unless `target.foreign`), or if the port is missing or
+    busy.
     """
     image = Image(target.firmware, target.board) if target.firmware else None
     if image is not None and not (image.signed or target.foreign):

@@ -69,10 +69,11 @@ def _names(landing: Landing, gateway: str) -> dict[str, str]:
 
 
 def remove_old(landing: Landing, gateway: str, keep: int, now: datetime) -> None:
-    """Delete all backups but the newest `keep`, and all pieces whose first piece is missing. Raises
-    Unreachable.
+    """Delete all backups except the newest `keep`, and all pieces whose first piece is missing.
+    Raises Unreachable.
 
-    A backup with a time in the future comes from a wrong clock, and counts as the oldest.
+    A backup with a time in the future comes from a wrong clock, and counts as the oldest. Backups
+    without a time in their names stay while fewer than `keep` have one.
     """
     folder = f"{gateway}/{FOLDER}"
     names = _names(landing, gateway)

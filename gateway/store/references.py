@@ -490,8 +490,8 @@ SELECT last + 1, checked FROM (SELECT
     (SELECT CAST(value AS INTEGER) FROM meta WHERE key = '{CHECKED}') AS checked)
 WHERE last < checked AND {OURS}
 """  # noqa: S608 - texts of ours
-"""SQL query: first and last id of the rows that are missing at the end of the spool, according to
-the newest id that got a check. No result if none is missing.
+"""SQL query: first and last id of the rows that are missing at the end of the spool. The last id is
+the newest one that got a check. No result if none is missing.
 """
 
 

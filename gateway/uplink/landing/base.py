@@ -76,9 +76,10 @@ class Landing(ABC):
         self._way: Way | None = None
 
     def prove(self, gateway: str) -> Way:
-        """Return the way in which this place refuses a second file with the same name. The proof is
-        made once per connection, with the uplink's own files below the gateway's folder. Raises
-        NotExclusive if there is no such way, unless the place is not shared.
+        """Return the way in which this place refuses a second file with the same name. If there is
+        no such way, return Way.LOOK for a place that is not shared, and raise NotExclusive for a
+        shared place. The proof is made once per connection, with the uplink's own files below the
+        gateway's folder.
         """
         if self._way is None:
             with self.attempt("find out whether the place refuses an existing name"):
