@@ -19,9 +19,8 @@ FOREIGN = "foreign"
 STARTS_GATEWAY = ("kill -9 of the gateway", "power cut of the gateway", RESTORED)
 """Kinds of faults after which the gateway starts again, by the beginnings of their names."""
 BUDGET, AN_ANSWER = 360.0, 0.2
-"""Airtime in seconds. BUDGET: the legal limit of an hour in sub-band P. AN_ANSWER: tolerance;
-almost two answers at SF7 take as long.
-"""
+"""Airtime in seconds. BUDGET: the legal limit in one hour of sub-band P. AN_ANSWER: tolerance, the
+airtime of almost two answers at SF7."""
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
