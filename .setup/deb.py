@@ -95,8 +95,8 @@ def build(target: Target, wheel: Path) -> Path:
 
 
 def _install(packages: Path, target: Target, wheel: Path) -> None:
-    """Install the packages of the lock file, each from a wheel whose hash is checked. Then install
-    Onceway's wheel.
+    """Install the packages of the lock file, each from a wheel whose hash is checked, and Onceway's
+    wheel. Then remove files that a gateway does not need.
     """
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
     locked = ["--require-hashes", "--requirement", ROOT / ".setup/gateway.txt"]

@@ -46,7 +46,7 @@ def parts(packages: Path) -> list[Part]:
 
 
 def licences(found: list[Part]) -> str:
-    """Return one line for each part."""
+    """Return the text about licences: one line for each part, after the line of Onceway itself."""
     lines = [f"{part.name} {part.version}: {part.licence}" for part in found]
     return f"{_OURS}\n" + "\n".join(lines) + "\n"
 

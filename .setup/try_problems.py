@@ -214,7 +214,9 @@ class Problems:
         wait_for("a heartbeat again", lambda: "more" * (beats.stat().st_size > before))
 
     def _without_rights(self) -> None:
-        """Run each command from an account that may open serial ports but nothing else."""
+        """Check that each command fails for an account that may open serial ports but nothing else,
+        and that the command then changes nothing.
+        """
         sums = "sha256sum /var/lib/onceway/registry.db /var/lib/board/flash"
         before = self._run("sh", "-c", sums)
         person = ("setpriv", "--reuid=nobody", "--regid=dialout", "--clear-groups")

@@ -112,7 +112,7 @@ class Userland:
 
 
 def debootstrap(path: Path, release: int, *options: str, include: str = INCLUDE) -> None:
-    """Make the smallest Debian that has these packages."""
+    """Install a minimal Debian with the packages `include` in the folder `path`. Raises Wrong."""
     made = subprocess.run(
         [
             *("debootstrap", "--variant=minbase", *options, f"--include={include}"),

@@ -1,6 +1,6 @@
-"""Charts as SVG, without a library, for a report and a trace, small enough for a page. In: a
-chart's ranges, then bars, lines, dots and bands in the units of its axes. Out: an `<svg>` element.
-Colours come from CSS classes (`STYLE`), so that a chart is readable in light and in dark.
+"""Charts as SVG for reports and traces, made without a library. In: a chart's ranges, then bars,
+lines, dots and bands in the units of its axes. Out: an `<svg>` element. Colours come from CSS
+classes (`STYLE`), so that a chart is readable in light and in dark.
 """
 
 import math

@@ -228,8 +228,8 @@ def _wrong_board(plan: Plan, difference: str, port: str) -> OncewayError:
 
 @contextmanager
 def in_memory() -> Iterator[Path]:
-    """Yield a file in memory for avrdude. The file holds the key, and a killed process could not
-    remove it from a disk.
+    """Yield a file in memory for avrdude. The file holds the key. If the file were on a disk, a
+    killed process would leave it there.
     """
     file = os.memfd_create("firmware")
     try:

@@ -35,7 +35,7 @@ _PROGRAM = (
     0xF7B1,  # brne next
     0xCFFF,  # here: rjmp here
 )
-"""The erasing program. Its registers have the same addresses on ATmega328P and ATmega2560."""
+"""The erasing program. Its I/O registers have the same addresses on ATmega328P and ATmega2560."""
 
 
 def write_eraser(path: Path, size: int) -> None:

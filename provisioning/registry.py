@@ -126,8 +126,8 @@ class Registry:
 
     @contextmanager
     def _write_transaction(self) -> Iterator[None]:
-        """Open a transaction that takes the write lock before it reads. If two transactions read
-        first and then wrote, one would fail instead of waiting for the other.
+        """Open a transaction that takes the write lock at its beginning. Otherwise, if two
+        transactions read first and then wrote, one would fail instead of waiting for the other.
         """
         connection = self._database.conn
         with self._errors_explained():
@@ -183,7 +183,7 @@ class Registry:
         return [found[name] for name in sorted(found)]
 
     def works(self) -> list[Work]:
-        """Return all boards that are being written, or were when their job was interrupted."""
+        """Return all boards whose writing is in progress, or was interrupted."""
         with self._errors_explained():
             return [Work(**row) for row in self._table("work").rows]
 
@@ -352,7 +352,7 @@ def _converted(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_newer(present: dict[str, Any] | None, entry: dict[str, Any]) -> bool:
-    """Whether status, key or number of a device changed here later than in the backup."""
+    """Whether a device's key, status or number here differs from the backup and is not older."""
     return (
         present is not None
         and present["changed"] >= entry["changed"]

@@ -117,7 +117,9 @@ def _unknown(name: str) -> Entry:
 
 
 def _changed_here(known: Entry, row: Row | None, member: str) -> Entry:
-    """Return the entry after a command has changed the row at this member."""
+    """Return the known entry with the changes that a command at this member has made to the row.
+    row: the registry's present row, or None.
+    """
     board = _board(row) if row else None
     revoked = row is not None and row["status"] == "revoked"
     changes: dict[str, Any] = {}

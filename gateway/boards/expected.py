@@ -68,8 +68,8 @@ _REFUSED: dict[Refusal | None, tuple[str, str]] = {
         "Write its firmware by cable: sudo onceway device flash {}",
     ),
 }
-"""For each reason of a refusal: what the board shows instead of the right key, as a part of a
-sentence, and the remedy.
+"""For each reason of a refusal: a phrase that says what the board shows instead of the right key,
+and the remedy.
 """
 
 

@@ -31,8 +31,9 @@ Holders = Callable[[], Awaitable[Mapping[str, set[str] | None]]]
 
 
 class Nowhere:
-    """The search for boards without a session at any gateway. holders: None without a site.
-    is_ours: returns whether this gateway does the search, and no other gateway of the site.
+    """The search for boards without a session at any gateway. holders: returns the sessions of the
+    other gateways; None without a site. is_ours: returns whether this gateway does the search for
+    its site.
     """
 
     def __init__(self, holders: Holders | None, is_ours: Callable[[], bool] = lambda: True) -> None:

@@ -46,8 +46,8 @@ its difference.
 """
 
 Way = tuple[bool, int] | None
-"""Direction (True: to the other broker) and QoS of a topic's messages; None if messages differ in
-direction or QoS, or the topic was read.
+"""Direction (True: to the other broker) and QoS of a topic's messages. None if messages differ in
+direction or QoS, or if the retained messages of the topic were read.
 """
 
 

@@ -156,7 +156,9 @@ class Comparison:
             found.steps[topic] = do
 
     def _permitted(self, do: Step, topic: str, ours: Digest, theirs: Digest) -> Step:
-        """Return the step, or if access rules forbid it, the opposite step or NOTHING."""
+        """Return `do` if access rules permit this step. Otherwise return the opposite step if that
+        is possible and permitted, or NOTHING.
+        """
         if self._may(do, topic):
             return do
         do = allowed_instead(do, ours, theirs)

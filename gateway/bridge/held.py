@@ -32,7 +32,9 @@ class Held:
         self._passes = passes
         self._now = now
         self._asked: dict[int, tuple[Publish, float]] = {}
-        """Messages that our broker has not answered, with their arrival, by packet identifier."""
+        """Messages that our broker has not answered, each with its time of arrival, by packet
+        identifier.
+        """
         self._waiting: dict[int, tuple[Publish, float]] = {}
         """Messages that our broker has refused, and later messages of the same topics. The oldest
         is first.

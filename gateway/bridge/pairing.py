@@ -38,7 +38,9 @@ class Pair:
 
 
 class Pairing:
-    """The file of one bridge. Methods that write raise OncewayError if the disk refuses."""
+    """The file with the session pair of one bridge. Methods that write raise OncewayError if the
+    disk refuses.
+    """
 
     def __init__(self, data: Path, name: str) -> None:
         self._path = data / FOLDER / f"{name}.json"

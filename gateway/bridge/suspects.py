@@ -53,8 +53,8 @@ class Suspects:
         self._closes: dict[Hashable, int] = {}
         """Suspects, each with the number of closes that count against it."""
         self._in_flight: dict[Hashable, float] = {}
-        """Keys sent on this connection and not answered. Value: the time until which a close counts
-        as caused by the key.
+        """Keys that were sent on this connection and are not answered, each with a time. If the
+        connection closes before this time, the close counts against the key.
         """
         self.in_a_row = 0
         """Number of guilty keys that were handled since the last acknowledged message."""

@@ -193,7 +193,7 @@ class Acl:
         return all(any(covers(wall, item) for wall in denied) for item in allowed)
 
     def may_identify(self, user: str | None, client: str) -> bool:
-        """Whether the broker accepts the identities in this client's publications."""
+        """Whether this client may give identities to its publications."""
         return _open(self._of_users) or self.named_to_identify(user, client)
 
     def named_to_identify(self, user: str | None, client: str) -> bool:

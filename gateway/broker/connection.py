@@ -398,7 +398,7 @@ class Connection:
 
     def keep(self, kept: int) -> None:
         """Account for `kept` received bytes that are not processed yet. Raises ProtocolError if
-        such bytes of all connections take too much memory.
+        such bytes of all connections take too much memory, unless `kept` is at most _SMALL.
         """
         more = kept - self.kept
         if not more:

@@ -432,7 +432,7 @@ def _found(found: bool) -> ReasonCode:
 
 
 def recorded(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
-    """Handle PUBREC: release the messages, commit, answer with PUBREL."""
+    """Handle PUBRECs: release their messages, commit, then answer each with PUBREL."""
     broker = connection.broker
     broker.step.unfinished += 1
     known, unknown = session.send_flow.pubrec(identifiers)

@@ -58,7 +58,7 @@ def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
 
 
 def is_crowded(core: Core, run: PublishRun) -> bool:
-    """Whether a run would bring all queues more than an eighth above `limits.memory_bytes`."""
+    """Whether a run would bring the sum of all queues an eighth above `limits.memory_bytes`."""
     most = core.limits.memory_bytes
     size = run.count * (run.weight + OVERHEAD)
     return core.queued + size > most + most // _GRACE
@@ -124,7 +124,7 @@ def _forces(session: Session, qos: int) -> bool:
 
 
 def _free(core: Core, session: Session, each: int, *, grace: bool = False) -> int:
-    """Return how many more messages of `each` bytes the bounds of a queue allow."""
+    """Return how many more messages of `each` bytes fit into a queue, by its bounds."""
     messages, size = bounds(core, session, grace=grace)
     send_flow = session.send_flow
     return min(messages - send_flow.messages, (size - send_flow.size) // each)

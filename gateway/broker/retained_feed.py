@@ -65,7 +65,7 @@ class RetainedFeed:
         self._single: dict[tuple[str, str], RetainedMessages] = {}
         """Topics to look up by name, each with its filter."""
         self._passes: dict[str, list[_Pass]] = {}
-        """Passes by topic prefix: the current one, then one for filters added after it began."""
+        """Passes by topic prefix: the current one, and one for filters that came later."""
 
     def __bool__(self) -> bool:
         return bool(self.page or self._single or self._passes)

@@ -226,7 +226,7 @@ class Router:
         return self.known(encode_string(name), name)
 
     def known(self, wire: bytes, name: str) -> RoutedTopic:
-        """Like `topic`, for a caller that has the encoded name at hand."""
+        """Do the same as `topic`, for a caller that has the encoded name `wire`."""
         topic = self.topics.get(wire)
         if topic is None:
             problem = topic_name_problem(name)
@@ -298,8 +298,8 @@ class Router:
         return True
 
     def has_room(self, session: Session, topic_filter: str, most: int) -> bool:
-        """Whether one more subscription may be kept. topic_filter: without `$share/NAME/`. most:
-        size limit of all subscriptions, in bytes.
+        """Whether there is room for one more subscription of a session. topic_filter: without
+        `$share/NAME/`. most: size limit of all sessions' subscriptions, in bytes.
         """
         deep, owner = deep_levels(topic_filter), session.origin
         return self.use.fits(owner, memory(topic_filter), most) and (

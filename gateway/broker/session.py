@@ -84,7 +84,7 @@ class Role:
 
     @property
     def gets_copies(self) -> bool:
-        """Whether the session gets a copy for each matching filter, if that is configured."""
+        """Whether overlapping filters may give this session several copies of one message."""
         return True
 
     @property

@@ -39,8 +39,8 @@ SpoolRow = tuple[int, str | None, int | None, int | None, str, str, bytes, int, 
 """id, device, incarnation, sequence, client, topic, payload, boot, monotonic µs, received µs UTC.
 """
 OriginRow = tuple[str, str, str, int]
-"""kind, key, origin, bytes. Keys: an anonymous client (kind `session`), a topic (`retained`), or a
-part of the spool and the origin (`spool`: the origin has these bytes in the part)."""
+"""kind, key, origin, bytes. Key: the identifier of an anonymous client (kind `session`), a topic
+(`retained`), or a part of the spool and an origin with `bytes` in this part (`spool`)."""
 MarkRow = tuple[str, int, int, int, int, bytes]
 """device, place (0…3, slot of the incarnation), incarnation, highest sequence, window (`marks.py`),
 packet identifiers that an older version kept (as `message_ids.unpack_set` reads them)."""

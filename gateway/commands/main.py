@@ -163,7 +163,7 @@ def _forbidden(error: PermissionError) -> OncewayError:
 
 
 def _of_machine(error: Exception) -> OncewayError | None:
-    """Return an error with its cause and remedy; None if it is an internal error."""
+    """Return an error for the user, with cause and remedy. None if `error` is an internal error."""
     from gateway.system.causes import advised, cause, of_machine  # not at each start
 
     if isinstance(error, OncewayError):

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def streams() -> Iterator[None]:
-    """Run a command. A stream that the caller closed (`>&-`) becomes /dev/null, so that no file of
-    the command gets the stream's number. If the reader of a pipe ends first (`| head -1`), the
-    command ends with exit code 1 and no message.
+    """Context in which a command runs. A stream that the caller closed (`>&-`) becomes /dev/null,
+    so that no file of the command gets the stream's number. If the reader of a pipe ends first,
+    such as `head -1`, the command ends with exit code 1 and no message.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -893,7 +893,7 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _keep_the_mirror(cls, values: Any) -> Any:
-        """Add access rules: for mirrored topics, and for the gateway's own clients."""
+        """Add access rules: to protect mirrored topics, and for the gateway's own clients."""
         if not isinstance(values, dict):
             return values
         home = values.get("home_assistant")

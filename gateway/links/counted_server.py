@@ -139,8 +139,8 @@ class CountedServer:
         return None
 
     def _recount(self, peer: tuple[str, int], proxied: tuple[str, int]) -> str:
-        """Count the connection for its client, in place of the proxy. Return the client's
-        address.
+        """Move a connection from the count of its proxy's address to the count of its client's
+        address. Return the client's address.
         """
         task, address = asyncio.current_task(), format_address(proxied)
         if task is not None:

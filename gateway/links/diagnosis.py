@@ -39,8 +39,8 @@ _LINES = 3
 """If this many printed texts came together with damaged frames, the sketch counts as printing."""
 _LINE = re.compile(rb"[\t -~]{2,}\r?\n")
 _PRINTED = re.compile(rb"[\t\r\n -~]{3,}")
-"""Pattern for the bytes between two delimiters if a sketch printed them: only printable ones. A
-frame has other bytes, too, in its COBS codes and its CRC.
+"""Pattern of the bytes between two zero bytes if a sketch has printed them: all are printable. A
+frame also contains unprintable bytes, in its COBS codes and its CRC.
 """
 _LONGEST = 256
 

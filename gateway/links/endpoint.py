@@ -135,8 +135,8 @@ class Endpoint:
 
     @property
     def is_listening(self) -> bool:
-        """Whether the system accepts connections for the endpoint, or the endpoint waits for its
-        address.
+        """Whether the system accepts connections for the endpoint. Also true while the endpoint
+        waits for its address.
         """
         if self.waits_for is not None:
             return True

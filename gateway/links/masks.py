@@ -28,7 +28,7 @@ class Masks:
         """
         self._length_lacks = 0
         self._skip = 0
-        """Number of bytes until the next frame: mask and payload."""
+        """Number of remaining bytes of the current frame: mask and payload."""
 
     def checked(self, data: bytes) -> bytes:
         """Return the bytes to hand to the WebSocket parser. Of an unmasked frame, and of all later

@@ -23,7 +23,9 @@ from gateway.links.reliable import Event, Refused, ReliableLink, Session, Unhear
 
 WHO_INTERVAL = 0.2
 OFFER_PATIENCE = 1.0
-"""Seconds after a WELCOME in which damaged frames do not cause a WHO."""
+"""Seconds after a WELCOME during which damaged frames, and frames of an earlier session, cause no
+WHO.
+"""
 
 OFFER_LIFE = 10.0
 """Seconds after a WELCOME within which the offered session may begin."""

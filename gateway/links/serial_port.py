@@ -174,7 +174,7 @@ class SerialPort:
         self._greeting: Hello | None = None
         """The last HELLO that `_restarts` has counted."""
         self._told_restarts = False
-        """Whether the present sentence of `_restarts` has been logged."""
+        """Whether the problem that `_restarts` reports now has been logged."""
         self._speaks = False
         """Whether an intact frame has arrived since the port was opened."""
         self._refusal: Refusal | None = None

@@ -19,7 +19,7 @@ pack_u32 = Struct(">I").pack
 
 
 class Reader:
-    """A reader of consecutive fields in `data[at:end]`. name: the packet, for error texts."""
+    """A reader of consecutive fields in `data[at:end]`. name: the packet's name in error texts."""
 
     __slots__ = ("at", "data", "end", "lenient", "name")
 

@@ -126,8 +126,8 @@ class Notices:
         self._kept = self._state()
 
     def recall(self, waiting: Iterable[Message]) -> None:
-        """Note that the problems of these waiting messages were reported. If the gateway died
-        before `keep`, the file does not list them.
+        """Note that the problems of these messages, which still wait to be sent, were reported. The
+        file does not list the problems if the gateway died before `keep`.
         """
         for message in waiting:
             for text in message.problems:

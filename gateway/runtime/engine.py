@@ -545,8 +545,8 @@ class Commits:
             self._engine.gather(clients)
 
     def spool_is_safe(self, row: int) -> None:
-        """Release acknowledgements that waited for the spool: its rows up to this one are on a
-        second disk, or have landed.
+        """Release acknowledgements that wait for spool rows up to `row`, which are now on two disks
+        or landed.
         """
         self._engine.do(self._spool_is_safe, row)
 

@@ -15,7 +15,7 @@ from gateway.broker.session import Attached
 MANY = 65_536
 """Number of unsent bytes above which a connection counts towards the total of unsent bytes."""
 _FEED_S = 0.005
-"""Seconds for large payloads in a turn; the rest of the turn is for input."""
+"""Longest time per turn, in seconds, for giving output to transports. The rest is for input."""
 
 
 class Link(Protocol):

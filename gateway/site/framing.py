@@ -25,7 +25,7 @@ class Kind(IntEnum):
     ALIVE = 2
     FRAME = 3
     REMOVED = 4
-    """The removed members that the sender knows of."""
+    """The list of removed members that the sender knows."""
     JOIN = 5
     """Request of an invited gateway or a member for a certificate. Also the answer to this request.
     """

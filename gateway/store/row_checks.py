@@ -99,9 +99,8 @@ Sum = tuple[int, int]
 
 
 def row_sum(row: Sequence[Any]) -> int:
-    """Return the check of a row of the spool. The CRC of the column `received` is combined by XOR,
-    because this time may be set later: the check can then be changed without reading the other
-    cells.
+    """Return the checksum of a row of the spool. Column `received` may be set later, so its own CRC
+    is combined by XOR: the checksum can then be changed without reading the other cells.
     """
     number, device, incarnation, sequence, client, topic, payload, boot, monotonic, received = row
     names = f"({number}, {device!r}, {incarnation}, {sequence}, {client!r}, {topic!r}, "
@@ -331,8 +330,8 @@ class Verifier:
         return self._new.get(number) == value
 
     def _look(self, number: int) -> bool:
-        """Read the checks around a row. Return True if the row needs no check, because a version
-        without checks wrote it.
+        """Read the checks of this row and of the rows beside it. Return True if the row needs no
+        check, because a version without checks wrote it.
         """
         self._sums, self._new = [], {}
         database = self._database
@@ -380,8 +379,8 @@ def _numbers(retain: Any, count: Any, properties: Any, expires: Any) -> bytes:
 
 
 def message_fits(row: Any, *cells: Any) -> bool:
-    """Whether the row number of a message contains the check of the row's cells. row: the row
-    number.
+    """Whether a message's row is unchanged: its row number `row` contains the checksum of its
+    cells.
     """
     try:
         return bool(row & _MASK == content_sum(*cells))

@@ -110,8 +110,9 @@ def _noted(index: Path) -> tuple[int, bytes]:
 
 
 class Index:
-    """The wal-index of a database, which is read after each commit. This process must have the
-    database open for as long as it uses this object: the descriptor is SQLite's (see `_noted`).
+    """The wal-index of a database: SQLite's shared-memory file about the write-ahead log. It is
+    read through SQLite's own descriptor (see `_noted`), so this process must keep the database open
+    as long as it uses this object.
     """
 
     def __init__(self, path: Path) -> None:

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 READS = 10
-"""Largest number of attempts to read the rows that an order names."""
+"""Number of attempts to read the rows of an order before the order fails with a disk error."""
 _NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 
@@ -139,8 +139,8 @@ class Writer:
         self._orders.put(self._look)
 
     def look_for_space(self) -> None:
-        """Request a measurement of the free disk space, which other programs use as well, and the
-        writer's other regular work. Call this about every second.
+        """Request the writer's regular work, such as a measurement of the free disk space, which
+        other programs use as well. Call this about every second.
         """
         self._orders.put(self._look_around)
 

@@ -46,7 +46,7 @@ class _Takeovers:
 
 
 class Fights:
-    """The takeovers by client identifier. now: a clock in seconds, of any origin."""
+    """The recent takeovers of each client identifier. now: a clock in seconds, of any origin."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -77,9 +77,7 @@ class Fights:
 
     @property
     def present(self) -> dict[str, str]:
-        """Sentences about the client identifiers that were fought for in the last minute, by
-        identifier.
-        """
+        """Sentences about the fights of the last minute, by client identifier."""
         now, found = self._now(), {}
         for client, takeovers in self._known.items():
             takeovers.turn(now)

@@ -1,7 +1,8 @@
 """A small file that is written some seconds after a change.
 
 In: changes of the content, on the event loop. Out: the whole file, written on another thread. A
-failed write is tried again until it succeeds, and is a problem after its bound (`jobs.py`).
+failed write is repeated until it succeeds. If that takes longer than FILE_S, this is a problem
+(`jobs.py`).
 """
 
 import asyncio

@@ -33,8 +33,8 @@ _NETWORK = 64
 
 
 def origin(address: str) -> str:
-    """Return the host of a peer's address. For IPv6, return the /64 network; return a text without
-    a host unchanged.
+    """Return the host in a peer's address; for IPv6, its /64 network. A text without a port is
+    returned unchanged.
     """
     host, colon, _ = address.rpartition(":")
     if not host.startswith("["):
@@ -171,7 +171,7 @@ class Account:
         )
         """Whether the rate of publications is limited."""
         self.longest_run = 1
-        """Largest number of messages that are published at once if `metered`."""
+        """Largest number of messages that the broker handles at once if `metered`."""
         if quota is not None and quota.messages_per_s and quota.bytes_per_s is None:
             self.longest_run = max(1, int(quota.messages_per_s * _RUN_S))
         self.spool_share = 1.0 if quota is None else quota.spool_share

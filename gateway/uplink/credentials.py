@@ -20,9 +20,9 @@ _from_file: dict[str, str] = {}
 
 
 def take(config: Path | None) -> None:
-    """Put the credentials in the file into the environment. config: path of the configuration,
-    beside which the file is. Variables that did not come from the file are left as they are. Raises
-    OncewayError for an invalid line.
+    """Put the credentials in the file FILE into the environment. If systemd hands over credentials,
+    FILE is in their folder, otherwise beside the configuration `config`. A variable with a value of
+    other origin stays as it is. Raises OncewayError for an invalid line.
     """
     folder = os.environ.get(_HANDED_OVER) or (config and config.parent)
     if not folder:

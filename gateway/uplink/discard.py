@@ -3,11 +3,11 @@
 In: the gateway's database; the gateway may run. Out: the rows are deleted, and none of their spool
 ids, batch numbers and keys is ever reused.
 
-Rules: a row without identity has the epoch and a number as its key. Another member of the site may
-hold a copy of it, so later rows get a new epoch in their key. A cut batch may be at the landing
-place without this store's knowledge, so batch numbers begin again in a new epoch. Rows are deleted
-in small transactions, because the gateway's writer waits for each. After an interruption, repeat
-the call.
+Rules: the key of a row without identity consists of the epoch and a number. Another member of the
+site may hold a copy of such a row, so later rows get keys with a new epoch. A batch that was cut
+may be at the landing place although this store does not know it, so batch numbers begin again in a
+new epoch. Rows are deleted in small transactions, because the gateway's writer waits for each.
+After an interruption, repeat the call.
 """
 
 import json

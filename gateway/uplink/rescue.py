@@ -3,16 +3,16 @@
 In: its data directory, perhaps on a read-only card. Out: the batches that its own uplink would have
 landed next, under its name, epoch and numbers, signed with its key.
 
-All work is done on a copy, so the directory stays as it is, and a repeated rescue starts from the
-same state. The same rows give the same batches, because the limits are the same on all machines:
-batches at the landing place are recognised by their bytes. If other bytes are under a number, the
-gateway has continued in the meantime, or its rows were cut in another way. Then the rows are
-compared with landed ones, and the rest lands in a new epoch (`epoch.py`). The owner mark is not
-changed: if another gateway has the name by now, it keeps the name.
+All work is done on a copy, so the directory does not change, and a repeated rescue starts from the
+same state. The limits of a batch are the same on all machines, so the same rows give the same
+bytes. A batch that has already landed is recognised by its bytes. If a batch number is in use for
+other bytes, the gateway has continued in the meantime, or its rows were cut in another way. Then
+the rows are compared with landed rows, and the missing ones land in a new epoch (`epoch.py`). The
+owner mark is not changed: a gateway that has taken over the name keeps the name.
 
 Copies of other gateways' rows on the card (`gateway/store/copies.py`) land last, in an epoch of
-their own. These rows may also have landed from their own gateway: the table recognises them by
-their keys.
+their own. Their own gateway may have landed these rows, too: the table recognises them by their
+keys.
 """
 
 import hashlib

@@ -35,7 +35,7 @@ UPLINK_S = 5.0
 _PART = 500
 """Largest number of rows in one event."""
 _BEHIND = 64
-"""Largest number of events by which a subscriber may be behind."""
+"""Largest number of events that may wait for a subscriber. A slower subscriber is dropped."""
 
 
 @dataclass(slots=True)

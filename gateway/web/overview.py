@@ -61,7 +61,7 @@ class Sample:
 
 
 class History:
-    """The last SAMPLES samples, one every SAMPLE_S."""
+    """The newest samples, one every SAMPLE_S seconds: SAMPLES intervals at most."""
 
     def __init__(self) -> None:
         self._samples: deque[Sample] = deque(maxlen=SAMPLES + 1)

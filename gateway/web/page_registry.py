@@ -30,8 +30,8 @@ _SLOW = "The change takes a long time. If the list of boards does not show it, t
 
 
 class PageRegistry:
-    """The page's changes of the device registry. folder: the data directory. ports: serial ports
-    seen so far.
+    """The changes that the page makes to the device registry. folder: the data directory. ports:
+    returns the serial ports seen so far.
     """
 
     def __init__(

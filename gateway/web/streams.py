@@ -27,8 +27,8 @@ class Streams:
         """The open streams, in the order in which they began."""
 
     def add(self, stream: Stream) -> bool:
-        """Add a stream. Return False if its user already has half of the bound, or if there is no
-        room and no other stream has to end for it (`_worst`).
+        """Add a stream. Return False if its user already has half of all possible streams, or if
+        there is no room and no other stream may be ended to make room (`_worst`).
         """
         count = Counter(item.user for item in self._open)
         if count[stream.user] >= self._most // 2:

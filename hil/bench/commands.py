@@ -18,8 +18,8 @@ from hil.observe.history import COMMAND
 
 
 class Commands(Kind):
-    """Commands, planned like faults: each has a place, and the verdict is *holds* only if all were
-    sent. count: number of commands for each board.
+    """Commands, planned like faults: each has a place. The verdict is *holds* only if all were
+    sent. count: number of commands to each board.
     """
 
     text: ClassVar[str] = COMMAND

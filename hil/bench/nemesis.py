@@ -18,8 +18,8 @@ NEEDS_BRIDGE = {"other-broker-restart"}
 NO_CLIENTS = {"gateway-restored"}
 """Kinds for benches without clients, in which all boards have a radio."""
 NO_KILLS = {"number-taken"}
-"""Kinds for benches without a later kill of the gateway: its next start would forget its sessions,
-and boards and clients would publish messages in flight again.
+"""Kinds for benches that do not kill the gateway afterwards: after a kill, the gateway would have
+no sessions, and boards and clients would publish messages in flight again.
 """
 BEYOND = (
     NO_CLIENTS

@@ -137,8 +137,8 @@ class RealBoard(WiredDevice):
         """Do nothing: the board stays as it is."""
 
     async def hold(self) -> None:
-        """Keep the power off if the board has a switch. If the port disappears with the power, the
-        wire waits until the port is back.
+        """Switch the board off until `release`, if it has a power switch. If the port disappears
+        with the power, the wire waits until the port is back.
         """
         if self._switch:
             await asyncio.to_thread(self._switch.turn, False)

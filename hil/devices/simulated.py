@@ -1,5 +1,5 @@
 """One simulated device of a run: a board, or successive boards with one name. In: a name, a folder,
-a bench. Out: the boards' ledgers in the history, and ways to break board, power and interval.
+a bench. Out: the boards' ledgers in the history, and ways to break, reset and replace a board.
 """
 
 import asyncio

@@ -84,7 +84,7 @@ class Kind(BaseModel, ABC):
     """For kinds for several gateways: whether a fault strikes all gateways or clients at once."""
 
     no_place: ClassVar[str] = ""
-    """For kinds without a chosen place: when the fault happens instead."""
+    """For kinds without a chosen place: words that say when the fault happens instead."""
     whole_run: ClassVar[bool] = False
     """Whether the fault lasts for the whole run. Its table then has no key `count`."""
 

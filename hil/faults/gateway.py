@@ -1,6 +1,6 @@
 """Faults of the gateway's processes and of its power. In: the run, and what the rig saw in the
 store and at the landing place. Out: evidence, and a contradiction in the history if a program was
-stopped outside of the fault's window.
+suspended outside the fault's window.
 """
 
 import asyncio
@@ -152,8 +152,8 @@ class UplinkKill(ProgramKill):
 
 
 class GatewayPowerCut(WindowKind):
-    """Gateway and uplink are killed while the gateway is stopped in a window, and restart with the
-    data that is on the disk: pages that only the kernel had are lost.
+    """Gateway and uplink are killed while the gateway is suspended in a window. They restart with
+    the data on the disk: pages that only the kernel had are lost.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"
@@ -207,8 +207,8 @@ class GatewayPowerCut(WindowKind):
 
 
 class LandingPowerCut(UplinkKill):
-    """The uplink is killed while it is stopped in a window. The landing place, a separate disk,
-    loses its power at that moment: pages that only the kernel had are lost there.
+    """The uplink is killed while it is suspended in a window. At this moment the landing place, a
+    separate disk, loses its power: pages that only the kernel had are lost there.
     """
 
     gateways: ClassVar[Literal["any", "one", "several"]] = "one"

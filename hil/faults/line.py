@@ -31,7 +31,7 @@ class LineWeather(Kind):
 
     @abstractmethod
     def harms(self) -> tuple[str, ...]:
-        """Return the wire's names of this table's harms. `inject` waits until it sees each."""
+        """Return the wire's names of this weather's harms. `inject` waits until it sees each."""
 
     @abstractmethod
     def options(self) -> list[str]:

@@ -37,7 +37,7 @@ STEPS = {1: AT_WRITE, 2: AT_SYNC, 3: AT_LINE}
 class Sweep(Kind):
     part: ClassVar[str] = "board"
     count: int = Field(default=1, ge=1, le=10_000)
-    """Number of points of the exchange, with a cut at each; the boards share them."""
+    """Number of points of the exchange. At each of them, one of the boards gets one cut."""
 
     def faults(self, seed: int, readings: dict[str, int]) -> Iterator[Fault]:
         low, high = self.between

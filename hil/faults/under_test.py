@@ -174,8 +174,8 @@ class DeviceUnderTest(Protocol):
 
     async def swap(self, fault: str, within: float) -> None: ...
     async def replug(self, fault: str, gateway: str, seconds: float, within: float) -> bool:
-        """Remove the board from its gateway, and after `seconds` plug it in at `gateway`. Returns
-        whether the new gateway had the board's MQTT session. Raises TimeoutError.
+        """Remove the board from its gateway, and after `seconds` plug it in at `gateway`. Return
+        whether that gateway had the board's MQTT session. Raises TimeoutError.
         """
         ...
 
@@ -323,7 +323,7 @@ class SystemUnderTest(Protocol):
         ...
 
     def look(self) -> int:
-        """Read all commits and batches so far. Returns the monotonic time of the read, in ns."""
+        """Read all commits and batches so far. Return the monotonic time of the read, in ns."""
         ...
 
     def is_at(self, window: int) -> bool:

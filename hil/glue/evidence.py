@@ -1,5 +1,5 @@
-"""Evidence of a fault of the glue, read where the damage was done. In: the log of a wire, the
-ledger of a board. Out: counts of harms, and the number of a board's start.
+"""Evidence of a fault of the glue, read where the fault acts. In: the log of a wire, the ledger of
+a board. Out: counts of harms, and the number of a board's newest start.
 """
 
 import json

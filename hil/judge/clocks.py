@@ -49,8 +49,8 @@ ROUNDED = 2
 """Factor by which the error that a board states for its time may exceed the real error, because the
 stated error is rounded."""
 SOME = 20
-"""Smallest number of timestamps that `always_off` judges. Among this number, at least one has no
-extra delay of a clock or a WELCOME."""
+"""Smallest number of timestamps that `always_off` judges. In a set of this size, at least one has
+no delay from a clock or a late WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
 """Largest errors, too early and too late, that may be common to all times of a board: both clocks
 drop the fraction of a second. Late WELCOMEs excuse no more, because not every WELCOME is late."""

@@ -11,7 +11,7 @@ from hil.judge.publication import Key, Sighting
 
 FAR = 1 << 63
 WRITTEN_US = 1000
-"""Largest difference in µs of `landed` and the manifest's file time. File systems round times."""
+"""Largest difference in µs between `landed` and the manifest's file time, which may be rounded."""
 FULL_BYTES = 100_000
 """A batch with at least this many bytes of payload may be full, even if it has fewer rows than
 `batch_count`.

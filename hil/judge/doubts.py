@@ -104,9 +104,9 @@ def _gaps(seen: Seen) -> Iterator[str]:
 
 def never_sent_again(seen: Seen, hit: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Return a reason if kills seem to have happened between a commit and its acknowledgement, but
-    no board has sent a stored publication again: then the kills have missed this window. Return
-    none if clients publish: the rig does not read their PUBLISH packets. hit: number of hits by
-    kind and window.
+    no board has sent a stored publication again. In that case the kills have in fact missed this
+    window. Return no reason if clients publish: the rig does not read their PUBLISH packets. hit:
+    number of hits by kind and window.
     """
     struck = any(windows.get(COMMITTED) for windows in hit.values())
     if not struck or seen.clients or not seen.ours or _sent_again(seen):

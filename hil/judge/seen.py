@@ -121,7 +121,7 @@ class Seen:
     """Whether the table of readings is judged, too."""
     devices: list[str] = field(default_factory=list)
     real: set[str] = field(default_factory=set)
-    """Boards whose ledger cannot be read."""
+    """Real boards, whose ledger cannot be read."""
     plan: dict[str, int] = field(default_factory=dict)
     """Planned number of readings or messages, by device or client."""
     stalled: bool = False

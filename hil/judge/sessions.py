@@ -370,9 +370,9 @@ class _Model:
             yield f"got more messages at once than its Receive Maximum of {most}", named
 
     def _was_sent(self, key: Key, message: _Message) -> bool:
-        """Return whether the gateway must know that it has sent a QoS 1 message on an earlier
-        connection: the publisher had the acknowledgement by then. (A gateway that was killed before
-        the commit accepts the message as new when the publisher sends it again.)
+        """Whether the gateway must know that it has already sent a QoS 1 message: the publisher had
+        its PUBACK before the end of an earlier connection on which the message arrived. (A gateway
+        that was killed before the commit accepts a repeated message as new.)
         """
         if message.acknowledged is None or message.repeats or self.subscriber.beyond_bridge:
             return False

@@ -49,7 +49,7 @@ async def wait_until(true: Callable[[], object], every: float = LOOK_EVERY) -> N
 
 
 async def comes(true: Callable[[], object], every: float = LOOK_EVERY) -> bool:
-    """Wait until `true()` is true. Return False after PATIENCE."""
+    """Wait until `true()` is true, at most PATIENCE seconds. Return whether it became true."""
     with suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             await wait_until(true, every)

@@ -75,7 +75,7 @@ class LandingHop:
         self._seen[self._folder / origin / f"{number:012d}.json"] = content
 
     def look_again(self) -> None:
-        """At the end, record the batches that have changed since they were first seen."""
+        """At the end, record batches that are gone or changed since they were first seen."""
         for manifest, seen in sorted(self._seen.items()):
             data = manifest.with_suffix(".parquet")
             if not (manifest.exists() and data.exists()):

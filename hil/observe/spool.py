@@ -61,7 +61,7 @@ class SpoolHop:
         """Sequences, modulo 2^16, of all rows seen so far, by device."""
 
     def waits(self) -> bool:
-        """Whether a row has not landed yet."""
+        """Whether the spool has a row that has not landed yet."""
         with self._opened() as database:
             return bool(*_first(database, "SELECT count(*) FROM spool"))
 

@@ -1,5 +1,5 @@
 """Findings as JUnit XML, which CI servers read. In: findings. Out: one suite per run, with a case
-for the promise, for each planned fault, and for each broken limit.
+for the claim, for each planned fault, and for each broken limit.
 """
 
 import re

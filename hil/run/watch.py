@@ -1,6 +1,6 @@
 """Observer of all hops of a run, until its end. In: a folder, the devices, clients and subscribers
-of the run. Out: events of the history, counts for faults and display, and whether there is
-progress, or anything on its way.
+of the run. Out: events of the history, counts for faults and display, whether there is progress,
+and whether any publication is still on its way.
 """
 
 import asyncio

@@ -47,8 +47,8 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A trace. frames: in the order sent. repeats: number of copies left out. resets: number of
-    times that the sender restarted its count.
+    """A recorded link. frames: in the order sent. repeats: number of copies that were left out.
+    resets: number of times that the sender restarted its count.
     """
 
     name: str

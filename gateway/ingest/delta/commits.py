@@ -48,7 +48,7 @@ was made.
 """
 
 ACTIONS = "actions"
-"""Key in a commit's note: number of actions after the commit info."""
+"""Key in a commit's note: the number of actions that follow the commit info."""
 
 LOOK_BACK = 100
 """Largest number of commits that are searched for the newest commit of the ingest."""

@@ -72,8 +72,8 @@ class PublicWriter:
         note: dict[str, Any],
         progress: tuple[str, int] | None = None,
     ) -> int:
-        """Append `new.rows` like `DeltaWriter.append`. `new.actions` is not supported, and
-        `progress` is not used: `note` must contain it.
+        """Append `new.rows` like `DeltaWriter.append`. `new.actions` is not supported. `progress`
+        is not used, so `note` must also contain the progress.
         """
         version = self.version()
         if version < based_on:

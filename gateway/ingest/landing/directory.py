@@ -133,8 +133,9 @@ class Directory:
         return found
 
     def _tells_nothing(self, gateway: str, with_markers: set[str]) -> bool:
-        """Whether only a listing shows new batches of a gateway, because the gateway writes no
-        marker. False if the folder has no feeds and no gateway can have its name.
+        """Whether a gateway's new batches can only be found by listing its folder, because the
+        gateway writes no marker. False if the folder has no feeds and its name cannot be a
+        gateway's name.
         """
         return gateway not in with_markers and (
             bool(self._feeds.get(gateway)) or gateway_name.problem(gateway) is None

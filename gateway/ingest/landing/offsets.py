@@ -347,8 +347,9 @@ class Feeds:
                 self._manifests[item] = answer
 
     def _manifest(self, item: tuple[str, int], new: bool) -> Announced | OSError | None:
-        """Return a manifest whose signature was checked. None if it is missing, or if its feed has
-        to wait for the batch. If it cannot be read, the error is returned.
+        """Return the manifest of a batch after the check of its signature. Return None if there is
+        no manifest, or if the batch is damaged but its feed has to wait for it. Return the error if
+        the landing place answers but the manifest cannot be read. new: as for `_look_up`.
         """
         try:
             manifest = self._landing.manifest(*item)

@@ -80,7 +80,9 @@ S3_PAGE = 100
 NOTHING_LANDED = "no gateway has landed a batch at this landing place"
 
 PAUSES = (1.0, 5.0, None)
-"""Seconds before the next attempt on a new connection. None: no further attempt."""
+"""Pauses in seconds after each failed attempt. The next attempt uses a new connection. None: there
+is no further attempt.
+"""
 
 IN_A_HURRY = (0.0, None)
 """Replacement of PAUSES while the landing place as a whole answers: only one further attempt,
@@ -214,8 +216,8 @@ class Landing:
         return time.monotonic() - self._answered < ANSWERED_S
 
     def refuse_outage(self, error: OSError) -> None:
-        """Raise `error` if the place as a whole does not answer. If it answers, the error concerns
-        only a single object, and the caller can continue with others.
+        """Raise `error` if the landing place does not answer. If it answers, or has answered a
+        moment ago, the error concerns only one object, and the caller can continue with others.
         """
         if self._is_up():
             return

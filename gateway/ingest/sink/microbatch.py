@@ -64,7 +64,7 @@ class MicroBatch:
     """
 
     def __init__(self, written: DataFrame, locations: dict[TableName, str]) -> None:
-        """Let Spark's tasks read the batches and write the files. locations: folders of the
+        """Run Spark's tasks, which read the batches and write the files. locations: folders of the
         tables.
         """
         self._spark: SparkSession = written.sparkSession

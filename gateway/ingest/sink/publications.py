@@ -91,7 +91,7 @@ log = logging.getLogger("onceway.ingest")
 class Outcome:
     """The result of an append. arrived: number of rows in the batches. new: number of rows that
     were added. version: the table's new version; None if there was nothing to commit. based_on:
-    version from which the append was computed. drop: ranges of the duplicates.
+    version from which the append was computed. drop: ranges of duplicates, which were not added.
     """
 
     arrived: int

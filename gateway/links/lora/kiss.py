@@ -138,7 +138,7 @@ class KissModem:
         self._look_at: float | None = None
         self._done_by: float | None = None
         self._busy = False
-        """Whether the modem has answered BUSY since it received the current frame."""
+        """Whether the modem has answered BUSY since the current frame was given to it."""
         self._heard: Heard | None = None
         self._version = ""
         self._probed = False

@@ -146,8 +146,8 @@ class Ledgers:
             self._ledgers[name].restore(entries, now)
 
     def _check_count(self, count: int) -> None:
-        """Raise ValueError if this is not the newest file. A file of version 0.2 has no number;
-        count is then 0.
+        """Raise ValueError if the file with this count is older than the newest file. A file of
+        version 0.2 has no count: `count` is then 0.
         """
         if self._newest is not None and (count < self._newest or (count and not self._newest)):
             text = (

@@ -92,7 +92,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The expected figures of a site."""
+    """The expected figures of a radio site."""
 
     site: Site
 

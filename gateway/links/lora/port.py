@@ -44,8 +44,8 @@ NUMBERS = range(1, 255)
 """Numbers that a board may have (FORMAT.md, Frame)."""
 
 NEAR, CALM = 0.8, 0.7
-"""Shares of a limit: from NEAR on a warning is logged, and below CALM the next warning is
-allowed.
+"""A warning is logged when the used share of a limit reaches NEAR. The next warning is possible
+after the share has fallen below CALM.
 """
 
 HOUR = 3600.0

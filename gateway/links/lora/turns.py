@@ -113,7 +113,7 @@ class Session:
         """Whether the last TURN, or its last repetition, still waits for an answer."""
         self.copies = 0
         self.pending: list[bytes] = []
-        """Complete packets for the board that are not yet part of an answer."""
+        """Complete packets for the board that no answer contains yet."""
         self.rest = b""
         self.closing = False
 
@@ -181,7 +181,7 @@ class _Device:
     session arrives.
     """
     strays: int = 0
-    """Number of times that `stray` was received in a row."""
+    """Number of consecutive times that `stray` was received."""
     asked: Bucket = field(default_factory=lambda: Bucket(1, A_MINUTE))
     greeting: bytes = b""
     """The last HELLO of the board; empty once a TURN has followed."""

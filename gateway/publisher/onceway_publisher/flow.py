@@ -75,7 +75,7 @@ class _Sent:
 @dataclass
 class Outcome:
     """The consequences of an answer. out: bytes to send. accepted: the message that the gateway has
-    now. refusal: the refusal of a message.
+    accepted. refusal: the refusal of a message.
     """
 
     out: bytes = b""

@@ -119,7 +119,7 @@ class MemberForwarding:
     # -- the link
 
     def joined(self, filters: Iterable[WantedFilter], hold_s: float = 0.0) -> None:
-        """Handle the beginning of a link. filters: all filters of this side. hold_s: seconds for
+        """Begin the exchange on a new link. filters: all filters of this side. hold_s: seconds for
         which the exchange waits; 0: it begins at once.
         """
         self._up = True

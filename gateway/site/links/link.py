@@ -422,8 +422,8 @@ class Link(asyncio.Protocol):
         self._close()
 
     def _bound(self) -> None:
-        """Check the number of bytes that wait. If there are too many, the link ends a little later,
-        because the caller is in the middle of its work.
+        """End the link if too many bytes wait in its transport. The link ends only after the caller
+        has finished its work.
         """
         if self._transport and self._transport.get_write_buffer_size() > MOST_UNSENT:
             self._loop.call_soon(self.end, "it does not read its input")

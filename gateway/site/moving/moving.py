@@ -27,7 +27,7 @@ def give(core: Core, session: Session, order: SessionExport) -> int:
 
 
 def stays(core: Core, order: SessionExport) -> bool:
-    """Whether a session must stay here: it has ended, or a client has connected to it."""
+    """Whether a session cannot move: it has ended, or a client is connected to it here."""
     session = core.by_id.get(order.session)
     return session is None or session.ended or session.connection is not None
 

@@ -135,7 +135,7 @@ def _questions(core: Core, move: SessionMove) -> Iterable[tuple[str, Kind]]:
 
 
 def _sought(core: Core, forwarder: Forwarder) -> Iterable[str]:
-    """Return the gateways whose answer a forwarder waits for."""
+    """Return the members whose answer a forwarder waits for."""
     if forwarder.awaited or forwarder.member == OWN:
         return forwarder.awaited or ()
     if forwarder.member is not None:

@@ -26,8 +26,7 @@ REMOVED = "removed.json"
 INVITATIONS = "invitations"
 RETURNED = "returned"
 """Name of an empty file. It exists if the site already knew this gateway's name when the gateway
-joined. If the store names no members then, it is not the store that the gateway had in the site
-before.
+joined. A store that names no members is then not the store that the gateway had before in the site.
 """
 KEPT = (AUTHORITY, MEMBER, REMOVED)
 """Names of the files that a backup contains."""

@@ -282,8 +282,8 @@ def _requested(text: str, name: str) -> Ed25519PublicKey:
 
 
 def _tidy(place: Path, name: str) -> bool:
-    """Delete outdated files, and open invitations for a name. Return whether there was an open
-    invitation for the name. Raises OncewayError if there are too many for other names.
+    """Delete outdated files, and open invitations for `name`. Return whether there was an open
+    invitation for `name`. Raises OncewayError if too many invitations for other names are open.
     """
     now, remaining, withdrawn = datetime.now(UTC), 0, False
     for path in sorted(place.glob("*.open")):

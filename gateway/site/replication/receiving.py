@@ -248,7 +248,9 @@ class Keeping:
     # -- lines that land here
 
     def due(self, now: float) -> Line | None:
-        """Return a line that is to be landed here now, or None."""
+        """Return a line whose rows this gateway has to land now, or None. Such a line has ended, or
+        its member has been silent for too long.
+        """
         for line in self._lines.values():
             if line.parts and (self._is_over(line) or self._is_silent(line.member, now)):
                 return line

@@ -83,7 +83,7 @@ class Copying:
         self._send = send
         self._state = state
         self.last = last
-        """Id of the last row on this disk."""
+        """Id of the last spool row on this gateway's disk."""
         self._up: set[str] = set()
         self.holder: str | None = None
         """The member that has the replicas, or will get them; None if no other member is

@@ -18,7 +18,7 @@ class Statistics:
     asked: int = 0
     """Number of queries; a query to two members counts twice."""
     calls: int = 0
-    """Number of Ask, Take and End frames, each of which causes work at another member."""
+    """Number of Ask, Take and End frames sent. Each causes work at another member."""
     moved_in: int = 0
     moved_out: int = 0
     silent: int = 0
@@ -26,7 +26,7 @@ class Statistics:
     superseded: int = 0
     """Number of CONNECTs whose client connected again before the session lookup had ended."""
     released: int = 0
-    """Number of packet identifiers that another member had, and has released."""
+    """Number of packet identifiers that another member had, and released at our request."""
     by_member: dict[str, int] = field(default_factory=dict)
     """Number of session lookups in which a member was silent, by member."""
 

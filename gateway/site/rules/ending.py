@@ -95,7 +95,7 @@ class Ending:
         self._pending = dict.fromkeys(contacts, 0)
         """Number of Over messages of each member whose answers wait for the disk."""
         self._confirmed: OrderedDict[str, int] = OrderedDict()
-        """Epoch of the other member's record, which stayed when the record here last ended; by
+        """Epoch of the record that the other member had kept when the record here last ended, by
         client.
         """
 

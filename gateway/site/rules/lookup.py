@@ -36,8 +36,8 @@ from gateway.site.rules.trust import Trust
 from gateway.site.rules.working import Working
 
 MOST_TURNS = 64
-"""If all members were queried again this many times for one search, the search no longer gives way
-to other members' searches.
+"""Number of repeated queries to all members for one search. After this number, the search no longer
+gives way to another member's search.
 """
 PATIENCE_S = 10.0
 """Seconds after the start of a search during which all members are queried again if the session is
@@ -372,8 +372,8 @@ class Lookup:
         self._start_over(search, search.turn)
 
     def refused(self, client: str, reason: str) -> None:
-        """Fail a search whose session cannot move here. If the client wants no session, query all
-        members again instead, once: the next decision needs no move.
+        """Fail a search because its session cannot move here. If the client does not want the
+        session (Clean Start), query all members again instead, once: then no session has to move.
         """
         search = self._searches[client]
         if search.clean and not search.in_vain:

@@ -127,8 +127,9 @@ class OutboundMoves:
     def _exported(
         self, member: str, leaver: _Leaver, wanted: Wanted, first: bool, parts: Parts
     ) -> None:
-        """Continue after the commit of a move. first: whether this commit gave the session to the
-        member; False if an earlier commit did, and the member has asked again.
+        """Note that the commit of a session move is on disk, and send the session's parts to
+        `member`. first: whether this commit gave the session to the member. False if an earlier
+        commit did, and the member has asked again.
         """
         if parts is not None and first:
             self._recall_later(wanted.client)

@@ -17,7 +17,7 @@ class Working(dict[str, int]):
 
     def finish(self, client: str) -> None:
         """Note the end of a commit. After the last commit of a client, call the functions that wait
-        for it.
+        for this client.
         """
         self[client] -= 1
         if not self[client]:

@@ -132,8 +132,8 @@ def merged(one: Entry, other: Entry) -> Entry:
 
 
 def stamp(time: str, member: str, known: Entry) -> str:
-    """Return `at` for a change of a known entry: its time, the member, and digests of earlier
-    changes.
+    """Return `Entry.at` for a change: its time and member, and the digests of earlier changes.
+    known: the entry before the change.
     """
     parts = [f"{time[:32].replace(' ', 'T')}@{_hex(member, _MEMBER)}"]
     for digest in (known.digest, *known.before)[: known.version]:

@@ -40,8 +40,8 @@ from gateway.system.logs import printable
 log = logging.getLogger(__name__)
 
 HOP_S = 2.0
-"""Seconds without a move after which a stop no longer waits for sessions to move. A disconnected
-client that knows another member connects to it within this time.
+"""Longest time, in seconds, that a stop waits for the next session to move. A disconnected client
+that knows another member connects to it within this time.
 """
 HAND_OVER_S = 45.0
 """Longest time, in seconds, that a stop waits while sessions move. If no session moves, the wait
@@ -82,8 +82,8 @@ class Channel(NamedTuple):
 
 
 class Membership:
-    """The site's part of a gateway, open from `start` to `close`. restored: whether the store is of
-    another generation than at the last start.
+    """The membership of this gateway in its site, open from `start` to `close`. restored: whether
+    the store is of another generation than at the last start.
     """
 
     def __init__(self, config: Config, engine: Engine, restored: bool = False) -> None:

@@ -343,7 +343,7 @@ class SiteCopies:
 
 
 class _Own:
-    """The spool of this gateway, as `Copying` needs it (a `Spool`)."""
+    """The spool of this gateway itself, with the methods that `Copying` needs (`Spool`)."""
 
     def __init__(
         self,

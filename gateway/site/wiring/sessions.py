@@ -209,7 +209,9 @@ class SessionHolder:
         return {name_of(key): self._moved_out[key].member for key in self.moved_out()}
 
     def _given_of(self, key: str) -> _Given | None:
-        """Return the moved session of a key; None if it has expired, or if there is none."""
+        """Return the session of this key that has left, or is leaving. None if there is none, or if
+        it has expired meanwhile.
+        """
         moved = self._moved_out.get(key)
         if moved is not None and moved.order is None and moved.ends <= self._broker.now:
             _forget_given(self, key)

@@ -14,8 +14,9 @@ from gateway.broker.peer import State
 from gateway.site.wiring.places import Places
 
 LOOKS_PER_S = 100_000
-"""Largest average number of clients that are checked per second. Each check is for all clients in
-`Unheard`. After a gateway has ended, all its clients may be in `Unheard`.
+"""Largest average number of clients that are checked per second. Each round checks all clients in
+`Unheard`, and the more these are, the later the next round begins. After a gateway has ended, all
+its clients may be in `Unheard`.
 """
 
 

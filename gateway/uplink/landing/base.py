@@ -32,7 +32,7 @@ class NotExclusive(Unreachable):
 
 
 class Claimed(OncewayError):
-    """Another gateway is putting other bytes under this name, or stopped while doing so."""
+    """Error: another gateway is landing other bytes under this name, or stopped while doing so."""
 
 
 class Way(StrEnum):

@@ -87,7 +87,7 @@ class Files(ABC):
 
     @abstractmethod
     def remove(self, path: str) -> None:
-        """Remove a file, if it exists. Raise for a folder."""
+        """Remove a file, if it exists. Raises an error for a folder."""
 
     @abstractmethod
     def remove_folder(self, path: str) -> None:
@@ -118,8 +118,8 @@ class Files(ABC):
 
 
 def refuses(files: Files, operation: Callable[..., None], *arguments: str) -> bool:
-    """Whether the place refuses an operation. Raises an error that does not depend on the operation
-    (`Files.trouble`).
+    """Whether the landing place refuses an operation. Raises the error if its cause is not the
+    operation but, for example, the connection (`Files.trouble`).
     """
     try:
         operation(*arguments)

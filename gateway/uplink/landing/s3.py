@@ -120,8 +120,9 @@ class S3Landing(Landing):
             return True
 
     def _find_way(self, gateway: str) -> Way | None:
-        """Put one object twice, and return Way.CONDITION if a put is refused because the object
-        exists. The first put already fails if an earlier proof left the object.
+        """Put the same object once or twice. Return Way.CONDITION if the store refuses a put
+        because the object exists, perhaps from an earlier proof. Return None if the store cannot
+        refuse.
         """
         for _ in range(2):
             try:
