@@ -139,7 +139,9 @@ class OwnQueue:
                 )
 
     def put_aside(self, packet: Publish, kind: str, reason: str, *, received: bool) -> None:
-        """Set aside a message that our broker is sending, as soon as the sending is done."""
+        """Set aside a message that our broker is sending now, after the broker's current work.
+        received: whether the other broker may have the message already.
+        """
         near = self.near
 
         def put() -> None:

@@ -46,8 +46,8 @@ def options_to_write(jars: Sequence[Path]) -> tuple[str, dict[str, str]]:
 
 
 def keep(jars: Sequence[Path]) -> Path:
-    """Rename the archive that Java has written to its final name, delete older archives, and return
-    its path. Raises OSError; FileNotFoundError if Java wrote no archive.
+    """Give the archive that Java has written its final name, and delete older archives. Return its
+    path. Raises OSError; FileNotFoundError if Java wrote no archive.
     """
     part = jars[0].parent / PART
     size = part.stat().st_size

@@ -134,7 +134,7 @@ class ClientLink:
         the transport exists.
         """
         self._pausing = False
-        """Whether a timer runs until the client's pause is over."""
+        """Whether a timer for the end of the client's pause is set."""
         self._paused = False
         self.stuck = False
         """Whether the peer has left more output unread than is allowed."""

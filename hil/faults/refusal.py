@@ -22,7 +22,7 @@ after which a board repeats a temporarily refused publication (firmware/README.m
 
 
 class PublicationRefused(Kind):
-    """The gateway denies a board its topic until it has refused a publication. The board must set
+    """The gateway denies a board its topic until one publication is refused. The board must set
     this publication aside and send the next ones. Then the gateway is killed, and on the next
     connection the board tries the publication again. If the board stops sending, the run fails.
     """

@@ -130,9 +130,9 @@ class BetweenGateways(SiteFault):
 
 
 class Partition(BetweenGateways):
-    """From one count of publications committed at all gateways to another, no byte passes between
-    one gateway and the others. Meanwhile, a board or client must have connected to a gateway that
-    got no answer about it.
+    """Between two counts of publications committed at all gateways, no byte passes between one
+    gateway and the others. Meanwhile, a board or client must connect to a gateway that gets no
+    answer about this board or client.
     """
 
     text: ClassVar[str] = "gateways cut off from each other"

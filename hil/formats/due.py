@@ -27,7 +27,7 @@ class Due:
                 self._due[Kind.PUBCOMP, packet.id] += 1
 
     def answer(self, packet: Packet) -> bool:
-        """Handle a packet of the end that owes the answers. Return False for an answer not due."""
+        """Handle a packet of the end that owes answers. Return False if an answer is not due."""
         match packet:
             case Answer(kind=Kind.PUBACK | Kind.PUBREC | Kind.PUBCOMP):
                 due = packet.kind, packet.id

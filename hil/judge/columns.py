@@ -17,7 +17,7 @@ FULL_BYTES = 100_000
 `batch_count`.
 """
 APART_US = 100_000
-"""Tolerance in µs of `received` against `monotonic`: the gateway reads them one after the other."""
+"""Tolerance in µs of `received` against `monotonic`: the gateway reads their clocks in turn."""
 HASTY_S = 0.25
 """Tolerance of the age of a batch, in seconds."""
 STAYS = "batch"

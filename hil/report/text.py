@@ -128,8 +128,8 @@ def recording(line: str, direction: str, replayed: Replayed) -> str:
 
 
 def sent(direction: str, counts: dict[str, int], line: dict[str, dict[str, int]]) -> str:
-    """Return the counts of a direction in words. line: bytes by direction. A direction without a
-    session has bytes and no frames.
+    """Return the counts of a direction in words. line: bytes by direction. If the direction had no
+    session, it has bytes but no frames.
     """
     return (
         f"{direction}: {counted(line[direction]['sent'], 'byte')},"

@@ -415,8 +415,8 @@ class Landing:
         return cleaned or {}
 
     def refused(self, gateway: str) -> tuple[str, str] | None:
-        """Return host and time (ISO 8601) of another gateway that tried to use this gateway's name
-        and was refused. None if there is no readable note about one.
+        """Return host and time (ISO 8601) of a gateway that tried to use the name `gateway`, which
+        another gateway has, and was refused. None if there is no readable note about this.
         """
         path = f"{self._root}/{refused_name(gateway)}"
         try:

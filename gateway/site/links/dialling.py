@@ -26,7 +26,7 @@ from gateway.system.dial import connected
 
 DIAL_S = 5.0
 _TCP_S = 4.0
-"""Timeout for name lookup and TCP, within DIAL_S."""
+"""Timeout for name lookup and TCP connection, in seconds. It is a part of DIAL_S."""
 MOST_WAIT_S = 5.0
 _FIRST_WAIT_S = 0.1
 _KNOCK_S = 1.0

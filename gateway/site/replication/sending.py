@@ -185,7 +185,7 @@ class Copying:
     # -- the spool
 
     def committed(self, rows: Sequence[Row], now: float) -> None:
-        """Note that this disk has more rows."""
+        """Note that a commit has put these spool rows on this gateway's disk."""
         self.last = rows[-1][0]
         self._recent += rows
         self._recent_bytes += sum(map(row_bytes, rows))

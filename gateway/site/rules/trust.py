@@ -69,7 +69,9 @@ class Trust:
         return asked.union(without) if without else asked
 
     def is_newest(self, client: str, record: Held | None) -> bool:
-        """Whether the client may continue here without a message to other members."""
+        """Whether this member has the newest session of a client for certain. If so, the client may
+        continue here without a message to other members.
+        """
         return (
             record is not None
             and record.session
