@@ -46,7 +46,7 @@ class Counts:
         their PUBREL. They may have arrived.
         """
         self._loops: set[str] = set()
-        """Bridges that have returned messages. Each of them was logged once."""
+        """Bridges that have returned messages. Each was logged once."""
         self._crossed = Counter[int]()
         """Number of times that each message has crossed since `_since`."""
         self._since = 0.0
