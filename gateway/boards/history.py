@@ -185,7 +185,7 @@ class History:
 
 
 def _on_axis(now: float) -> int:
-    """Return a time on the time axis in the form of `_Series.times`: in µs, and negative. now:
+    """Return a time on the time axis as a value of `_Series.times`: a negative number, in µs. now:
     seconds.
     """
     return -1 - int(now * 1e6)

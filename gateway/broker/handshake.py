@@ -120,7 +120,7 @@ def accept(connection: Connection, packet: Connect, *, asked: bool = False) -> N
 def _granted(
     connection: Connection, packet: Connect, properties: Properties, expiry: int, keep_alive: int
 ) -> Properties:
-    """Return the properties of CONNACK: values that differ from the client's request."""
+    """Return the properties of CONNACK: our limits, and values that differ from the request."""
     granted: Properties = {}
     if connection.policy.receive_maximum < 65535:
         granted[_P.RECEIVE_MAXIMUM] = connection.policy.receive_maximum

@@ -289,8 +289,8 @@ class LimitsSection(Section):
     """
     inflight: U16 = 1024
     """Largest number of QoS 1 and 2 messages in flight to one client, even if it announces a larger
-    Receive Maximum. If the session outlives its connection, also the largest number of messages
-    that are sent before the disk records them as sent.
+    Receive Maximum. If the session outlives its connection, at most as many messages are sent
+    before the disk records them as sent.
     """
     queue_messages: Count = 100_000
     """Largest number of QoS 1 and 2 messages that wait for one session."""

@@ -1,8 +1,8 @@
 """The decision which problems are reported to people, and when.
 
 In: the current problems. Out: messages, each once; and `DATA/notices.json`, so that a restart
-repeats no message. A problem is known by its identifier, because its words may change while it
-lasts, such as the reason of an outage.
+repeats no message. A problem is recognised by its identifier. Its words may change while the
+problem lasts, such as the reason of an outage.
 """
 
 from __future__ import annotations

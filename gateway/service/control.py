@@ -169,8 +169,8 @@ class Control:
         """Boards whose logs are being read now."""
 
     async def start(self) -> None:
-        """Listen. The caller holds the lock of the data directory, so an existing socket file is
-        one that a killed gateway has left.
+        """Listen. The caller holds the lock of the data directory, so an existing socket file was
+        left by a killed gateway.
         """
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         file = self._file

@@ -3,8 +3,8 @@
 In: a `Config` at the start, and a new `Config` at each reload. Out: connections, handed to the
 engine with the policy of their section.
 
-Rules of a change: all mistakes are found before a running part is touched, and if an address can't
-be bound, the old listeners are opened again. A section that keeps its address and type keeps its
+Rules of a change: all mistakes are found before a running part is touched. If an address can't be
+bound, the old listeners are opened again. A section that keeps its address and type keeps its
 socket and its connections; its other changes apply to new connections. Connections of a removed
 section end with 0x98, and their sessions stay.
 """

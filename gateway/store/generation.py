@@ -9,10 +9,10 @@ a start treats the store as follows:
   to another message by now, which would be acknowledged and lost.
 - The anti-replay windows of boards are forgotten. If a person copied the file while a gateway wrote
   it, a window may be newer than the spool row of the same commit.
-- The sessions of boards end. A board that continues its session treats 0x92 as success if its
-  PUBREL may have arrived before, but this store may lack the publication. In a new session the
-  board publishes its journal again. Duplicates have the same identity in the table, if their sender
-  gave them one, as boards do.
+- The sessions of boards end. In a continued session, a board treats 0x92 as success if its PUBREL
+  may have arrived before, but this store may lack the publication. In a new session, the board
+  publishes its journal again. Duplicates have the same identity in the table, if their sender gave
+  them one, as boards do.
 
 Three signs distinguish generations. `meta.restored` is written by `onceway store backup` into the
 copy, and by the uplink if the landing place holds batches of another generation. The file

@@ -142,8 +142,8 @@ def damage(database: sqlite3.Connection) -> dict[str, str]:
 
 
 def _differences(database: sqlite3.Connection) -> dict[str, str]:
-    """Return findings, by key, about rows that differ from their copies in `twin`, and about rows
-    for which the table's index has another key.
+    """Return findings, by key, about damaged rows of `meta`: rows that differ from their copies in
+    `twin`, and rows whose key in the table's index is another one.
     """
     found = {
         item.key: str(item)

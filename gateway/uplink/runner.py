@@ -102,9 +102,9 @@ class Uplink:
         self._outage_since: float | None = None
 
     def run(self, stop: threading.Event, once: bool = False) -> None:
-        """Run the loop. once: whether to land all rows now, whatever their age and the window, and
-        return. Raises OwnedByAnother, and OncewayError if the database was replaced; with once=True
-        also all other errors.
+        """Run the loop until `stop` is set. once: land all rows now, whatever their age and the
+        window, then return. Raises OwnedByAnother, and OncewayError if the database was replaced;
+        with once=True also all other errors.
         """
         try:
             while not stop.is_set():

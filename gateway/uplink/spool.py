@@ -300,9 +300,9 @@ class Spool(DamagedRows):
         return int(row[0]) if row[0] is not None else self.last_cut()[1] + 1
 
     def volume(self, since: int, known: tuple[int, int] | None = None) -> Volume:
-        """Return the size of the spool, and the bytes that arrived after the time `since` (µs UTC),
-        counted in the newest rows and batches. known: the running gateway's counts of rows and
-        bytes; without them, the whole spool is read.
+        """Return the size of the spool, and the number of bytes that arrived after the time `since`
+        (µs UTC). These bytes are counted in the newest rows and batches only. known: the running
+        gateway's counts of rows and bytes; without them, the whole spool is read.
         """
         now = time.time_ns() // 1000
         rows, size = (

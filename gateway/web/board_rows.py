@@ -79,7 +79,7 @@ class BoardRows:
         self._dirty.add(name)
 
     def changes(self) -> tuple[list[Row], list[str]]:
-        """Return the rows that have changed since the last call, MOST_AT_ONCE at most, and the
+        """Return the rows that have changed since the last call (at most MOST_AT_ONCE), and the
         names of boards that no longer exist.
         """
         ports = {port.device: port for port in self._source.ports() if port.device}

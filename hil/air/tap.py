@@ -8,8 +8,8 @@ that no gateway has recorded.
 
 The tap sees all frames, also those that no radio hears. A frame that fits no session is therefore a
 fault of its sender. The content of a TURN counts once: when the gateway of the session hears or
-answers the TURN. A gateway may answer a TURN that it did not hear from the board itself, because a
-foreign radio has replayed the TURN. The event has the time at which the board sent the TURN.
+answers the TURN. A gateway may answer a TURN although it did not hear the board: a foreign radio
+has replayed the TURN. The event has the time at which the board sent the TURN.
 """
 
 from collections.abc import Callable, Collection

@@ -99,7 +99,7 @@ class EventStream:
 
     async def wait_for(self, name: str, seconds: float = 10.0) -> Event:
         """Return the next event with this name. Other events are skipped. Raises TimeoutError, and
-        BoardError if the board's process ends before.
+        BoardError if the board's process ends first.
         """
         async with asyncio.timeout(seconds):
             async for event in self:
@@ -392,7 +392,7 @@ class SimulatedBoard:
     async def hear(
         self, frame: bytes, *, rssi: float = -80, snr: float = 9, good: bool = True
     ) -> None:
-        """Put a frame in the air at the place of the board's radio. good: whether its CRC fits."""
+        """Let a frame end at the place of the board's radio. good: whether its CRC fits."""
         damaged = "" if good else " damaged"
         await self.command(f"heard {rssi} {snr} {frame.hex()}{damaged}")
 

@@ -161,8 +161,8 @@ class Cut:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Return the place of the cut, and the fault that the cut had to wait for, in the form that
-        the judge compares with the plan.
+        """Return the place of the cut, in the form that the judge compares with the plan. `behind`:
+        the fault for which the cut had to wait.
         """
         since, torn = self.event.details["since"], bool(self.event.details["writing"])
         hit = {"sample": self.struck.details["sample"]}

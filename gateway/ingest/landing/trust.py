@@ -27,9 +27,9 @@ log = logging.getLogger("onceway.ingest")
 
 
 def say_how(url: str, demanded: bool) -> None:
-    """At a start, log a line if gateways may land batches without a signature. url: URL of the file
-    of keys. demanded: whether the table requires signatures by default. Raises the errors of
-    `keys.load`.
+    """Log a warning if gateways may land batches without a signature. Call this at a start. url:
+    URL of the file of keys. demanded: whether the table requires signatures by default. Raises the
+    errors of `keys.load`.
     """
     keys = load(url)
     if keys.unsigned or (keys.unsigned is None and not demanded):

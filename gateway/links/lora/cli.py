@@ -63,9 +63,9 @@ def listen(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show each frame that the radios of the running gateway hear, also of foreign stations, and
-    whether it was accepted, for some time or until you press Ctrl-C. Frames are encrypted; their
-    contents are not shown.
+    """Show each frame that the radios of the running gateway hear, and whether it was accepted.
+    Frames of foreign stations are shown, too. The command ends after the time of --for, or when you
+    press Ctrl-C. Frames are encrypted; their contents are not shown.
 
     Example: onceway radio listen
     """

@@ -71,7 +71,9 @@ class Station:
         ones.
         """
         self.signals: dict[int, Signal] = {}
-        """Signal of the last frame by device number, also of devices of other networks."""
+        """Signal of the last frame of each device, by device number, also of devices of other
+        networks.
+        """
         self._channel = Ledger(1.0)
         """Airtime of all received frames, of any station, within the last hour."""
         self._heard: dict[int, Ledger] = {}

@@ -1,8 +1,8 @@
 """The sessions of the turn link as the broker sees them: one `Transport` for each session. Sans-IO.
 
 In: events of the link. Out: transports, handed to `accept` with the identity from the HELLO, and
-the broker's output, handed to the link. A board waits for its answer before it sends again, so at
-most one frame of it is kept while the broker does not read.
+the broker's output, handed to the link. A board waits for its answer before it sends again. So
+while the broker does not read, at most one frame of each board is kept.
 """
 
 import logging

@@ -45,8 +45,8 @@ which another member may be busy after it has joined. A client without a Keep Al
 this long for expected and busy members.
 """
 RESTART_S = 15.0
-"""Seconds for which a member is expected after it has announced its stop, and the longest time for
-which a client waits for members that are expected or busy.
+"""Seconds for which a member is expected after it has announced its stop. A client, too, waits at
+most this long for members that are expected or busy.
 """
 _AVERAGED = 8
 """If a round trip is shorter than the average, the average falls by 1/_AVERAGED of the difference.

@@ -105,8 +105,9 @@ class Replies:
         )
 
     def _release(self, member: str, question: Query, put: Callable[[Reply], None]) -> None:
-        """Release an identifier for a member. If this gateway's session has replaced the member's
-        session, reply NO: the identifier may stand for another message by now.
+        """Release an identifier for a member. Reply NO if the session here has ended, or if it has
+        replaced the member's session: the identifier may stand for another message by now. Reply
+        BUSY while a decision about the client is in progress.
         """
         client, identifier = question
         record = self._holder.record(client)
