@@ -69,7 +69,7 @@ class AgreedFile:
         self._thread = ThreadPoolExecutor(1, f"agreed-{name}")
 
     def close(self) -> None:
-        """Note in the file that the gateway stops cleanly."""
+        """Note in the file that the gateway stops cleanly. The call does not wait for the disk."""
         self._thread.submit(self._note_stop)
         self._thread.shutdown(wait=False)
 

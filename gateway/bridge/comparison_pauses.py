@@ -12,7 +12,7 @@ import math
 FREE = 3
 """Number of consecutive comparisons without a difference before the first pause."""
 FIRST_S = 10.0
-"""The first pause, in seconds."""
+"""First pause between two comparisons, in seconds. Each further pause is twice as long."""
 BYTES_PER_S = 100
 """Lowest average rate, in bytes per second, to which pauses slow down the comparisons without a
 difference.

@@ -19,7 +19,7 @@ class Lowered:
     def __init__(self, most: int) -> None:
         self.most = most
         self._lowered: dict[int, int] = {}
-        """QoS that a message has at our broker, by packet identifier."""
+        """QoS at our broker of each message that was lowered, by packet identifier."""
         self._unanswered: list[Puback | Pubrec] = []
 
     def lower(self, packet: Publish) -> Publish:

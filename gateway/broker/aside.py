@@ -62,7 +62,7 @@ class Aside:
         return [name for name, sizes in self._sizes.items() if sizes]
 
     def numbers(self, bridge: str) -> list[int]:
-        """Return the numbers of a bridge's messages, the oldest first."""
+        """Return the numbers of the messages that are set aside for a bridge, the oldest first."""
         return list(self._sizes.get(bridge, ()))
 
     def size(self, bridge: str) -> int:

@@ -55,7 +55,7 @@ class Spool:
         """Size limits of the spool in bytes: `limit` for boards, `limit_of_others` for clients."""
         self.next = next_row
         self.boot = boot
-        """Boot number of the gateway, for the rows."""
+        """Number of the gateway's present start, which each row contains."""
         self.full = False
         """Whether a message was refused for lack of room since rows were last removed."""
         self.lowest = parts[0][0] if parts else next_row

@@ -86,7 +86,7 @@ class TlsSection(Section):
     of date, none of its certificates is accepted.
     """
     client_required: bool = False
-    """Refuse clients without a certificate."""
+    """Whether clients without a certificate are refused."""
 
     @model_validator(mode="after")
     def _has_authority(self) -> "TlsSection":
@@ -435,13 +435,15 @@ class NotifySection(Section):
     stdin.
     """
     webhook: HookUrl | None = None
-    """URL to which the same object is sent by POST."""
+    """URL to which the JSON object is sent by POST, as it is given to `command`."""
     mail_to: list[str] = []
     """Addresses that get an e-mail."""
     mail_from: str | None = None
     """Sender of the e-mail; default: the first of mail_to."""
     mail_server: MailServer | None = None
-    """smtps://HOST:PORT, or smtp://HOST:PORT, which must offer STARTTLS."""
+    """The mail server: smtps://HOST:PORT, or smtp://HOST:PORT. A server without TLS must offer
+    STARTTLS.
+    """
     mail_user: str | None = None
     """The user name at the mail server."""
     mail_password_file: FilePath | None = None

@@ -50,7 +50,7 @@ class Series:
     topics: tuple[str, ...] = ()
     """The topics on which the board has published this name, or UNKNOWN."""
     gaps: deque[float] = field(default_factory=lambda: deque(maxlen=4))
-    """Seconds between consecutive receipts, newest last."""
+    """Seconds between the arrivals of consecutive readings, newest last."""
 
 
 class LastReadings:

@@ -22,7 +22,7 @@ class Version(IntEnum):
 
 
 class Side(Enum):
-    """The sender of a packet."""
+    """The side that sends a packet."""
 
     CLIENT = "client"
     SERVER = "server"

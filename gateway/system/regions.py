@@ -52,7 +52,7 @@ class Region:
     """Default frequency of the channel, in Hz."""
 
     hour: float = 3600.0
-    """Sliding window of the duty cycle, in seconds."""
+    """Length of the duty cycle's sliding window, in seconds."""
 
     def band(self, frequency: int, bandwidth: int = 125_000) -> SubBand:
         """Return the sub-band of a channel. Raises OncewayError if the channel lies in no

@@ -54,7 +54,7 @@ MOST_NAMED = 10
 """Largest number of client identifiers that the problems of the part `clients` name."""
 
 STUCK_S = 5.0
-"""Seconds for one commit above which the disk counts as a problem."""
+"""If a commit takes longer than this number of seconds, the disk counts as a problem."""
 
 
 @dataclass(frozen=True, slots=True)

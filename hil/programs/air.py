@@ -32,7 +32,7 @@ READY_WITHIN = 60.0  # s, on a busy machine
 
 
 class AirOfRun:
-    """The air of a run. air: table `[air]` of the bench."""
+    """The ether of a run, and the gateways' modems. air: table `[air]` of the bench."""
 
     def __init__(
         self, bench: Bench, air: AirTable, folder: Folder, children: Children, history: History

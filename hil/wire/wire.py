@@ -46,7 +46,7 @@ SEEK_EVERY = 0.1  # s between looks for a board's port that has gone away
 
 
 class Wire:
-    """Both lines, both ports, and the loop that moves bytes between them."""
+    """The wire of one board: both lines, both ports, and the loop that moves bytes between them."""
 
     def __init__(
         self,
