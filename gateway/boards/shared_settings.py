@@ -74,7 +74,7 @@ class SharedSettings:
         """Version of each retained message whose setting was applied, by topic."""
 
     def take(self, names: Collection[str]) -> None:
-        """Apply the settings of these boards that have changed since the last call. names: the
+        """Apply each setting that has changed since the last call, for these boards. names: the
         boards.
         """
         topics = self._retained.after(PREFIX, None, _MOST)

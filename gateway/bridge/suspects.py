@@ -97,9 +97,9 @@ class Suspects:
         self.in_a_row += 1
 
     def ended(self, blamed: bool, now: float) -> None:
-        """Count the end of the connection against the keys in flight. blamed: whether the other
-        broker closed the connection, without a reason or because of a message. now: time in
-        seconds.
+        """Count the end of the connection against the keys in flight that may have caused it.
+        blamed: whether the other broker closed the connection, without a reason or because of a
+        message. now: time in seconds.
         """
         in_flight, self._in_flight = self._in_flight, {}
         if blamed:

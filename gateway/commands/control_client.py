@@ -120,8 +120,8 @@ def _foreign(where: str) -> OncewayError:
 
 
 def _lines(channel: socket.socket, where: str) -> Iterator[bytes]:
-    """Yield the lines of the answer. Raises OncewayError if a line does not end, and TimeoutError
-    if no line is complete in time.
+    """Yield the lines of the answer. Raises OncewayError if a line is too long (LONGEST_ROW), and
+    TimeoutError if no line is complete in time.
     """
     begun = bytearray()
     end = time.monotonic() + TIMEOUT_S

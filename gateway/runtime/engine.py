@@ -505,8 +505,8 @@ class Commits:
     # -- writes
 
     def commit(self, sweep: bool = False) -> None:
-        """Submit the changes since the last commit if something waits for them. sweep: submit them
-        whether or not anything waits.
+        """Submit the changes since the last commit if something waits for them and no commit is in
+        progress. sweep: submit them even if nothing waits.
         """
         broker = self._broker
         if not (broker.changes.urgent or sweep):

@@ -132,7 +132,7 @@ class Client:
 
     async def follow(self) -> None:
         """Record the client's reports in the history until the client ends. Raises OncewayError if
-        the client ended by itself before its last message was acknowledged.
+        a line breaks the protocol, or the client ended by itself before its last acknowledgement.
         """
         number, line = 1, b""
         try:

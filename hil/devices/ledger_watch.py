@@ -102,7 +102,7 @@ class LedgerWatch:
 
     @property
     def reports(self) -> int:
-        """Return the number of status messages in the journal: one after each start."""
+        """Return the number of status messages produced so far: one after each start."""
         return sum(senml.is_status(publication.source) for publication in self.produced)
 
     def look(self) -> int:

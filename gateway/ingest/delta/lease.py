@@ -26,7 +26,8 @@ log = logging.getLogger("onceway.ingest")
 @contextmanager
 def lease(location: str) -> Iterator[None]:
     """Hold the lease of the table at `location` within the context. If another process has it,
-    wait, and log which process. The lease of `publications` is also for the tables beside it.
+    wait, and log which process. Only tables on a local file system have a lease. The lease of
+    `publications` is also for the tables beside it.
     """
     path = lock_file(location)
     if path is None:

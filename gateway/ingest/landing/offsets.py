@@ -256,8 +256,8 @@ class Feeds:
         ]
 
     def _cleaned(self, feed: str) -> int:
-        """Return the number of the last batch that was deleted on purpose. 0 if there is none, or
-        if the file about it cannot be read.
+        """Return the number of the last batch that was deleted on purpose; 0 if there is none. If
+        the file about it cannot be read, return 0, and hold the feed.
         """
         try:
             return self._landing.cleaned(feed)
