@@ -75,7 +75,9 @@ PRIVATE = (
     "device pause roof-1 3d",
     "registry export /tmp/backup",
 )
-"""Commands that, in an earlier version, wrote to a registry which no gateway reads."""
+"""Commands that need rights. Without rights, those of an earlier version wrote to a registry that
+no gateway reads.
+"""
 NOT_ALLOWED = 6
 
 

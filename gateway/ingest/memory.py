@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 MEGABYTE = 1024 * 1024
 ENOUGH = 4096 * MEGABYTE
-"""If at least this much memory is available, in bytes, the ingest uses its largest values."""
+"""If at least this much memory is available, in bytes, a micro-batch may have ROWS rows."""
 
 HEAP, LEAST_HEAP = 2048, 512
 """Largest heap of the driver, and the smallest one with which Spark works, in MB."""

@@ -22,7 +22,8 @@ _LONGEST_UNIT = 32
 _LONGEST_TEXT = 256
 
 DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,22}")
-"""Names that provisioning gives, fit for one level of a topic. Other senders may use other names.
+"""Pattern of the names that provisioning gives: each fits one level of a topic. Other senders may
+use other names.
 """
 
 

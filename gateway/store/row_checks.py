@@ -398,8 +398,8 @@ _LISTED = (
     f" ON message.id BETWEEN value << {BITS} AND value << {BITS} | {_MASK}"
 )
 NUMBERED = f"message WHERE id IN (SELECT message.id {_LISTED})"
-"""SQL after DELETE FROM: the rows of messages to which the broker has given the numbers in a JSON
-list.
+"""SQL after DELETE FROM: the rows of messages whose numbers, given by the broker, are in a JSON
+list. The list is the parameter.
 """
 
 

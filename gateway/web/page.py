@@ -494,7 +494,8 @@ class PageServer(AtEndpoint):
         ("GET", "/api/board"): (Needs.VIEWER, _board),
         ("GET", "/api/where"): (Needs.VIEWER, _search),
     }
-    """The role and the handler of each request with a login, by method and path."""
+    """For each request that needs a login, by method and path: the role it needs, and its handler.
+    """
 
 
 class _Refused(Exception):
