@@ -46,7 +46,7 @@ def parts(packages: Path) -> list[Part]:
 
 
 def licences(found: list[Part]) -> str:
-    """Return the text about licences: one line for each part, after the line of Onceway itself."""
+    """Return the text about licences: about Onceway itself, then one line for each part."""
     lines = [f"{part.name} {part.version}: {part.licence}" for part in found]
     return f"{_OURS}\n" + "\n".join(lines) + "\n"
 

@@ -58,7 +58,7 @@ def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
 
 
 def is_crowded(core: Core, run: PublishRun) -> bool:
-    """Whether a run would bring the sum of all queues an eighth above `limits.memory_bytes`."""
+    """Whether a run would bring all queues together over nine eighths of `limits.memory_bytes`."""
     most = core.limits.memory_bytes
     size = run.count * (run.weight + OVERHEAD)
     return core.queued + size > most + most // _GRACE

@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 def ask(place: str, request: Callable[[Any, str], T]) -> T:
-    """Call `request` with the file system and the path of `place`, and return its result. If the
-    request fails at a place that is not local, it is repeated once on a new connection. Raises the
-    error of the request.
+    """Call `request` with the file system and the path of `place`, and return its result. At a
+    place that is not local, a failed request is repeated once on a new connection, unless a file is
+    missing. Raises the error of the request.
     """
     fs, path = _opened(place)
     try:
