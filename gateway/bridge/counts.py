@@ -1,4 +1,4 @@
-"""Counts of a bridge since the start, and the lines in the log that belong to them."""
+"""Counts of a bridge since the start, and the log lines about the counted events."""
 
 from __future__ import annotations
 

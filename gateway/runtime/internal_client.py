@@ -34,7 +34,7 @@ _LONGEST_PACKET = 1 << 28
 
 
 class _Access(ByAcl):
-    """Access rules that let an internal client in."""
+    """Access rules of an internal client, which is always let in."""
 
     def __init__(self, user: str) -> None:
         self._user = user

@@ -442,8 +442,8 @@ COLUMNS = {
     ),
     "given_part": ("id", "key", "part", "body"),
 }
-"""The checked columns by table, in the order of the table, the key first. In `retained` the
-unchecked column `version` follows, which the gateways of a site change.
+"""The checked columns by table, in the order of the table, the key first. In `retained`, the column
+`version` follows. It is not checked, because the gateways of a site change it.
 """
 
 

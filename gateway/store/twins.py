@@ -179,7 +179,7 @@ def changed(database: sqlite3.Connection, table: str) -> list[Changed]:
 
 
 def _text(key: Any) -> str:
-    """Return a key as a text, even if it is damaged."""
+    """Return a key as text. Bytes that are not UTF-8 are replaced."""
     return _lenient(key) if isinstance(key, bytes) else str(key or "")
 
 

@@ -84,8 +84,8 @@ class GatewayKill(ProgramKill):
 
 
 class GatewayKillAtRelease(ProgramKill):
-    """kill -9 between the PUBREC of a subscriber and its PUBCOMP, for a QoS 2 message that the
-    gateway has sent.
+    """kill -9 of the gateway between the PUBREC of a subscriber and its PUBCOMP, for a QoS 2
+    message that the gateway has sent.
     """
 
     text: ClassVar[str] = "kill -9 of the gateway at a release"

@@ -1,6 +1,6 @@
 """Checks the columns of a row, except its payload. In: a row as seen at a hop, its publication, and
-the clocks of the run. Out: the mistake in the row, in words, or None. Columns that only Onceway has
-are not judged for another system.
+the clocks of the run. Out: a sentence about the mistake in the row, or None. Columns that only
+Onceway has are not judged for another system.
 """
 
 from collections import Counter, defaultdict

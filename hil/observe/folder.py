@@ -1,4 +1,4 @@
-"""Paths of a run. In: the folder of a run. Out: the paths in it."""
+"""The paths of files and folders in the folder of a run."""
 
 import errno
 import shutil

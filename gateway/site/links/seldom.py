@@ -13,8 +13,8 @@ class Seldom:
         self._since: dict[str, float] = {}
 
     def allows(self, key: str) -> bool:
-        """Return True at most once a minute for each key. Return False for every further key if
-        _KEYS keys were allowed in the last minute.
+        """Return True at most once a minute for each key. If _KEYS keys were allowed in the last
+        minute, return False for every other key.
         """
         now = asyncio.get_running_loop().time()
         self._since = {old: at for old, at in self._since.items() if now - at < QUIET_S}

@@ -17,7 +17,9 @@ MOST = 16
 
 
 class Conflicts:
-    """The record of lost changes since this gateway's start. throttle: limits the log lines."""
+    """The newest sentences about lost changes, and their number since this gateway's start.
+    throttle: limits the log lines.
+    """
 
     def __init__(self, throttle: LogThrottle) -> None:
         self._throttle = throttle

@@ -58,7 +58,7 @@ failure.
 """
 _OTHER = ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client identifier"
 _KEEP_ALIVE = 0.75
-"""Largest part of a client's Keep Alive for which its CONNECT waits for members that may be
+"""Share of a client's Keep Alive: its CONNECT waits at most this long for members that may be
 starting. A client gives up when its Keep Alive is over.
 """
 _TWICE = 2
