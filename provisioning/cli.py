@@ -503,8 +503,9 @@ def _device_and_target(
 def _board_and_port(
     registry: Registry, name: str, board: str | None, port: str | None, *, at_its_port: bool
 ) -> tuple[boards.Board, str | None]:
-    """Return kind of board and port of a device. A port of None stands for the only port with such
-    a board.
+    """Return a device's kind of board and its port. at_its_port: if `port` is None, take the port
+    in the registry, if it exists. If the returned port is None, the only port with such a board is
+    meant.
     """
     known = registry.get(name)
     kind = board or known.board

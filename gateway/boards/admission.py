@@ -64,9 +64,7 @@ _LONGEST = 64
 examined.
 """
 _MOST_TOLD = 1000
-"""Largest number of unregistered boards of which each is logged once. Further boards are not
-logged.
-"""
+"""Largest number of unregistered boards that are logged, each of them once."""
 
 
 class Registry:
@@ -550,8 +548,8 @@ class Watch:
 
 
 def _unknown_key(port: PortStatus) -> dict[str, str]:
-    """Return the field `key` if an unregistered board has a key, so that its name alone is not
-    enough to admit it. Empty for other boards.
+    """Return `{"key": "unknown"}` if the board has a key that the gateway does not know. Such a
+    board can't be admitted by its name alone. Return {} for other boards.
     """
     return {"key": "unknown"} if port.refusal is LinkRefusal.UNKNOWN_KEY else {}
 

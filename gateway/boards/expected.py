@@ -160,8 +160,8 @@ def judge(
     now: seconds on the time axis. quiet_from: time before which silence does not count, because the
     gateway could not hear the board. Silence in earlier runs counts in addition (`Memory.silent`).
     But after each start of the gateway, a board gets one more interval to send, or an hour if its
-    interval is longer. gone_from: when the board's port
-    was first found missing; None while the port exists.
+    interval is longer. gone_from: when the board's port was first found missing; None while the
+    port exists.
     """
 
     def state(word: Word, text: str = "", todo: str = "") -> BoardState:
@@ -338,7 +338,7 @@ class Expected:
         self._set(name)
 
     def pause(self, name: str, seconds: float) -> None:
-        """Pause a board for some seconds, in which it is not a problem. 0 ends a pause."""
+        """Pause a board for some seconds. A paused board is not a problem. 0 ends a pause."""
         self.pause_until(name, self.clock() + seconds if seconds else None)
 
     def pause_until(self, name: str, end: float | None) -> None:
@@ -462,8 +462,8 @@ class Expected:
             self._missing_since.setdefault(name, now)
 
     def _leave(self, name: str, now: float) -> None:
-        """Drop the facts about a board that may be at another gateway, except its interval, its
-        last reading and the settings of a person.
+        """Note that a board may be at another gateway. Forget its problem, its port and its
+        silence. Keep its interval, its last reading and the settings of a person.
         """
         known = self._known[name]
         if known.problem or known.port is not None:

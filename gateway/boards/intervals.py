@@ -134,7 +134,7 @@ class Gaps:
 
 
 def _usual(gaps: list[float]) -> float:
-    """Return the second longest gap."""
+    """Return the second longest gap, or the only one."""
     return sorted(gaps)[-2:][0]
 
 

@@ -30,7 +30,7 @@ from gateway.runtime.engine import Engine
 PREFIX = "$onceway/boards/"
 Kind = Literal["paused", "interval"]
 _MOST = 20_000
-"""Largest number of retained messages that are read."""
+"""Largest number of settings that are read from the retained messages."""
 
 
 def topic_of(name: str, kind: Kind) -> str:

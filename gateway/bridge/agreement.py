@@ -147,8 +147,8 @@ class Agreement:
 
     @property
     def has_fresh(self) -> bool:
-        """Whether a topic is equal at both brokers, but no mark covers this state yet. Then a new
-        mark is needed.
+        """Whether a new mark is needed: a topic is equal at both brokers, and no mark covers this
+        state.
         """
         return bool(self._last)
 

@@ -61,7 +61,7 @@ class BridgeAside:
         return done is not None
 
     def keep(self, packet: Publish, kind: str, reason: str) -> None:
-        """Set aside a message at QoS 0, which is no longer in any queue. kind: the reason without
+        """Set aside a message at QoS 0 that was removed from its queue. kind: the reason without
         numbers.
         """
         broker, properties = self._engine.broker, packet.properties or {}

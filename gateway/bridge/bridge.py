@@ -100,8 +100,8 @@ class Bridge:
             self._age.sample(loop.time(), flow.next - flow.messages, flow.next)
 
     async def _ensure(self) -> None:
-        """Create the session and its subscriptions, whether or not the other broker is
-        reachable.
+        """Create the session at this gateway's broker, and its subscriptions, whether or not the
+        other broker is reachable.
         """
         try:
             if self._queue.session is None:

@@ -40,9 +40,9 @@ ON_THE_WAY_S = 5.0
 """Seconds for which a sent message counts as on its way, even if no message is in flight any more.
 """
 _MOST = 10_000
-"""Largest number of remembered topics, and of topics in doubt. Beyond it, the oldest remembered
-topic is forgotten, and a further topic in doubt is ignored. The next comparison of all topics finds
-its difference.
+"""Largest number of remembered topics, and of topics in doubt. If there are more remembered topics,
+the oldest one is forgotten. If there are more topics in doubt, further ones are ignored; the next
+comparison of all topics finds them.
 """
 
 Way = tuple[bool, int] | None
@@ -140,7 +140,7 @@ class Collisions:
         return max(0.0, self._due_at - self._now()) if self.topics else math.inf
 
     def take(self) -> list[str]:
-        """Return the topics that may differ, which are about to be read, and clear them."""
+        """Return `topics`, whose messages are about to be read, and empty it."""
         found, self.topics = list(self.topics), {}
         return found
 
@@ -162,8 +162,8 @@ class Collisions:
         return bool(self._last) and self._now() - next(iter(self._last.values())).at > ON_THE_WAY_S
 
     def forget(self, before: float) -> None:
-        """Forget messages that crossed more than ON_THE_WAY_S before the time `before`. At that
-        time, no message was in flight.
+        """Forget messages that crossed more than ON_THE_WAY_S before a time. before: a time at
+        which no message was in flight.
         """
         for topic, last in list(self._last.items()):
             if last.at >= before - ON_THE_WAY_S:

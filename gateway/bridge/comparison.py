@@ -128,9 +128,8 @@ class Comparison:
     def _has_looped(
         self, do: Step, topic: str, message: Retained | None, packet: Publish | None, mark: str
     ) -> bool:
-        """Whether a message has crossed this bridge and come back over another bridge, which has
-        put levels in front of its topic. If it were forwarded, the topic would grow with each
-        comparison.
+        """Whether a message that has crossed this bridge came back over another bridge, with more
+        levels in front of its topic. Each further crossing would make the topic longer.
         """
         if do is Step.SEND and message is not None:
             properties, state = decoded(message.properties), digest_of(message)

@@ -176,8 +176,8 @@ class Convergence:
         return Crossings(self._note, self._doubt, self.refused, self._collisions)
 
     async def _remember_refused(self) -> None:
-        """Remember the retained messages that are set aside: the other broker can never accept
-        them.
+        """Note in `refused` the retained messages that are set aside. The other broker can never
+        accept them.
         """
         data = self._engine.broker.config.gateway.data
         for row in await asyncio.to_thread(views.aside, data, self._section.name):

@@ -309,8 +309,8 @@ class Exchange:
         return self._acknowledgement(far, packet)
 
     async def _after_round_trip(self, far: FarConnection, answers: Sequence[Packet]) -> None:
-        """Hand answers for messages sent at QoS 0 to our broker, after a round trip to the other
-        broker (`lowered.py`).
+        """Wait for a round trip to the other broker. Then hand `answers`, which are for messages
+        sent at QoS 0, to our broker (`lowered.py`).
         """
         await far.settled()
         self.from_far(list(answers))

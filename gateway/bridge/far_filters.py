@@ -68,8 +68,8 @@ class FarFilters:
         return [*((False, item) for item in unwanted), *((True, item) for item in wanted)]
 
     def _is_given_up(self, request: Request) -> bool:
-        """Whether a request is no longer made before the next start, because the other broker
-        closed the connection after it, TIMES times.
+        """Whether a request is given up until the next start, because the other broker closed the
+        connection at this request TIMES times. Log that once.
         """
         if self._suspects.guilty(request):
             self._suspects.forget_guilty(request)

@@ -215,8 +215,8 @@ class OwnQueue:
             self._counts.sent += 1
 
     def take_out(self, packet: Publish) -> None:
-        """Remove a message that must not be forwarded from our broker's queue, as soon as our
-        broker has sent it.
+        """Remove a message from our broker's queue, because it must not be forwarded. This happens
+        as soon as our broker has sent the message.
         """
         near = self.near
 

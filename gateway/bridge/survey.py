@@ -39,7 +39,8 @@ from gateway.mqtt.reason import ReasonCode
 _ANSWER_S = 30.0
 """Timeout of each answer, in seconds."""
 _QUIET_S = 0.2
-"""Pause, in seconds, between the two round trips without a message that end the wait (`_silent`).
+"""Seconds between the two empty round trips that end `_silent`. In an empty round trip, no message
+arrives.
 """
 _OVERHEAD = 5
 """Bytes of a PUBLISH in addition to topic, payload and properties."""

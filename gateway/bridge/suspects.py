@@ -51,7 +51,7 @@ class Suspects:
 
     def __init__(self) -> None:
         self._closes: dict[Hashable, int] = {}
-        """Suspects, each with the number of closes that count against it."""
+        """Number of closes that count against each suspect, by key."""
         self._in_flight: dict[Hashable, float] = {}
         """Keys that were sent on this connection and are not answered, each with a time. If the
         connection closes before this time, the close counts against the key.

@@ -153,8 +153,8 @@ class Broker(Core):
         return session
 
     def joined(self, session: Session, will: StoredWill | None) -> int:
-        """Bind a connection to its session. will: the will in its CONNECT, or None. Return the
-        number of the commit that CONNACK waits for, 0 if CONNACK waits for none.
+        """Note that a client has its session: its will replaces a pending one. will: the will in
+        the CONNECT, or None. Return the number of the commit that CONNACK waits for, or 0.
         """
         pending = self.wills.pop(session.client, None)
         if pending is not None:

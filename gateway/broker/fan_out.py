@@ -80,7 +80,7 @@ def lacks(core: Core, run: PublishRun, durable: bool = False) -> Lack | None:
 
 
 def explained(core: Core, run: PublishRun, lack: Lack) -> Lack:
-    """Return a lack with its text. Its bound is None if the publication is refused for good."""
+    """Return a lack with its text added; without a bound (None) if the refusal is for good."""
     topic = core.router.routed(run.topic)
     if topic.refused:
         shared = topic.name.startswith(SHARE_PREFIX)
@@ -216,8 +216,8 @@ def distribute(core: Core, share: Share, messages: Undelivered, commit: int) -> 
 
 
 def _eligible(core: Core, run: PublishRun, again: bool = False) -> Callable[[Session], bool]:
-    """Return a function that returns whether a subscriber of a shared subscription may receive a
-    run. again: whether the run was given before to a subscriber whose session has ended.
+    """Return a function that tells whether a subscriber of a shared subscription may get a run.
+    again: whether the run was given before to a subscriber whose session has ended.
     """
     name = run.topic.name
     foreign = not again and run.publisher is not None and run.publisher.foreign

@@ -104,7 +104,7 @@ class Neighbours:
         """Note that commit `number` is on disk. Called only if a second disk is required."""
 
     def tell(self) -> None:
-        """Report news (`has_news`) to peer gateways, when the packets of a commit are released."""
+        """Report news to peer gateways. Called if `has_news`, when the commit's packets leave."""
 
     def reconfigure(self) -> None:
         """Apply a changed configuration."""

@@ -16,8 +16,8 @@ from gateway.broker.spool import Identity
 from gateway.mqtt.reason import ReasonCode
 
 EACH_BYTES = 65_536
-"""Largest number of bytes of publications that are postponed for one connection. Beyond it, the
-gateway stops reading until the pause is over.
+"""Largest number of bytes of postponed publications of one connection. If there are more, the
+gateway does not read from the connection until the pause is over.
 """
 PART = 8
 """Postponed publications may take `limits.memory_bytes` divided by this number."""
@@ -80,9 +80,7 @@ class Pause:
         """Bytes of the postponed publications."""
 
     def puts_off(self, run: PublishRun, identity: Identity | None) -> bool:
-        """Whether a run is not processed now: it waits for the end of the pause, or is dropped
-        because the connection is ending.
-        """
+        """Postpone a run, or drop it if the connection is ending. False: process the run now."""
         broker = self._broker
         if not (self.farewell or self.put_off or broker.now < self.until):
             return False
@@ -105,7 +103,7 @@ class Pause:
 
     @property
     def stops_reading(self) -> bool:
-        """Whether the pause stops reading: too many bytes wait, or the packet was too large."""
+        """Whether reading stops, too: too many bytes wait, or the refused packet was too large."""
         broker = self._broker
         return broker.now < self.until and (
             self.reason == ReasonCode.PACKET_TOO_LARGE

@@ -48,7 +48,7 @@ class Publisher(Protocol):
 
     @property
     def foreign(self) -> bool:
-        """Whether the session stands for a peer gateway."""
+        """Whether the publisher is the session of a peer gateway."""
 
 
 class PublishRun(Publishes[Topic]):

@@ -92,9 +92,9 @@ def make_room(core: Core, session: Session, run: PublishRun, qos: int, count: in
 
 
 def judged_at_once(core: Core, session: Session, run: PublishRun, qos: int) -> int:
-    """Return how many messages of a run one call of `make_room` may judge together; at least 1. A
-    call for each of them would have the same result: all have room, or dropping the oldest messages
-    makes room for all, or (at QoS 0) all are dropped.
+    """Return how many messages of a run, at least 1, one call of `make_room` may judge together. A
+    separate call for each of these messages would have the same result: all have room, or dropping
+    the oldest messages makes room for all, or (at QoS 0) all are dropped.
     """
     send_flow, limits, each = session.send_flow, core.limits, run.weight + OVERHEAD
     free = _free(core, session, each)

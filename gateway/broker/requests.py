@@ -71,8 +71,8 @@ def _grant(
     identifier: int,
     reason: ReasonCode | None,
 ) -> tuple[ReasonCode | None, bool]:
-    """Add a subscription. Return the reason to refuse, or None, and whether the subscription is
-    new. reason: refusal of the access rules, or None.
+    """Add a subscription, unless it is refused. Return the reason of the refusal or None, and
+    whether the subscription is new. reason: refusal by the access rules, or None.
     """
     broker, most = connection.broker, connection.broker.limits
     known = wanted.topic_filter in session.subscriptions

@@ -29,7 +29,7 @@ DELETIONS_SHARE = 16
 
 
 def next_version(core: Core, topic: str) -> int:
-    """Return the version of a message that is published at this gateway now."""
+    """Return the version for a retained message that is published now; 0 without sharing."""
     if not core.retained.shared:
         return 0
     known = core.retained.latest(topic)

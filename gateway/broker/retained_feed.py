@@ -100,7 +100,7 @@ class RetainedFeed:
                 del self._passes[prefix]
 
     def look(self) -> None:
-        """Compare some more topics, and add matches to the page."""
+        """Take the next topics and compare them with the filters. Add matches to `page`."""
         if self._single:
             for key in list(self._single)[:_PAGE]:
                 self.page.append(Next(self._single.pop(key), *key))

@@ -205,7 +205,7 @@ class Router:
         self._temporary: RoutedTopic | None = None
         """A topic that is not in `topics`, because its routes are needed only for a moment."""
         self._routes = 0
-        """Number of routes in all topics; each match adds its routes."""
+        """Number of routes that topics have cached since the last call of `changed`."""
         self.count = 0
         """Number of subscriptions."""
         self.use = Shared()

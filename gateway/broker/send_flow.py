@@ -534,7 +534,9 @@ class SendFlow:
         self.tail_expires = float("inf") if expires is None else expires
 
     def refill(self) -> None:
-        """Order a page of the tail if there is room for it, or if the queue has bytes to drop."""
+        """Order a page of the tail if memory has few messages of it, and the client is connected or
+        the queue has bytes to drop.
+        """
         if (
             self.tail
             and not self.asked

@@ -61,7 +61,7 @@ class Spool:
         self.lowest = parts[0][0] if parts else next_row
         """Id of the oldest row when the store was last checked."""
         self.oldest: Oldest | None = None
-        """Arrival of the oldest row."""
+        """Time of arrival of the oldest row, or None."""
         self.notes: Notes = {}
         """Rows of the table of origins that the next commit writes."""
         self._parts = deque(_Part(*part) for part in parts)
@@ -151,7 +151,7 @@ class Spool:
         return adopted
 
     def _grow(self, first: int, count: int, size: int) -> _Part:
-        """Count rows and their bytes. Return the part that they are in."""
+        """Count new rows and their bytes. Return the part with the last row."""
         self.next = first + count
         self.size += size
         if not self._parts or first // PART != self._parts[-1].last // PART:

@@ -87,7 +87,7 @@ def place(folder: Path) -> Path:
 
 @contextmanager
 def _asked(folder: Path, request: Mapping[str, str]) -> Iterator[Iterator[Row]]:
-    """Send a request. Yield an iterator of the answer's rows."""
+    """Send a request. The context's value is an iterator of the answer's rows."""
     folder = place(folder)
     where = str(folder / FILE)
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as channel:

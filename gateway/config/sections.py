@@ -726,7 +726,7 @@ class BridgeSection(Section):
     """
     aside_messages: Count = 1000
     """Largest number of messages that are set aside because they can never reach the other broker
-    (`onceway bridge aside`). Beyond it, the oldest are lost and counted.
+    (`onceway bridge aside`). If there are more, the oldest ones are deleted and counted.
     """
     aside_bytes: Count = 10 * MEGABYTE
     """Size limit of the messages that are set aside."""
@@ -776,7 +776,9 @@ class SiteSection(Section):
     this gateway's own `copies` is 1.
     """
     copies_silent_s: Annotated[float, Field(ge=1, strict=False)] = 600.0
-    """Seconds that a member must be silent before this gateway lands the rows of that member."""
+    """Seconds of silence of a member after which this gateway lands the rows that it keeps for that
+    member.
+    """
     _written: dict[str, str] = PrivateAttr(default_factory=dict)
     """`members` as in the configuration file, before a signed list replaced them
     (`site_members.py`).
@@ -961,7 +963,9 @@ class Config(Section):
         )
 
     def queueing(self, client: str) -> QueueSection:
-        """Return the rules for the queue of a client, bridge or member."""
+        """Return the limits of the queue of a client, bridge or member. client: its client
+        identifier.
+        """
         for bridge in self.bridge:
             if bridge.client == client:
                 most = bridge.max_bytes or self._bridge_share

@@ -7,7 +7,7 @@ bytes.
 """
 
 _INVALID = b"\xf2\x80"
-"""The header of a frame with reserved bits: the parser closes with 1002, a protocol error."""
+"""Header of a frame with reserved bits. It makes the parser close with 1002, a protocol error."""
 _END_OF_HEAD = b"\r\n\r\n"
 
 

@@ -28,8 +28,8 @@ from gateway.links.handshake import MAX_WINDOW, Hello, KeyedWelcome, VersionErro
 from gateway.links.statistics import LinkStatistics
 
 ROOM = 4 * MAX_WINDOW * MTU
-"""Number of bytes that a session keeps while its reader is paused. Frames beyond it are not
-acknowledged, so the peer repeats them.
+"""Largest number of received bytes that a session keeps while their reader is paused. Further
+frames are not acknowledged, so the peer repeats them.
 """
 PATIENCE_BYTES = 20
 """Time for which an acknowledgement waits for a DATA frame that can carry it, in byte times of the
@@ -177,8 +177,9 @@ class ReliableLink(ABC):
             self._put_data(now)
 
     def resume(self, session: Session, now: float) -> list[Event]:
-        """Deliver again after `session.receiving.paused` was set, and return the events. The
-        acknowledgement that is sent makes the peer repeat the frames that were refused.
+        """End the pause of deliveries to a session's reader, and return the events. The
+        acknowledgement that is sent makes the peer repeat the frames that were refused during the
+        pause.
         """
         if session is self.session:
             payload = session.receiving.resume()

@@ -94,8 +94,8 @@ def common_name(certificate: Mapping[str, Any] | None) -> str | None:
 
 
 def _reporting(listener: str) -> type[ssl.SSLObject]:
-    """Return a class for the connections of a context, which logs failed handshakes. listener: its
-    name, for the log. The client's address is unknown during a handshake.
+    """Return a class of TLS connections that logs failed handshakes. listener: its name, for the
+    log. The client's address is unknown during a handshake.
     """
     throttle = LogThrottle(time.monotonic)
 

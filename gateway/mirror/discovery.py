@@ -200,7 +200,7 @@ def shape(known: dict[str, Series]) -> object:
 
 def expiry_s(series: Series) -> int:
     """Return three times the longest recent gap in seconds, rounded up to ten minutes times a power
-    of two. Because of the rounding, Home Assistant needs no new message for each reading.
+    of two. The rounded value seldom changes, so Home Assistant seldom needs a new message with it.
     """
     wanted, found = _GAPS * max(series.gaps, default=0.0), LEAST_EXPIRY_S
     while found < wanted:

@@ -114,7 +114,7 @@ class HomeAssistant:
         self._born = False
         """Whether Home Assistant has started, so that all messages must be sent again."""
         self._wanted: set[str] = set()
-        """Names of the boards whose update Home Assistant has requested."""
+        """Names of the boards for which Home Assistant has requested a firmware update."""
         self._task: asyncio.Task[None] | None = None
         self.job = Job("home_assistant", "Home Assistant is not informed of boards", LOOP_S)
         mirror.on_gone.append(self._clear)

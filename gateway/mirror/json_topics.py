@@ -62,8 +62,10 @@ class Mirror:
         self._states: dict[str, bool] = {}
         """Last published state by board: True if online."""
         self._leaving: dict[str, list[str]] = {}
-        """Names of readings of removed boards, until the next check. Home Assistant must first
-        learn that the board is removed, so that it does not treat an empty message as a value."""
+        """Names of the readings of each removed board. The next check deletes their topics. Home
+        Assistant must first learn that the board is removed, so that it does not treat an empty
+        message as a value.
+        """
         self._coming: list[tuple[str, str, Reading]] = []
         self.looking = Job("mirror", "the mirror of readings has stopped", LOOP_S)
         self.jobs = [self.looking, *self.last.jobs]

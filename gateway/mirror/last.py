@@ -54,7 +54,9 @@ class Series:
 
 
 class LastReadings:
-    """Series by board and name. Names beyond the bounds are not kept."""
+    """The last values of each board: one `Series` per name of a reading. Names beyond the bounds
+    are not kept.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.saved = SavedFile(folder / FILE, "the last readings")

@@ -179,8 +179,9 @@ class Notices:
         return [Message(event, texts, self._gateway, now) for event, texts in due.items() if texts]
 
     def _ended(self, absent: list[str], now: float, quiet: bool) -> list[str]:
-        """Return the words of the absent problems whose end is due. Forget problems that were not
-        reported, or whose end was reported long ago."""
+        """Return the texts of the absent problems whose end must be reported now; with `quiet`, of
+        none. Forget problems that were not reported, or whose end was reported long ago.
+        """
         found = []
         for one in absent:
             known = self._known[one]

@@ -239,8 +239,8 @@ class ClientLink:
         return self.unsent
 
     def see_progress(self) -> None:
-        """Count a peer with much unread output as alive if it has read some of it. The peer's
-        PINGREQ may be in bytes that the gateway has not read yet.
+        """If the peer has much unread output, and has read some of it since the last call, count it
+        as alive. Its PINGREQ may be in bytes that the gateway has not read yet.
         """
         if self.stuck:
             before, self._undelivered = (

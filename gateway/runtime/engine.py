@@ -615,8 +615,8 @@ class Commits:
         self._sweep()
 
     async def stop(self) -> None:
-        """Write everything to disk, and stop. After `Engine.fail`, only commits that the writer
-        already has are written.
+        """Write all changes to disk, and stop the writer. After `Engine.fail`, the writer only
+        writes the commits that it already has.
         """
         engine = self._engine
         self.stopped = True

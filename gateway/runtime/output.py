@@ -60,7 +60,7 @@ class Output:
         """Number of bytes that wait in links. A payload that several links share counts once."""
         self._slow: dict[Link, None] = {}
         self._hungry: dict[Link, None] = {}
-        """Links whose transports get more of their waiting output."""
+        """Links whose transports get more of their output in the next call of `_feed`."""
         self._feeding = False
         self._payloads: dict[int, int] = {}
         """Number of links that hold a payload, by its `id`."""

@@ -238,7 +238,7 @@ class Control:
     async def _give_rows(
         self, request: Mapping[str, str], writer: asyncio.StreamWriter, limit: asyncio.Timeout
     ) -> Row:
-        """Write the rows of a request. Return the last line of the answer."""
+        """Write the rows that answer a request. Return the last line of the answer."""
         try:
             if self.look is not None and request["do"] in _OF_BOARDS:
                 await _look(self.look, self._looks)
@@ -500,7 +500,7 @@ class Control:
 
 
 async def _look(look: Callable[[], Awaitable[None]], running: set[asyncio.Future[None]]) -> None:
-    """Wait for a check of the boards, PRESENT_S at most. A longer check continues in `running`."""
+    """Check the boards, but wait PRESENT_S at most. A longer check continues in `running`."""
     task = asyncio.ensure_future(look())
     running.add(task)
     task.add_done_callback(running.discard)

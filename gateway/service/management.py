@@ -125,7 +125,7 @@ class Management:
             await self._start_web(config.web.bind)
 
     def watch(self, *jobs: Job) -> None:
-        """Show problems of background jobs of other parts in the status."""
+        """Add background jobs whose problems are shown in the status."""
         self._source.jobs.extend(jobs)
 
     async def close(self) -> None:

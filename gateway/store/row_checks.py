@@ -230,8 +230,8 @@ def _add_all(database: sqlite3.Connection, after: int) -> None:
 
 
 def _new_rows(database: sqlite3.Connection, checked: int) -> dict[int, int]:
-    """Return the checks of the rows that may be newer than the last check, by id. checked: id of
-    the last row with a check.
+    """Return checks of the newest rows that have none, by id. A row is left out if its id does not
+    lie between its neighbours' ids. checked: id of the last row with a check.
     """
     query = f"SELECT {_READABLE} FROM spool ORDER BY id DESC LIMIT ?"  # noqa: S608 - names of ours
     rows = database.execute(query, (EACH + 1,)).fetchall()

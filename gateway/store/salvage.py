@@ -194,9 +194,9 @@ def _copy(
 
 
 def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> list[str]:
-    """Return sentences about missing ids of the spool. Ids are consecutive, and rows are deleted
-    from the front. known: whether the last id that was ever given is known. ends: whether to report
-    also ids that are missing before the first row or after the last row.
+    """Return a sentence for each series of ids that are missing in the spool. Ids are consecutive,
+    and rows are deleted from the front. known: whether the last id ever given is known. ends:
+    whether to report ids before the first row and after the last row, too.
     """
     query = (
         "SELECT (SELECT id FROM spool_last), (SELECT coalesce(max(last), 0) FROM batch WHERE landed"

@@ -27,7 +27,9 @@ class LateFile:
         self._closed = False
 
     def changed(self) -> None:
-        """Note a change. It is written `wait_s` later, together with all changes until then."""
+        """Note a change. The file is written `wait_s` after the first unwritten change, with all
+        later changes until then.
+        """
         self._write_in(self._wait_s)
 
     def close(self) -> None:

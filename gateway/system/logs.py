@@ -71,7 +71,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class _JournalFormatter(logging.Formatter):
-    """Formats with another formatter, and puts the priority in front of each line."""
+    """A formatter for systemd's journal. It puts the priority in front of each line of another
+    formatter.
+    """
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()

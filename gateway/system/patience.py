@@ -11,7 +11,7 @@ from contextlib import suppress
 
 
 class Patience:
-    """Makes blocking calls, one at a time."""
+    """Makes blocking calls in threads, one call at a time."""
 
     def __init__(self) -> None:
         self._last: asyncio.Future[None] | None = None

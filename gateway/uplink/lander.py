@@ -48,7 +48,7 @@ def land(
 
 def _put(landing: Landing, name: str, data: bytes, read_back: bool) -> None:
     """Write a file and verify it. If the name exists already, its file must have the same bytes.
-    Raises NumberTaken if it has other bytes.
+    Raises NumberTaken if it has other bytes, and Unreachable if the file is not as it was written.
     """
     try:
         fresh = landing.create(name, data)

@@ -163,8 +163,8 @@ def doubts_of(folder: Path, device: str) -> list[Doubt]:
 
 
 def in_gateway(spool: Spool, device: str, sequence: int, landing: str | None) -> Iterator[Place]:
-    """Yield the places at this gateway that have this sequence of a device, one for each
-    incarnation. landing: URL of the landing place, for landed batches.
+    """Yield the places at this gateway that contain the publication with this sequence of a device.
+    There may be one for each incarnation. landing: URL of the landing place, for landed batches.
     """
     origin = spool.origin()
     for incarnation, spool_id in spool.find(device, sequence):

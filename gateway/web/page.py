@@ -129,7 +129,7 @@ Site = Callable[[], Awaitable[dict[str, Any]]]
 
 
 class Flash(Protocol):
-    """Writes to boards (`gateway/web/page_flash.py`)."""
+    """Writes firmware to boards (`gateway/web/page_flash.py`)."""
 
     async def choices(self) -> dict[str, Any]: ...
 

@@ -95,8 +95,8 @@ class PageLogins:
             self._late = LateFile(saved, self._text, 0)
 
     async def login(self, user: str, password: str, address: str) -> str | tuple[int, str]:
-        """Return a token, or an HTTP status and a text for the user. address: the browser's
-        host.
+        """Log a user in. Return the token of the login, or an HTTP status and a text for the user.
+        address: the browser's host.
         """
         loop = asyncio.get_running_loop()
         passwords = self._passwords()

@@ -53,8 +53,8 @@ Say = Callable[[str, dict[str, Any]], None]
 
 
 class Air:
-    """The ether on a Unix socket. scale: seconds of the ether per second. say: called with name and
-    fields of each event; None if no events are wanted.
+    """The ether on a Unix socket. scale: seconds of the ether's time in one real second. say:
+    called with name and fields of each event; None if no events are wanted.
     """
 
     def __init__(self, ether: Ether, scale: float, say: Say | None = None) -> None:

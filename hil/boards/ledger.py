@@ -180,9 +180,8 @@ class Ledger:
             self._torn[slot] = record, begun
 
     def settle_next(self) -> None:
-        """After a pause in the writes, count the slot written last, but only if it has the next
-        publication. If a busy machine has stopped the board in the middle of a slot, the slot's
-        bytes may pass the CRC by chance.
+        """Count the slot written last if it has the next publication. Call this after a pause in
+        the writes. A slot with any other publication may be incomplete, and pass the CRC by chance.
         """
         found = self._publication(self._unsettled[0], None) if self._unsettled else None
         last = self.publications[-1].sequence if self.publications else 0

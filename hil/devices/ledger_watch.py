@@ -41,12 +41,11 @@ _END = 1 << 63
 
 
 class LedgerWatch:
-    """A board's ledger in the history. ledger: the entries that `look` has read. device: the name
-    under which the board publishes. application: first bytes of the application's area in the
-    EEPROM before the first start, interval:u16 crc:u16. before: the EEPROM at that time; its
-    publications are from before the run, and are not recorded. bundled: whether the program samples
-    at the interval in `application` and reports its starts. obeyed: how often the board has changed
-    its interval.
+    """Records a board's ledger in the history. ledger: the entries that `look` has read. device:
+    the name under which the board publishes. application: first bytes of the application's area in
+    the EEPROM before the first start, interval:u16 crc:u16. before: the EEPROM at that time; its
+    publications are not recorded. bundled: whether the program samples at the interval in
+    `application` and reports its starts. obeyed: how often the board has changed its interval.
     """
 
     def __init__(
@@ -148,9 +147,9 @@ class LedgerWatch:
                 self._tell("left" if swapped else "waiting", sequence)
 
     def _note_release_taken_back(self, entry: Write | Start) -> None:
-        """If this write begins to clear the mark of a PUBREC in a slot, record that the board
-        publishes again, even if a power cut ends the write. The board clears the mark if the
-        gateway answers PUBREL with 0x92 (unknown identifier).
+        """Record that the board will publish again if this write begins to clear the mark of a
+        PUBREC in a slot. This holds even if a power cut ends the write. The board clears the mark
+        if the gateway answers PUBREL with 0x92 (unknown identifier).
         """
         if (
             not isinstance(entry, Write)
@@ -240,7 +239,7 @@ class LedgerWatch:
         self._entered = len(self.ledger.publications)
 
     def _note_gaps(self) -> None:
-        """Check that a running board omits no sample: gaps are shorter than two intervals."""
+        """Check that the samples have no gap above 15/8 of their interval, and keep the pace."""
         conversions = self._adc.conversions
         interval = max(self._interval, self._earlier_interval)
         for one, other in pairwise(conversions[max(self._timed - 1, 0) :]):

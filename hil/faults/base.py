@@ -92,7 +92,7 @@ class Kind(BaseModel, ABC):
     count: int = Field(default=1, ge=1, le=10_000)
     """Number of faults. A fault of boards or of their lines happens this often to each board."""
     between: Shares = (0.05, 0.95)
-    """Part of the run in which the faults happen, as two shares."""
+    """Part of the run in which the faults happen: two shares, from 0 (its start) to 1 (its end)."""
     on: list[str] = []
     """Names of the boards, clients or gateways that the fault may break; all by default."""
     table: int = Field(default=1, ge=1)
@@ -125,7 +125,7 @@ class Kind(BaseModel, ABC):
 
     @classmethod
     def useless(cls) -> set[str]:
-        """Return the names of the keys that have no meaning for this kind."""
+        """Return the keys of a fault's table that have no meaning for this kind."""
         keys = (("between", bool(cls.no_place)), ("count", cls.whole_run), ("on", cls.of_all))
         return {key for key, useless in keys if useless}
 

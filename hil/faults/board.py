@@ -45,7 +45,7 @@ MET_WITHIN = 60.0  # s until a new board must have met the gateway
 
 
 class Strike(Kind):
-    """A fault that happens at a board's Kth sample."""
+    """A fault of a simulated board. It happens at the sample whose number is the fault's place."""
 
     part: ClassVar[str] = "board"
 
@@ -119,8 +119,8 @@ class BoardPowerCutInExchange(Strike):
 
 
 class BoardPowerCutInTurn(Strike):
-    """A power cut of a board with a radio, at a step of its turn: when it begins to send, has sent,
-    begins to listen for the answer, or has heard it. Successive faults take successive steps.
+    """A power cut of a radio board at a step of its turn: when it begins to send, has sent, begins
+    to listen for the answer, or has heard it. Successive faults take successive steps.
     """
 
     text: ClassVar[str] = "power cut in a turn of a radio board"
@@ -343,7 +343,7 @@ class BoardEepromWorn(Kind):
         return None
 
     async def _wear(self, fault: Fault, device: DeviceUnderTest) -> Evidence | None:
-        """Wear the slot. Return None if the board was replaced before the journal reached it."""
+        """Wear out a slot. Return None if the board was replaced before its journal used it."""
         board = device.board
         slot = (device.ledger.newest_slot + fault.detail["ahead"]) % SLOTS
         before = (await board.stats()).stuck_writes

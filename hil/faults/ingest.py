@@ -134,9 +134,9 @@ class CheckpointLost(IngestFault):
 
 
 class IngestStop(IngestFault):
-    """SIGTERM to the job, which saves the ranges that it has seen. Before it restarts, all batches
-    that it has taken land once more, as if the store of their gateway had been restored. The job
-    must know them from its saved ranges alone; it reads no row of the table for that.
+    """The job gets SIGTERM, saves its ranges and ends. Before it starts again, the batches of one
+    feed land once more under new epochs, as if the store of their gateway had been restored. The
+    job must recognise the publications by its saved ranges; it reads no rows of the table.
     """
 
     text: ClassVar[str] = "ingest stopped, and its batches land again before it starts"

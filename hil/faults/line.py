@@ -176,7 +176,7 @@ class LineDelay(LineStrike):
     length: Bytes = Field(default=200, ge=1, le=2000)
     """Number of late bytes."""
     seconds: Seconds = Field(default=1.0, gt=0, le=60)
-    """Delay of these bytes."""
+    """Seconds by which these bytes are late."""
 
 
 class LineStall(LineStrike):

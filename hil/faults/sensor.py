@@ -28,7 +28,7 @@ class SensorKind(Kind):
     bounded: ClassVar[bool] = True
     states: ClassVar[dict[str, tuple[str | int, int]]]
     seconds: Seconds = Field(default=12.0, ge=0, le=600)
-    """Time from the report until the sensor is repaired, in which the board must send no value."""
+    """Seconds from the board's report until the repair. Meanwhile the board must send no value."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         sensor = system.sensor(fault)

@@ -20,7 +20,7 @@ from hil.observe.membership import members_in_contact, suspect_answers, wait_for
 
 THERE_WITHIN = 60.0  # s until the next gateway must have the board or client
 HEARD_WITHIN = 120.0
-"""Longest wait, in seconds, for a radio board: it must first notice that no gateway hears it."""
+"""Longest wait, in s, for contact with a radio board, which must first notice a lost contact."""
 DOWN_S = 1.0  # s from a gateway's death until the cable is at another gateway
 CLIENT = "client-"
 """First letters of a client's name."""
@@ -44,7 +44,7 @@ class BoardReplugged(SiteFault):
     bounded: ClassVar[bool] = True
     kind: Literal["board-replugged"]
     seconds: Seconds = Field(default=0.3, gt=0, le=60)
-    """Time without a gateway."""
+    """Seconds for which the board is connected to no gateway."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device = system.device(fault)

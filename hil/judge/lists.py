@@ -25,10 +25,10 @@ def wrong(
     devices: Collection[str],
     claim: str | None,
 ) -> list[str]:
-    """Return a sentence for each mistake. listed: sightings of each list by hop; a list is known by
-    its origin and position in a store. copied: origins with copies that a fault has changed.
-    devices: names of the boards. claim: hop that each list of a store must have reached; None if
-    lists may be missing.
+    """Return a sentence for each mistake in the lists of devices. listed: sightings of each list by
+    hop; a list is known by its origin and position in a store. copied: origins with copies that a
+    fault has changed. devices: names of the boards. claim: hop that each list of a store must have
+    reached; None if lists may be missing.
     """
     mistakes = []
     for (origin, position), found in sorted(listed.items()):

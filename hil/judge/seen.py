@@ -17,7 +17,7 @@ from hil.observe.history import COMMAND, HOPS, READINGS, Event
 
 COLUMNS = ("topic", "client", "received", "boot", "monotonic", "batch", "undecodable", "written")
 TAKEN = ("landed", "ingested")
-"""Columns of a row that are kept in addition to its payload."""
+"""Columns of a row that are kept in addition to COLUMNS."""
 FOR_GOOD = (0x87, 0x90, 0x95, 0x99)
 """Reason codes after which a board sets a publication aside and continues (firmware/README.md)."""
 
@@ -60,9 +60,9 @@ class Seen:
     places: dict[tuple[str, int], set[Key]] = field(default_factory=lambda: defaultdict(set))
     """Publications seen at each place of a gateway's store. A place is origin and position."""
     copies: set[tuple[str, int]] = field(default_factory=set)
-    """Places whose row is a copy of another gateway's row (`copied.py`)."""
+    """Places with a replica of another gateway's row (`copied.py`)."""
     replicated: bool = False
-    """Whether acknowledged publications are on the disks of two gateways."""
+    """Whether the bench's gateways replicate publications (`copies = 2`)."""
     expected_copies: int = 0
     """Number of rows that dead gateways had not landed, and of which other gateways must have
     copies."""
@@ -307,7 +307,7 @@ class Seen:
                 self.contradictions.append(f"batch {data['batch']} had landed, but {data['how']}")
 
     def sort(self) -> None:
-        """Relate the events to each other. Call this once, after all events were added."""
+        """Derive data from several events. Call this once, after all events were added."""
         self.clocks.sort()
         self.nameless.give(self.ways)
         self.copies = copied.places(self.ways.values()) if self.replicated else set()

@@ -70,7 +70,7 @@ class Record(NamedTuple):
 
 
 def decode(payload: bytes) -> tuple[Record, ...] | None:
-    """Return the records of a payload, None for one other than SenML."""
+    """Return the records of a payload; None if the payload is not SenML."""
     try:
         records, name, unit, time = [], "", None, None
         base_value, base_sum = 0.0, 0.0
@@ -162,8 +162,8 @@ def expected(device: str, source: bytes) -> tuple[Record, ...]:
 
 
 def error_of(kind: int) -> int | None:
-    """Return the error in seconds that a reading states for its time; None if it states none. kind:
-    the byte `kind` of the reading's source.
+    """Return the possible error, in seconds, that a reading states for its time; None if it states
+    none. kind: the byte `kind` of the reading's source.
     """
     code = kind >> 3
     return (2 + (code - 1) % 2) << (code - 1) // 2 if code else None

@@ -44,7 +44,7 @@ SOME = 10
 Key = tuple[str, int, int]
 """Topic, incarnation and sequence; each publisher has its own topics."""
 CLIENTS = 1
-"""Incarnation of each client."""
+"""Value that stands for the incarnation of a client, which has none."""
 
 
 @dataclass(slots=True)
@@ -104,10 +104,10 @@ def _summaries(name: str, faults: "Iterable[Fault]") -> Iterator[str]:
 
 
 def doubts(events: Iterable[Event]) -> list[str]:
-    """Return a sentence for each subscriber whose events were not all recorded. For each
-    other subscriber, return a sentence for each QoS at which it received nothing although at least
-    `SOME` messages were published to it. Receiving nothing is allowed at QoS 0, and if the session
-    ends.
+    """Return a sentence for each subscriber whose events were not all recorded. For each other
+    subscriber without a shared subscription, return a sentence for each QoS at which it got no
+    message, although at least `SOME` were published to it. That may be right: QoS 0 and ended
+    sessions allow it.
     """
     messages, subscribers = _sort_events(events)
     return [
@@ -226,8 +226,8 @@ Fault = tuple[str, str]
 
 @dataclass(slots=True)
 class _Model:
-    """A subscriber's session, by its events. asked: time of the SUBSCRIBE in this session. granted:
-    whether its SUBACK arrived. since: time of the subscriber's first SUBACK.
+    """A model of a subscriber's session, from its events. asked: time of this session's SUBSCRIBE.
+    granted: whether its SUBACK arrived. since: time of the first SUBACK in any session.
     """
 
     subscriber: _Subscriber

@@ -66,7 +66,7 @@ class Silences:
             times.sort()
 
     def excuse(self, client: str, t: int) -> bool:
-        """Return whether the gateway may have lost this device's open exchanges at time `t`."""
+        """Return whether a silence explains that this client's open exchanges were lost at `t`."""
         last = self._last(client, t)
         greetings = self._greetings.get(client, [])
         unanswered = greetings[bisect_right(greetings, min(last, default=0)) :]

@@ -19,10 +19,10 @@ READ_NS = S
 
 @dataclass(slots=True)
 class _Board:
-    """Starts of a board. Times are in ns of the monotonic clock. starts: times from its simulator.
-    reported: time and boot number (its low bits, BOOT_MASK) of each status. greetings: time, boot
-    number and incarnation of its HELLOs. incarnations: those with which the board has published, or
-    which it was given.
+    """Recorded facts about the starts of one board. Times are in ns of the monotonic clock. starts:
+    when its simulator started. reported: time of each status publication, and the low bits
+    (BOOT_MASK) of its boot number. greetings: time, boot number and incarnation of each HELLO.
+    incarnations: those of its publications, and those that a WELCOME gave to it.
     """
 
     starts: list[int] = field(default_factory=list)

@@ -18,8 +18,8 @@ OF_GATEWAY = ("owner.json", "cleaned.json", "refused.json")
 
 
 def note_remains(history: History, program: str, folder: Folder, largest: int) -> None:
-    """Record the remains of a gateway, or nothing if its store cannot be read. program: the
-    gateway's name in the history. largest: largest number of bytes that its spool has held.
+    """Record the files and the store of a gateway after a run; nothing if the store cannot be read.
+    program: the gateway's name in the history. largest: largest number of bytes in its spool.
     """
     with suppress(sqlite3.DatabaseError):
         files = {

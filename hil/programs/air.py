@@ -1,5 +1,5 @@
-"""The ether of a run, and the modem of each gateway in it, as processes. In: a folder, a bench with
-boards with a radio. Out: the frames between boards and gateways, as events of hop `air`; at the end
+"""The ether of a run, and the modem of each gateway in it, as processes. In: a folder, and a bench
+with radio boards. Out: the frames between boards and gateways, as events of hop `air`; at the end
 the counts of each radio, and breaches of the law.
 """
 

@@ -35,8 +35,8 @@ class PlannedFault:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Use of resources by one process at a moment. cpu: seconds used. memory: bytes resident.
-    written: bytes to disk.
+    """Resources that a process has used until time `t`. cpu: processor time in s. memory: resident
+    memory in bytes. written: bytes written to disk.
     """
 
     t: float
@@ -88,7 +88,7 @@ class Findings:
     lines: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     sent: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     replayed: dict[tuple[str, str], Replayed] = field(default_factory=dict)
-    """Recorded links, by line and direction."""
+    """Recorded links that were replayed, by line and direction."""
     coverage: dict[str, dict[str, int]] = field(default_factory=dict)
     """Number of hits of each window, by kind of fault."""
     asked: dict[str, set[str]] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class Findings:
     arrivals: dict[str, list[float]] = field(default_factory=dict)
     """Times of all sightings, by hop, in ascending order."""
     delays: list[float] = field(default_factory=list)
-    """Seconds from sample to claim of each publication that is ok, in ascending order."""
+    """Seconds from the sample to the claimed hop, for each publication that is `ok`, ascending."""
     delays_of: dict[str, list[float]] = field(default_factory=dict)
     """The values of `delays`, by device or client."""
     stored: dict[str, list[tuple[float, int]]] = field(default_factory=lambda: defaultdict(list))

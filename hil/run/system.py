@@ -50,7 +50,7 @@ class System:
     """Broker at the other end of the gateway's bridge."""
 
     def at(self, fault: Fault) -> "System":
-        """Return the system with the gateway that this fault strikes."""
+        """Return this system with the site and the spool of the gateway that the fault strikes."""
         name = fault.where or fault.target
         if name in self.publishers:
             name = self.gateway_of(name)

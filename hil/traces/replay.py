@@ -155,7 +155,7 @@ class Replay:
         }
 
     def _replayed(self, run: float) -> float:
-        """Return the seconds of the recording used."""
+        """Return the length of the used part of the recording, in the recording's seconds."""
         if self._pace is not None:
             begin, span = self._times[self._begin], self._times[-1]
             laps, t = divmod(begin + run * self._pace, span) if span > 0 else (0, 0.0)

@@ -86,8 +86,9 @@ class Seen:
             raise another_table(self._table.name)
 
     def catch_up(self) -> None:
-        """Add the keys that other writers have committed since version `covers`. Raises
-        OncewayError if the table was replaced by another one.
+        """Add the keys of all commits since version `covers`. If a commit has rewritten the table,
+        or the commits cannot be read, read the keys of the whole table. Raises OncewayError if
+        another table has replaced this one.
         """
         self.refuse_another()
         try:

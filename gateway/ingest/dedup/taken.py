@@ -28,8 +28,8 @@ far fewer than a log keeps.
 
 
 class Taken:
-    """The progress of feeds. feeds: number of the last ingested batch of each feed, in version
-    `covers` of the table.
+    """The progress of the ingest in each feed. feeds: number of the last batch of each feed that is
+    in version `covers` of the table.
     """
 
     def __init__(self, commits: CommitLog, from_rows: Callable[[int], Feeds]) -> None:

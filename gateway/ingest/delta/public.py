@@ -57,7 +57,7 @@ class PublicTable(Table):
 
 
 class PublicWriter:
-    """The writer of one table by Delta's public API."""
+    """A writer of one table that uses only Delta's public API."""
 
     def __init__(self, spark: SparkSession, table: Table, place: Place, log: HistoryLog) -> None:
         self._spark = spark

@@ -29,7 +29,7 @@ class Readable(Protocol):
 
 class Folder(Readable, Protocol):
     def write(self, name: str, data: bytes) -> None:
-        """Write a file completely, in place of an existing one."""
+        """Write a whole file. An existing file is replaced."""
 
     def delete(self, name: str) -> None: ...
 

@@ -265,8 +265,9 @@ def _columns(columns: Iterable[tuple[str, str, str]]) -> str:
 
 
 def refuse_unfit(spark: SparkSession, metadata: Any, name: str) -> None:
-    """Raise OncewayError for a table whose files a task may not write directly, because Spark's
-    writer would fill in or check something. metadata: Delta's current metadata of the table.
+    """Raise OncewayError if tasks must not write files of a table without Spark's writer. That is
+    so if the table has partitions, renamed columns, constraints, or columns that the writer fills
+    in. metadata: Delta's current metadata of the table.
     """
     jvm: Any = spark._jvm
     constraints = jvm.org.apache.spark.sql.delta.constraints.Constraints

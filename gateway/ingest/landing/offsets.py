@@ -130,8 +130,8 @@ class Feeds:
         self._unknown: dict[str, str] = {}  # why it is not known what a feed waits for
 
     def advance(self, start: Offset, rows: int, ceiling: Offset | None = None) -> Offset:
-        """Return the offset after at least `rows` further rows, or after all batches if they have
-        fewer rows. It is never above `ceiling`, if given.
+        """Return the offset that follows `start` by at least `rows` rows. If all batches together
+        have fewer rows, return the offset after the last batch. The offset never exceeds `ceiling`.
 
         Feeds take turns, so a feed with a long backlog does not delay others. Raises OSError if the
         landing place as a whole cannot be read.
@@ -208,7 +208,9 @@ class Feeds:
         }
 
     def newest(self, start: Offset) -> Offset:
-        """Return the number of the newest batch of each feed, as an upper bound for `advance`."""
+        """Return the number of each feed's newest batch, as an upper bound for `advance`. A feed
+        that cannot be read keeps its number in `start`.
+        """
         offset = self._from(start, self._directory.look())
         return dict(zip(offset, self._map(self._newest, offset.items()), strict=True))
 
@@ -498,9 +500,9 @@ class Feeds:
         )
 
     def _behind_hole(self, feed: str, missing: int) -> int | None:
-        """Return the number of a batch after the missing one, or None. Numbers after a gap are
-        contiguous again, so one of the distances 1, 2, 4, … finds a batch if enough batches follow
-        the gap.
+        """Return the number of a batch after the missing one; None if none is found. Numbers after
+        a gap are contiguous again, so one of the distances 1, 2, 4, … finds a batch if enough
+        batches follow the gap.
         """
         return next(
             (

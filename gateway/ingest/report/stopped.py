@@ -18,8 +18,8 @@ log = logging.getLogger("onceway.ingest")
 
 
 def note(files: Folder, why: str) -> None:
-    """Write the note. A failure is only logged, and nothing is written if the table's folder does
-    not exist.
+    """Note, for the report, why the ingest stopped. A failure is only logged. Nothing is written if
+    the table's folder does not exist.
     """
     try:
         files.write(FILE, json.dumps({"at": now(), "why": why}).encode())

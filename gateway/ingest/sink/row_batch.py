@@ -71,8 +71,8 @@ class RowBatch(MicroBatch):
         self._rows.unpersist()
 
     def _some_of(self, drop: list[ChunkRange]) -> list[int]:
-        """Return the numbers of the chunks of which some rows are in the ranges `drop`, but not
-        all.
+        """Return the numbers of the chunks that have rows inside and rows outside the ranges
+        `drop`.
         """
         dropped: defaultdict[int, int] = defaultdict(int)
         for chunk, _, _, first, last in drop:

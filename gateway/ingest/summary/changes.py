@@ -17,8 +17,8 @@ from gateway.ingest.sink.readings import EXPIRED
 @dataclass(frozen=True, slots=True)
 class Changes:
     """The changes of `publications` between two versions. new_rows, removed_rows: rows of
-    `publications`. whole: whether `new_rows` are all rows, so that the other table must be made
-    again. commits: the commits that are still in the log.
+    `publications`. If `whole` is true, `new_rows` has all rows, and the other table must be made
+    from them. commits: the commits that are still in the log.
     """
 
     new_rows: DataFrame
@@ -30,8 +30,9 @@ class Changes:
 def since(
     publications: Table, log: CommitLog, covers: int | None, until: int, whole: bool = False
 ) -> Changes:
-    """Return the changes in versions after `covers` up to `until`. covers: None for an empty table.
-    whole: whether to return all rows as new, because the changes cannot be read.
+    """Return the changes in versions after `covers` up to `until`. All rows count as new in four
+    cases: `whole` is set; `covers` is None, because the other table is empty; a commit has
+    rewritten the table; or a commit is no longer in the log.
 
     Rows deleted by `expire` do not count as removed, because results computed from them stay true.
     """

@@ -51,7 +51,7 @@ ASKS = 3
 
 LOOK_EVERY = 30.0
 META_WAIT = 0.1
-"""Seconds after a frame within which its signal strength may follow."""
+"""Seconds for which a received frame waits for its signal strength, which the modem sends next."""
 
 _RADIO = struct.Struct("<IIBB")
 _META = struct.Struct("<bb")

@@ -219,7 +219,9 @@ class LoraListener:
             self._say(self._load_is_near(now))
 
     def _warnings(self, now: float) -> list[str]:
-        """Return warnings about the limits that are near now."""
+        """Return a warning for each limit that is nearly reached: the budget of airtime, and the
+        load.
+        """
         self._look_at_limits(now)
         limits = (self._budget, self._budget_is_near), (self._load, self._load_is_near)
         return [text(now) for limit, text in limits if limit.near]

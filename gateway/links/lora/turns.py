@@ -257,8 +257,8 @@ class TurnLink:
         session.pending += packets
 
     def close(self, session: Session) -> None:
-        """End the Network Connection after all written bytes have left with an answer; no
-        `SessionEnded` follows.
+        """End the Network Connection once answers have carried all written bytes. No `SessionEnded`
+        follows.
         """
         session.closing = True
 

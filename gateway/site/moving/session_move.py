@@ -162,9 +162,9 @@ class SessionMove(Role):
         return any(topic_matches(item, topic) for item in self.filters)
 
     def accepts(self, member: str, had_subscribed: bool) -> bool:
-        """Whether messages of a topic are for this session. member: the gateway that forwards them;
-        OWN for messages that are published at this gateway. had_subscribed: the value of
-        `had_subscribed` for the topic.
+        """Whether this session, or this forwarder, gets the messages of a topic. member: the
+        gateway that forwards them; OWN for messages that are published at this gateway.
+        had_subscribed: the value of `had_subscribed` for the topic.
         """
         if self.forwarder is not None and member in self.forwarder.done:
             return False

@@ -119,7 +119,7 @@ class Copying:
 
     @property
     def behind(self) -> int:
-        """Number of rows that are only on this disk."""
+        """Number of spool rows that are only on this disk and have not landed."""
         return max(0, self.last - self._safe)
 
     def _tell(self, members: Iterable[str]) -> None:
@@ -282,8 +282,8 @@ class Copying:
     # -- time
 
     def advance(self, now: float) -> None:
-        """Refuse publications, and choose another member, if the spool has been unsafe without
-        progress for more than WAIT_S. Call this about once a second.
+        """If all rows are safe, end a refusal of publications. If there was no progress for more
+        than WAIT_S, refuse publications and choose another member. Call this about once a second.
         """
         if self._safe >= self.last and self.holder is not None and not self._asked:
             self._since = None

@@ -135,9 +135,9 @@ class Contact:
         return max(min(self.promise, deadline), min(self.expected, patience))
 
     def passed_over(self, now: float, since: float) -> None:
-        """Note a decision that was made without an answer of the member. If the member had enough
-        time to answer, it becomes mute. since: time of the query; if the member's link is newer,
-        the time at which the link began counts instead.
+        """Note that a decision was made without the member's answer to a query. A linked member
+        becomes mute if it had enough time to answer. since: time of the query. If the link is newer
+        than the query, the time is counted from the link's start.
         """
         since = max(since, self._linked)
         late = now >= max(since + self.answer_s, self.fresh)

@@ -64,7 +64,7 @@ class _Listener:
         self.unanswered: dict[str, int] = {}
         """Epoch in each Over message that waits for an answer, by client."""
         self.is_due = False
-        """Whether the next notification of the member is planned."""
+        """Whether a call of `_say` for the member is planned."""
         self.restored = False
         """Whether the member has sent an Over message for `ALL_CLIENTS` over this link. If so, the
         sessions here have been marked as suspect.
@@ -93,7 +93,9 @@ class Ending:
         self._mark_searches_suspect = mark_searches_suspect
         self._listeners: dict[str, _Listener] = {name: _Listener() for name in contacts}
         self._pending = dict.fromkeys(contacts, 0)
-        """Number of Over messages of each member whose answers wait for the disk."""
+        """Number of Over messages of each member that are answered later, when the ends are on
+        disk.
+        """
         self._confirmed: OrderedDict[str, int] = OrderedDict()
         """Epoch of the record that the other member had kept when the record here last ended, by
         client.

@@ -36,7 +36,7 @@ class Trust:
         self._marks: dict[str, _Mark] = {}
         """Members that have asked for a client since the last decision about it, by client."""
         self._full = _FEW
-        """Number of entries at which outdated entries are deleted."""
+        """Number of entries in `_marks` at which outdated ones are deleted."""
 
     def asked(self, client: str, members: Iterable[str]) -> None:
         """Note that these members are about to decide about this client."""

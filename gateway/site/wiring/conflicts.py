@@ -1,8 +1,8 @@
-"""Lost changes. A lost change was replaced by a newer one of another member, which was made without
-knowing the lost one.
+"""The record of lost changes. A change of one member is lost if another member makes a newer change
+without knowing of it.
 
-In: a sentence about each lost change. Out: a log line for each sentence, and the last sentences, to
-show.
+In: a sentence about each lost change. Out: a log line for each sentence, and a list of the last
+sentences.
 """
 
 import logging

@@ -387,7 +387,7 @@ class _Port:
             self.forwarding.processed(size)
 
     def ended(self, near: _Near) -> None:
-        """End the exchange, because this gateway's broker has ended the member's connection."""
+        """End the exchange if it runs over this connection, which the broker has ended."""
         if near is self._near:
             self._near = None
             self.forwarding.ended()

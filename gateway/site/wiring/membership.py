@@ -127,8 +127,8 @@ class Membership:
         )
 
     def _build(self, section: SiteSection, returned: bool = False) -> None:
-        """Create the parts that know the names of the members. returned: see `Site`; `start`
-        reports problems with the file RETURNED.
+        """Create the parts that know the names of the members. returned: see `Site`. Problems with
+        the file RETURNED are reported by `start`.
         """
         engine, name, broker = self._engine, self._name, self._broker
         self._site = site = Site(

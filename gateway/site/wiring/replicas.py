@@ -222,8 +222,8 @@ class SiteCopies:
     # -- the shelf
 
     def _open_shelf(self) -> Copies:
-        """Open the shelf, if it is not open. Runs in the worker's thread, or before this thread
-        begins.
+        """Return the shelf, and open it first if it is closed. Call this in the worker's thread, or
+        before that thread begins.
         """
         if self._shelf is None:
             self._shelf = Copies(self._data)

@@ -193,8 +193,8 @@ class SiteRetained:
             self._leave_out(topic)
 
     def _tell_conflicts(self, member: str, entries: Iterable[Entry]) -> None:
-        """Log the topics that different clients have changed here and at the member while there was
-        no link.
+        """Log each topic whose older change is lost: different clients have changed it here and at
+        the member while there was no link.
         """
         apart = self._apart.get(member)
         lost = []

@@ -95,7 +95,9 @@ class SessionHolder:
         self.closed = False
         """Whether the site has ended here, and the parts of sessions can no longer be read."""
         self.lost = 0
-        """Number of messages that waited for sessions which ended in favour of newer sessions."""
+        """Number of messages that were lost because their session here ended in favour of a newer
+        one.
+        """
         self._waiting: dict[str, list[Callable[[], None]]] = {}
         """Functions to call at the end of a session's move, by key."""
         self._forget_strangers(known)

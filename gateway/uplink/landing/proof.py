@@ -183,7 +183,9 @@ def is_proof(name: str) -> bool:
 
 
 class _Try:
-    """A test of one way, with files under unique names. label: part of these names."""
+    """A test whether a landing place refuses a name in use, in one `Way`. label: part of the names
+    of the test's files, which makes them unique.
+    """
 
     def __init__(self, files: Files, gateway: str, way: Way, label: str) -> None:
         self.way, self.label = way, label
