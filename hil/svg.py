@@ -59,7 +59,7 @@ class Chart:
             self._rect(x, top, max(1.0, self._x(end) - x - 1), self._y(self.y[0]) - top, colour)
 
     def bands(self, bands: Iterable[tuple[float, float, str]], colour: str = "b") -> None:
-        """Add stretches of x over the whole height, with a tooltip."""
+        """Add bands over the chart's whole height, each from one x to another, with a tooltip."""
         for start, end, text in bands:
             x = self._x(start)
             self._rect(

@@ -87,8 +87,8 @@ class Work:
 
 
 class Registry:
-    """The registry in one file. make: create a missing file; otherwise a missing file reads as an
-    empty registry in memory.
+    """The registry in one file. make: whether to create a missing file; if not, a missing file
+    reads as an empty registry in memory.
     """
 
     def __init__(self, path: Path, make: bool = True) -> None:

@@ -13,7 +13,7 @@ IDENTIFIERS = 0xFFFF
 
 _table = pack(f">{IDENTIFIERS}H", *range(1, IDENTIFIERS + 1)) * 2
 HIGH = _table[0::2]
-"""High bytes of the packet identifiers 1…65535, 1…65535, to be copied into a run of packets."""
+"""High bytes of the packet identifiers 1…65535, twice, to be copied into a run of packets."""
 LOW = _table[1::2]
 
 

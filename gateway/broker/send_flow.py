@@ -65,7 +65,7 @@ class Owner(PersistentSession, Protocol):
 
 
 class _Ended:
-    """Placeholder for the session of a flow that has ended."""
+    """The stand-in for `SendFlow.session` after `SendFlow.leave`."""
 
     id = 0
     connection = None
@@ -312,8 +312,8 @@ class SendFlow:
         return max(0, min(count, self._free - number))
 
     def _within(self, wanted: int) -> int:
-        """Return the number below which messages may be sent: a start after a power cut relies on
-        this limit. If `wanted` is above it, request a commit, which raises the limit.
+        """Return the number below which messages may be sent, as a start after a power cut assumes.
+        If `wanted` is above it, request a commit that raises it.
         """
         ledger = self.ledger
         commit, stored = self.sealed

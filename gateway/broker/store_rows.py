@@ -118,7 +118,7 @@ class Recovered:
     """Tails of queues: session, first number, number after the last, messages, bytes without
     OVERHEAD."""
     leaving: list[int] = field(default_factory=list)
-    """Ended sessions whose messages from shared subscriptions are not yet redistributed."""
+    """Ids of ended sessions whose messages of shared subscriptions are not yet redistributed."""
     references: list[tuple[int, int]] = field(default_factory=list)
     """Messages with more than one queue row, each with the number of its rows."""
     retained: list[RetainedRow] = field(default_factory=list)

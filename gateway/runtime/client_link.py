@@ -327,8 +327,8 @@ class ClientLink:
 
     @property
     def _is_due_for_reading(self) -> bool:
-        """Whether the gateway has to read now from a client whose user exceeds the quota, to find
-        the client's PINGREQ packets.
+        """Whether to read now from a client whose user exceeds the quota. The gateway does so once
+        per _LOOK_S, to find the client's PINGREQ packets, while there is room for its input.
         """
         connection, broker = self.connection, self._engine.broker
         return (

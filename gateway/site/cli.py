@@ -354,7 +354,7 @@ def _unwritten(file: Path, error: OSError) -> OncewayError:
 
 
 def _asked(settings: Config) -> list[dict[str, Any]] | None:
-    """Return the rows of a running gateway, or None if the gateway does not run."""
+    """Return the members as the running gateway reports them; None if it does not run."""
     with suppress(NotRunning):
         return ask(settings.gateway.data, do="site")
     return None

@@ -225,8 +225,8 @@ class _Work:
 
 
 def _next_epoch(origin: Origin, suffix: str = "") -> str:
-    """Return the epoch to use next. The epoch depends only on the arguments, so it is the same on
-    each machine that lands this store.
+    """Return the epoch that follows the one of `origin`. It depends only on the arguments, so each
+    machine that lands this store uses the same.
     """
     return hashlib.sha256(f"onceway spool land {origin.folder}{suffix}".encode()).hexdigest()[:8]
 

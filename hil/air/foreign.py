@@ -103,7 +103,7 @@ class Foreign:
         return next(([each] for each in reversed(self._heard) if each[2] & _DOWN == kind), [])
 
     def _recorded(self, kind: int, count: int) -> list[bytes]:
-        """Return the next `count` recorded frames of a direction; the first follows the last one."""
+        """Return the next `count` recorded frames of a direction; the first follows the last."""
         found = [frame for frame in self._heard if frame[2] & _DOWN == kind]
         at, self._at[kind] = self._at[kind], self._at[kind] + count
         return [found[(at + i) % len(found)] for i in range(count)] if found else []

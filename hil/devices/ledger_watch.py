@@ -127,7 +127,7 @@ class LedgerWatch:
 
     def close(self, *, swapped: bool = False) -> None:
         """Read the whole ledger once more, from log and image. Record publications that are
-        missing, contradictory or still held. The incarnation is 0 if the board has never received
+        missing, contradictory or still held. Their incarnation is 0 if the board has never received
         one from a gateway. swapped: whether another board has this board's name by now. If so, the
         publications that this board holds do not arrive; its EEPROM still has them.
         """

@@ -258,7 +258,7 @@ class Publisher(Protocol):
 
 
 class ClientUnderTest(Protocol):
-    """A client over TCP that follows the standard."""
+    """A client that speaks MQTT over TCP and follows the standard."""
 
     gateway: str
     connections: int

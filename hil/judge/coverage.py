@@ -215,7 +215,7 @@ def _waited(
 def _others(
     fault: str, name: str, hits: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[int, int]]:
-    """For each other fault of the same target: yield the count `name` at its start and its end."""
+    """Yield the count `name` at the start and at the end of each other fault of the same target."""
     for other, happened in hits.items():
         if other != fault and other.partition("/")[0] == fault.partition("/")[0]:
             begin = (happened.get("hit") or {}).get(name)

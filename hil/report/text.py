@@ -159,7 +159,7 @@ def _at(time: float | None) -> str:
 
 
 def way(publication: Publication, start: int) -> list[str]:
-    """Return a line for each sighting of a publication. start: zero of the times, monotonic ns."""
+    """Return a line for each sighting of a publication. start: the time zero, in monotonic ns."""
     lines = []
     for hop in HOPS:
         for seen in publication.way[hop]:

@@ -34,9 +34,9 @@ class _Fate:
 
 
 class Replay:
-    """One direction of one link. pace: seconds of the recording per second; None: one recorded
-    frame for each frame. longest_outage: in frames, or, with a pace, in seconds of the run. Raises
-    ValueError for a trace without a frame that arrived.
+    """One direction of one link. pace: seconds of the recording in one second of the run; None: one
+    recorded frame for each frame. longest_outage: in frames, or, with a pace, in seconds of the
+    run. Raises ValueError for a trace without a frame that arrived.
     """
 
     def __init__(
@@ -132,12 +132,12 @@ class Replay:
         return self._note(self._next(now))
 
     def summary(self) -> dict[str, Any]:
-        """Return the part of the recording used until the last frame. trace: name of the recording.
-        begin, seconds, of: start of the part, its length, and the length of the recording, in the
-        recording's seconds. frames, lost: numbers of frames in the run. run_s, up_s: seconds of the
-        run, and seconds in which the link was up (not between a lost frame and the next one that
-        arrived). longest_outage, shortened: longest outage, and number of longer ones in the
-        recording.
+        """Describe the part of the recording that was used, up to the last frame. trace: name of
+        the recording. begin, seconds, of: start and length of this part, and length of the
+        recording, in the recording's seconds. frames, lost: numbers of frames in the run. run_s,
+        up_s: seconds of the run, and seconds in which the link was up (not between a lost frame and
+        the next one that arrived). longest_outage: longest outage that was allowed. shortened:
+        number of longer ones.
         """
         run = self._now - (self._begun_at if self._begun_at is not None else self._now)
         down = self._down + (self._now - self._down_since if self._down_since is not None else 0)

@@ -43,7 +43,9 @@ class Taken:
         self._all_at = -1
 
     def load(self, head: int) -> None:
-        """Read the progress from the notes of version `head` and of the versions before it."""
+        """Read the progress in version `head` from the notes of this version and of earlier ones.
+        Where a note is missing, compute the progress from the rows of the table.
+        """
         self.feeds, self.covers, self._all_at = {}, head, -1
         version = head
         while version >= 0:

@@ -174,8 +174,8 @@ class MicroBatch:
     def _split(
         self, table: TableName, chunks: list[int], drop: list[ChunkRange], how: str
     ) -> DataFrame:
-        """Return rows of some chunks. how: `left_semi` for the rows in `drop`, `left_anti` for all
-        others.
+        """Return the rows of `chunks` that are in `drop`, or those that are not. how: `left_semi`
+        for the rows in `drop`, `left_anti` for the others.
         """
         names = {chunk: self._files[table][chunk]["name"] for chunk in chunks}
         rows = self._read(table, chunks)

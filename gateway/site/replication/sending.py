@@ -282,8 +282,9 @@ class Copying:
     # -- time
 
     def advance(self, now: float) -> None:
-        """If all rows are safe, end a refusal of publications. If there was no progress for more
-        than WAIT_S, refuse publications and choose another member. Call this about once a second.
+        """If all rows are safe and a holder has reported, end a refusal of publications. If there
+        was no progress for more than WAIT_S, refuse publications and choose another member. Call
+        this about once a second.
         """
         if self._safe >= self.last and self.holder is not None and not self._asked:
             self._since = None

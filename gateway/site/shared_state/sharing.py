@@ -33,7 +33,7 @@ class Item(Protocol):
 
     @property
     def mark(self) -> int:
-        """Return a number that identifies the item; its low 64 bits go into the digest."""
+        """A number that identifies the item's content. Its low 64 bits go into the digest."""
 
 
 Held = TypeVar("Held", bound=Item)

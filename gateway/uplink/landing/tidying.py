@@ -1,5 +1,5 @@
-"""Removal of leftovers of interruptions and earlier connections, from a folder at a landing place
-made of files.
+"""Removal of leftovers from a folder at a landing place made of files. Interruptions and earlier
+connections leave them behind.
 
 In: the operations of a place, and a folder whose owner is this gateway. Out: fewer hidden files,
 claims and proofs, and the errors of those that cannot be removed. A name that cannot be removed
