@@ -229,6 +229,6 @@ class Agreement:
         return changed
 
     def void(self) -> None:
-        """Drop all agreements, because the other broker has lost messages."""
+        """Drop all agreements and doubts, because the other broker has lost messages."""
         for content in (self._agreements, self._doubted, self._last, self._written):
             content.clear()

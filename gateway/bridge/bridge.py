@@ -69,7 +69,7 @@ class Bridge:
         """Maximum QoS of the other broker."""
         self._down_since: float | None = None
         self._failed: list[str] = []
-        """Addresses that accepted TCP before an attempt to connect failed, the latest last."""
+        """Addresses that accepted TCP, but then did not let the bridge connect; the latest last."""
         core, name = engine.broker, section.name
         self._counts = Counts(core.config.gateway.name, name, core.log_throttle)
         self._pauses, self._suspects = Pauses(), Suspects()

@@ -43,9 +43,7 @@ class FarFilters:
         self._asked: dict[int, Request] = {}
         """Unanswered requests to the other broker, by packet identifier."""
         self._given_up: set[Request] = set()
-        """Requests that are no longer made, because the other broker closed the connection after
-        them.
-        """
+        """Requests that the bridge does not repeat before the next start (`_is_given_up`)."""
         self.lacking: dict[str, str] = {}
         """Filters that the other broker refuses, with the reason."""
         self._subscribed: Pair | None = None
@@ -68,8 +66,8 @@ class FarFilters:
         return [*((False, item) for item in unwanted), *((True, item) for item in wanted)]
 
     def _is_given_up(self, request: Request) -> bool:
-        """Whether a request is given up until the next start, because the other broker closed the
-        connection at this request TIMES times. Log that once.
+        """Whether the bridge makes a request no more until the next start, because the other broker
+        closed the connection at this request TIMES times. Log that once.
         """
         if self._suspects.guilty(request):
             self._suspects.forget_guilty(request)

@@ -76,7 +76,9 @@ class Translator:
         return marks[-1].rpartition("/")[0] if marks[-1] != self._mark else NO_MARK
 
     def _with_mark(self, properties: Properties | None) -> Properties:
-        """Return the properties of a message, with the mark if one more property is allowed."""
+        """Return the properties of a message with the mark added, but without the mark if the
+        message already has the largest number of user properties.
+        """
         found = properties or {}
         user = _user(found)
         mark = [(MARK, self._mark)] if len(user) < MOST_OF_ONE else []

@@ -324,8 +324,8 @@ class Connection:
             self.broker.feed(self.session)
 
     def send_qos_0(self, run: PublishRun, flags: int, extra: bytes, skip: int, count: int) -> None:
-        """Send `count` publications of a run at QoS 0, from index `skip` on. If too many bytes wait
-        for the client, drop these publications.
+        """Send `count` publications of a run at QoS 0, from index `skip` on. Drop them if too many
+        bytes wait for the client, or if they are too large for the client.
         """
         statistics = self.broker.statistics
         if self.full:

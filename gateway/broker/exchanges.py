@@ -420,8 +420,8 @@ def release(connection: Connection, session: Session, identifiers: tuple[int, ..
 
 
 def released(connection: Connection, identifier: int, elsewhere: bool) -> None:
-    """Answer a PUBREL for an identifier that is unknown to this gateway, after the peer gateways
-    have replied. elsewhere: whether a peer gateway has released the identifier, on its disk.
+    """Answer a PUBREL whose identifier this gateway does not know. Call this when the peer gateways
+    have replied. elsewhere: whether one of them has released the identifier, on its disk.
     """
     if connection.state is State.OPEN:
         connection.answer(Pubcomp(identifier, _found(elsewhere)))

@@ -51,7 +51,7 @@ from gateway.mqtt.wire import pack_u16
 
 
 class Owner(PersistentSession, Protocol):
-    """The session that a queue belongs to."""
+    """The session of a `SendFlow`, as far as the flow needs it."""
 
     @property
     def connection(self) -> Receiver | None: ...

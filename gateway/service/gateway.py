@@ -310,7 +310,7 @@ def _membership(config: Config, engine: Engine, restored: bool) -> "Membership |
 
 
 def _neighbours(config: Config, state: Recovered) -> Callable[[Core, Recovered], Neighbours]:
-    """Return a function that makes the broker's neighbours: a site's if there is or was a site."""
+    """Return the maker of the broker's neighbours: a site's if there is or was a site."""
     if config.site is None and not had_site(state):
         return alone
     from gateway.site.moving.neighbours import SiteNeighbours

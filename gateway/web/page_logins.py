@@ -254,7 +254,9 @@ class PageLogins:
         return json.dumps(rows)
 
     def _recall(self, file: Path) -> None:
-        """Load the sessions of users whose passwords are unchanged."""
+        """Load the saved sessions of users whose password is unchanged and who may still see the
+        page.
+        """
         now, wall, passwords = asyncio.get_running_loop().time(), time.time(), self._passwords()
         try:
             for key, row in json.loads(file.read_text()).items():

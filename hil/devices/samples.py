@@ -107,10 +107,10 @@ class Samples:
         return (boot - self._earlier) & BOOT_MASK
 
     def _causes(self, ran: int, life: int) -> set[int]:
-        """Return the causes that the program may report. The boot loader clears the cause and keeps
-        RAM. The program therefore recognises a power-on by a missing mark in RAM, and reports each
-        other start as a press of the reset button. The mark may also be missing because of a
-        power-on just before this start.
+        """Return the causes of a start that the program may report. The boot loader clears the
+        cause and keeps RAM. The program therefore recognises a power-on by a missing mark in RAM,
+        and reports each other start as a press of the reset button. The mark may also be missing
+        because of a power-on just before this start.
         """
         real = self._log.starts[life].cause
         if real == "power-on":

@@ -221,7 +221,7 @@ class LineFlood(LineStrike):
 
 
 class LineWrongBaud(LineStrike):
-    """One side reads at half the bit rate of the other, in both directions."""
+    """The receiver of each direction samples at half the sender's bit rate."""
 
     text: ClassVar[str] = "wrong bit rate"
     action: ClassVar[str] = "garble"

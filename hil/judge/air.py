@@ -65,7 +65,7 @@ def doubts(events: Sequence[Event]) -> list[str]:
 
 
 def _longest(events: Iterable[Event]) -> int:
-    """Return the largest number of publications in one session."""
+    """Return the largest number of publications that a board has sent by air in one session."""
     turns: Counter[str] = Counter()
     most = 0
     for event in events:

@@ -166,8 +166,8 @@ def _plain_readings(plain: skeletons.Plain, received: pa.Array) -> pa.StructArra
 
 
 def _bounded(times: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return times in µs since 1970 with null in place of invalid ones, and the invalid ones as
-    text (RFC 3339).
+    """Return two columns: the times in µs since 1970, with null in place of invalid ones; and the
+    invalid times as text (RFC 3339), with null in place of valid ones.
     """
     possible = pc.and_(pc.greater_equal(times, EARLIEST), pc.less(times, LATEST))
     if pc.all(possible, skip_nulls=True).as_py() is not False:

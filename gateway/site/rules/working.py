@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Working(dict[str, int]):
-    """The number of commits in progress, by client."""
+    """The number of commits in progress for each client, and the functions to call at their end."""
 
     def __init__(self) -> None:
         super().__init__()
