@@ -44,7 +44,7 @@ class Nowhere:
         one if a gateway has been silent for `SELDOM_S`. None before the first such reply.
         """
         self._seen: frozenset[str] = frozenset()
-        """Names of the boards in the query that got the reply `_with_session`."""
+        """Names of the boards in the query to which `_with_session` is the reply."""
         self._partial: tuple[set[str], frozenset[str]] | None = None
         """If a gateway did not answer the last query: the boards with a session according to the
         other gateways, and the names in the query. Else None.

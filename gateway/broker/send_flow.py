@@ -312,8 +312,8 @@ class SendFlow:
         return max(0, min(count, self._free - number))
 
     def _within(self, wanted: int) -> int:
-        """Return the number below which messages may be sent, as a start after a power cut assumes.
-        If `wanted` is above it, request a commit that raises it.
+        """Return the number below which messages may be sent. A start after a power cut assumes
+        that no other message was sent. To raise it to `wanted`, request a commit.
         """
         ledger = self.ledger
         commit, stored = self.sealed
@@ -534,7 +534,7 @@ class SendFlow:
         self.tail_expires = float("inf") if expires is None else expires
 
     def refill(self) -> None:
-        """Order a page of the tail if memory has few messages of it, and the client is connected or
+        """Order a page of the tail if few messages are in memory, and the client is connected or
         the queue has bytes to drop.
         """
         if (

@@ -26,7 +26,7 @@ Row = tuple[str, int, int, str | None, str, bytes, int | None, int, int, int]
 
 
 INCOMING = ".incoming"
-"""Name of the folder beside the final names in which files are written first."""
+"""Name of the folder in which files are written first, beside their final names."""
 
 ASIDE = ".old"
 """Ending of the hidden name of a file that is being replaced."""
