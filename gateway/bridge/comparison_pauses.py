@@ -30,8 +30,8 @@ class ComparisonPauses:
         self._size = 0
 
     def ended(self, now: float, size: int, *, differed: bool) -> None:
-        """Note the end of a comparison, even if the end of the connection cut it short. size: bytes
-        that were read.
+        """Note that a comparison has ended, complete or cut short by the end of the connection.
+        size: bytes that were read.
         """
         self._in_vain = 0 if differed else self._in_vain + 1
         self._ended_at, self._size = now, size

@@ -58,7 +58,9 @@ OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
     ReasonCode.CONNECTION_RATE_EXCEEDED: "the bridge connects too often",
     ReasonCode.MAXIMUM_CONNECT_TIME: "the connection has lasted too long",
 }
-"""Failures that are temporary, or that a person can fix, each with its meaning."""
+"""Failures for which the message is not to blame, each with its meaning. They are temporary, or a
+person can fix them.
+"""
 
 
 def blames_message(reason: ReasonCode) -> bool:

@@ -137,7 +137,7 @@ class CommitWaits:
         self.uncommitted: dict[int, list[Holder]] = {}
         """Connections with packets that are sent when the commit is on disk."""
         self.copied: dict[int, list[Holder]] = {}
-        """Connections that wait until the commit is on a second disk."""
+        """Connections that wait until a commit is on a second disk, by the commit's number."""
         self.calls: dict[int, list[Callable[[], None]]] = {}
 
 

@@ -24,8 +24,8 @@ PART = 8
 _RUN_BYTES = 512
 """Overhead of a run in memory, in bytes."""
 _LOOK_S = 1.0
-"""Seconds between two checks whether the peer gateway with the second disk still answers, while a
-connection waits for the last acknowledgement before its end.
+"""Seconds between two checks of an ending connection whose last acknowledgement waits for a second
+disk. Each checks whether the peer gateway with that disk still answers.
 """
 _OF_THE_SPOOL = (Bound.SPOOL, Bound.SECOND_DISK, Bound.DISK)
 """Bounds of the whole spool. If it accepts any publication, none of these bounds is reached."""

@@ -47,7 +47,7 @@ _SPARE = 32
 
 
 def is_full(core: Core, session: Session, run: PublishRun, count: int) -> bool:
-    """Whether a session has no room for `count` messages of a run."""
+    """Whether a session has no room for `count` messages of a run. Expired messages are dropped."""
     size = count * (run.weight + OVERHEAD)
     if core.queued - core.to_drop + size > core.limits.memory_bytes:
         return True

@@ -29,7 +29,7 @@ _BOUNDS = {
     ReasonCode.QUOTA_EXCEEDED: " (limits.subscriptions, limits.memory_bytes, or a full disk)",
     ReasonCode.TOPIC_FILTER_INVALID: " (limits.topic_levels)",
 }
-"""Configuration keys that cause a refusal, by reason code, for the log."""
+"""Configuration keys that may cause the refusal of a filter, by reason code, for the log."""
 _GRANTED = (ReasonCode.GRANTED_QOS_0, ReasonCode.GRANTED_QOS_1, ReasonCode.GRANTED_QOS_2)
 
 

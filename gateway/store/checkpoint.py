@@ -49,7 +49,7 @@ _POLL_S = 0.005
 
 
 class LogJob(Job):
-    """The state of the checkpoints as a background job. path: path of the database."""
+    """The background job that shows whether checkpoints succeed. path: path of the database."""
 
     def __init__(self, path: Path) -> None:
         failure = "the store's write-ahead log cannot be copied into the database"

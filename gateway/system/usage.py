@@ -169,7 +169,7 @@ class Account:
         self.metered = quota is not None and (
             quota.messages_per_s is not None or quota.bytes_per_s is not None
         )
-        """Whether the rate of publications is limited."""
+        """Whether the user's quota limits the rate of publications."""
         self.longest_run = 1
         """Largest number of messages that the broker handles at once if `metered`."""
         if quota is not None and quota.messages_per_s and quota.bytes_per_s is None:

@@ -42,8 +42,8 @@ class OwnedByAnother(OncewayError):
 @dataclass(frozen=True, slots=True)
 class Mark:
     """The content of owner.json. owner: owner number of the store. landed: number of the newest
-    batch of `epoch` when the mark was written. host, since: host name of the owner, and time of the
-    mark, for users.
+    batch of `epoch` when the mark was written. host: host name of the owner. since: time of the
+    mark. Users read `host` and `since`.
     """
 
     owner: str

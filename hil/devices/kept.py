@@ -137,7 +137,7 @@ class Killed:
         return killed
 
     def _take(self, report: dict[str, object]) -> None:
-        """Forward the program's reports to standard output, but each fact only once."""
+        """Print the program's reports, but each fact once, and a repeated `sent` as `again`."""
         event, sequence = report["event"], int(str(report["sequence"]))
         if event == "publication":
             self._announced = sequence

@@ -71,7 +71,7 @@ class LedgerWatch:
         index of this start; board time of that sample; number of later samples.
         """
         self._obeyed_at = self._read_to = -1
-        """Board time of the last obeyed command. Board time up to which the log was read."""
+        """Board time of the last obeyed command, and board time up to which the log was read."""
         self._off_pace = False
         self._device = device
         self._board = board

@@ -49,7 +49,7 @@ MOST_PENDING = 65_536
 sends more gets a SiteError.
 """
 REMEMBERED = 4096
-"""Largest number of clients in `Ending._confirmed`. Beyond it, the oldest entry is dropped."""
+"""Largest number of clients in `Ending._confirmed`. If there are more, the oldest is dropped."""
 AGAIN_S = 0.2
 """Seconds after which a busy member is notified again."""
 
