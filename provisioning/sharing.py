@@ -30,8 +30,9 @@ Row = dict[str, Any]
 
 
 class Shared(NamedTuple):
-    """All present entries. left_out: names of boards with an invalid entry. conflicts: local and
-    incoming changes that were lost.
+    """The registry after a merge, as entries. left_out: names of boards whose row or incoming entry
+    is invalid, and is ignored. conflicts: changes that have lost against other changes, and pairs
+    of radio boards with the same number.
     """
 
     entries: list[Entry]

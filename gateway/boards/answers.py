@@ -31,10 +31,11 @@ may arrive, which has the reason: some firmware sends both.
 async def ask(
     engine: Engine, device: str, text: str, wait_s: int | None
 ) -> AsyncIterator[dict[str, Any]]:
-    """Send a command, and yield `{"answer": kind, "number": …, "words": …}`. While waiting for the
-    answer, yield empty rows. wait_s: longest wait in seconds; None: yield `{"sent": True}` once the
-    command is on disk, and do not wait. Raises OncewayError if the command was not sent, or if no
-    answer came within wait_s.
+    """Send a command, and yield `{"answer": kind, "number": …, "words": …}`. Until the answer
+    arrives, yield empty rows. wait_s: longest wait in seconds. If it is None, do not wait: yield
+    `{"sent": True}` once the command is on disk. Raises OncewayError if the command was not sent,
+    or if no answer came within wait_s, or within ANSWER_S seconds after the board had received the
+    command.
     """
     if wait_s is None:
         if problem := await send(engine, device, text):

@@ -89,7 +89,7 @@ class Seen:
     refused: str | None = None
     """The port at which a board with this name is refused."""
     refusal: Refusal | None = None
-    """The reason why the board is refused; None counts as WRONG_KEY."""
+    """The reason why the board is refused. If `refused` is set, None counts as WRONG_KEY."""
 
 
 @dataclass(slots=True)

@@ -20,8 +20,8 @@ LEAST_S = 1.0
 measurement. If a board measures more often, its interval counts as a little longer than this.
 """
 SURE = 3
-"""Number of gaps after a command until the learnt interval replaces the commanded one. Also the
-number of alike gaps from which a shorter interval is learnt.
+"""After this many gaps since a command, the learnt interval replaces the commanded one. Also the
+least number of alike gaps from which a shorter interval is learnt.
 """
 ALIKE = 1.5
 """Largest ratio of the longest to the shortest gap at which gaps count as alike."""

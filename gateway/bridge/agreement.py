@@ -79,8 +79,8 @@ def digest_of(message: Retained | None) -> Digest:
 
 def step(ours: Digest, theirs: Digest, agreed: Digest, *, up: bool) -> Step:
     """Return the step that makes a topic equal at both brokers. agreed: digest of the message that
-    both had last, None if no agreement counts. up: whether our message wins if both brokers have
-    changed it.
+    both brokers had last; None if they had none, or if no agreement counts. up: whether our message
+    wins if both brokers have changed the topic.
     """
     if ours == theirs:
         return Step.NOTHING

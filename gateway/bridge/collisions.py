@@ -101,9 +101,9 @@ class Collisions:
             self.doubt([topic])
 
     def was_read(self, topic: str, state: Digest) -> None:
-        """Note that reading the topic has shown the same state at both brokers. If a different
-        message of the topic crosses soon after, the topic is in doubt again, because that message
-        may be older.
+        """Note that a topic was read and has the same state at both brokers. An older message may
+        still be on its way. So if the next message of the topic has another state, the topic is in
+        doubt again.
         """
         self._note(topic, None, state)
 

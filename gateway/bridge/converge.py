@@ -83,8 +83,8 @@ _MARK_TOPIC = "$onceway/bridge/"
 class Link:
     """One connection of the bridge. mark: the mark that this bridge adds to messages. client:
     client identifier at the other broker. present: whether the other broker still had our session.
-    tries_suspects: returns whether a message is sent alone, because it may end the connection.
-    lost: returns the number of messages that were lost or refused since the start.
+    tries_suspects: returns whether messages that may have ended earlier connections are now tried,
+    each alone. lost: returns the number of messages that were lost or refused since the start.
     """
 
     far: FarConnection

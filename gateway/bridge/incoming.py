@@ -98,7 +98,9 @@ class IncomingStream(PacketStream):
 
 
 def _unusable(first: int, body: bytes, error: MqttError) -> Unusable:
-    """Return the readable parts of a PUBLISH. If it cannot be answered, its QoS is set to 0."""
+    """Return the readable parts of a PUBLISH that cannot be decoded. If its QoS or packet
+    identifier is invalid, it cannot be answered, and counts as QoS 0.
+    """
     qos, at = first >> 1 & 3, 2 + int.from_bytes(body[:2], "big")
     topic, number = body[2:at], body[at : at + 2]
     identifier = int.from_bytes(number, "big") if qos and len(number) == 2 else 0

@@ -41,8 +41,8 @@ class Lowered:
             self._unanswered.append(answer(packet.packet_id))
 
     def take_unanswered(self) -> list[Puback | Pubrec]:
-        """Remove and return the prepared answers. Our broker gets them after a round trip to the
-        other broker: then their messages count as accepted.
+        """Remove and return the prepared answers. The caller passes them to our broker after a
+        round trip to the other broker, because the messages count as accepted only then.
         """
         found, self._unanswered = self._unanswered, []
         return found

@@ -44,9 +44,10 @@ Refusal = tuple[ReasonCode, str]
 class SlowCheck:
     """A slow check of a CONNECT, such as the check of a password against a memory-hard hash. The
     check runs off the event loop. user: user name that the client has if it is let in. answer:
-    called once, on any thread. holds: returns whether an answer that lets the client in is still
-    valid; called on the event loop. asks_others: whether the answer comes from another service,
-    which may be slow. listed: whether the user is in the gateway's own file of users.
+    makes the check, and returns None if the client may come in; called once, on any thread. holds:
+    returns whether such a permission is still valid; called on the event loop. asks_others: whether
+    the answer comes from another service, which may be slow. listed: whether the user is in the
+    gateway's own file of users.
     """
 
     user: str

@@ -189,7 +189,9 @@ def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolEr
 
 
 def _expiry(connection: Connection, packet: Connect, properties: Properties) -> int:
-    """Return the Session Expiry Interval in seconds. Clean Session 0 gets the configured limit."""
+    """Return the Session Expiry Interval in seconds. In MQTT 3.1.1, Clean Session 0 means the
+    limit.
+    """
     limit = connection.broker.limits.session_expiry_s
     if connection.policy.keeps_sessions:
         limit = NEVER

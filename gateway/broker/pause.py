@@ -71,7 +71,7 @@ class Pause:
         """Reason code for the end of the connection."""
         self.bound: Bound | None = None
         self.topic = ""
-        """Topic of the publication that ends the connection. This publication exceeds `bound`."""
+        """Topic of the publication that exceeds `bound` and so ends the connection."""
         self.after = 0
         """Number of the commit that must be on disk before the connection ends; 0 for none."""
         self.put_off: deque[tuple[PublishRun, Identity | None]] = deque()

@@ -140,7 +140,7 @@ def _drop(core: Core, session: Session, qos: int, count: int) -> bool:
 
 
 def _make_room_in(core: Core, session: Session, count: int, size: int) -> bool:
-    """Like `make_room`, for a queue that is at its own bound."""
+    """Like `make_room`, for new messages that would exceed the queue's own bounds."""
     send_flow = session.send_flow
     full = session.queueing.full
     if full == "refuse the publisher":

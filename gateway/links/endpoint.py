@@ -65,8 +65,9 @@ class Endpoint:
     async def listen(
         self, protocol: Callable[[], asyncio.BaseProtocol], *, waits: bool = False
     ) -> None:
-        """Listen, and create a `protocol` for each connection. waits: if this machine does not have
-        the address yet, whether to return and try again every AGAIN_S. Raises OncewayError.
+        """Listen, and create a `protocol` for each connection. Raises OncewayError. waits: what to
+        do if this machine does not have the address yet. True: return, and try again every AGAIN_S
+        seconds. False: raise AddressAbsent.
         """
         self._protocol = protocol
         try:

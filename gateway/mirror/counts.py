@@ -1,5 +1,5 @@
-"""Readings of each board in the last hour. In: the time of each reading. Out: a number, exact to a
-minute, also after a restart.
+"""Number of readings of each board in the last hour. In: the time of each reading. Out: the number,
+exact to a minute. The counts can be saved for the next start.
 """
 
 from collections import Counter

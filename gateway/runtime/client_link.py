@@ -143,9 +143,9 @@ class ClientLink:
         self.unsent = 0
         """Unsent bytes of the transport at the last check; 0 if they are not more than MANY."""
         self._waiting: deque[memoryview] = deque()
-        """Large payloads, and all output after them. The transport gets this output when it can
-        send it. So it encrypts or frames little in advance, and receivers share one copy of each
-        payload.
+        """Output that the transport does not have yet: large payloads, and all output after them.
+        `feed` passes this output on in parts, as the transport can send them. So little is
+        encrypted or framed in advance, and receivers share one copy of each payload.
         """
         self.waiting = 0
         """Number of bytes in `_waiting`."""

@@ -48,7 +48,9 @@ class Clock:
         self._boot = boot
         self._known = False
         self._seen: int | None = None
-        """Lower bound of the time at the boot of the machine, in µs since 1970; None if unknown."""
+        """Time of this boot of the machine, in µs since 1970, according to the newest time of an
+        earlier run. The true time of the boot may be later. None if no earlier run is known.
+        """
         self._ahead: int | None = None
         """µs since 1970 at the boot of the machine, as last believed; None before the first time.
         """

@@ -145,9 +145,10 @@ class _Import:
         self._move = values
 
     def _begin_move(self, moving_id: int, moves: int, giver: str, forwarded: int) -> None:
-        """Write the session's row of `journey`. Until the cut of another gateway arrives, messages
-        from that gateway are not for the session (`session_move.py`). If the session comes back to
-        this gateway, the row says that this gateway's own forwarder may still have messages for it.
+        """Write the session's row of `journey`. It lists the other gateways whose cut has not
+        arrived: until then, messages from them are not for the session (`session_move.py`). It also
+        lists the gateways whose forwarders may still have messages for the session: the giver, or
+        this gateway if the session comes back.
         """
         order = self._order
         closed, filters = (

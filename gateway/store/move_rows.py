@@ -89,8 +89,8 @@ class SessionImport:
     """First free number for a message."""
     most_messages: int
     most_queued: int
-    """Largest number of messages in the session's queue. A message counts once for each entry that
-    refers to it.
+    """Largest number of messages in the session's queue. A message counts as often as the queue has
+    entries that refer to it.
     """
     most_subscriptions: int
     me: str

@@ -374,7 +374,7 @@ def content_sum(
 
 @lru_cache(16, typed=True)
 def _numbers(retain: Any, count: Any, properties: Any, expires: Any) -> bytes:
-    """Return text for a check, from the cells that are equal in most messages (and so cached)."""
+    """Return the part of a check's input that is equal in most messages, and so is cached."""
     return b" %d %d %b %a" % (retain, count, properties, expires)
 
 
@@ -513,9 +513,9 @@ def unsealed(kept: bytes) -> bytes:
 
 
 def mark_fits(*row: Any) -> bool:
-    """Whether a row of `mark` has the right check in its last column, or packet identifiers that an
-    older version wrote. The two are distinguishable: no identifier is 0, and two of the three
-    numbers of a check are 0.
+    """Whether the last column of a `mark` row has the right check, or three packet identifiers that
+    an older version wrote. Such identifiers are never 0. In a check, the first and the last of the
+    three numbers are 0.
     """
     *cells, kept = row
     # SQLite may ask about any cell, of any type and length.

@@ -33,8 +33,8 @@ KEY = re.compile(r"\s*([\w-]+)\s*=")
 def explain(
     error: ValidationError, model: type[BaseModel], text: str, elsewhere: Collection[str] = ()
 ) -> list[str]:
-    """Return a sentence for each mistake. elsewhere: keys whose values do not come from `text`,
-    such as options of the command line.
+    """Return a sentence for each mistake in a bench, in the order of lines. text: the bench's TOML.
+    elsewhere: keys whose values come from another place, such as command-line options.
     """
     found: list[dict[str, Any]] = [
         {**one, "loc": _table_of(one["type"], one["loc"])} for one in error.errors()

@@ -56,9 +56,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication. sequence, source: from the journal; the source has 8 bytes. cycle: board time
-    of the write that completed it, if known. begun: board time of the first write to its slot in
-    the attempt that completed it.
+    """A publication in the journal. source: its 8 bytes there. cycle: board time of the write that
+    completed it, if known. begun: board time of the first write to its slot. A restart may
+    interrupt the writing and continue it later; this is one publication, with the earlier `begun`.
     """
 
     sequence: int

@@ -35,7 +35,8 @@ yet, or 0 (firmware/JOURNAL.md).
 _HELD_SIZE = 5
 _UNITS_MS = (1, 1000, 60_000)
 _REGULAR_MS = 200
-"""Shortest interval, in ms, at which each sample is journalled before the next one."""
+"""Shortest interval in ms whose pace is checked: the board journals a sample before the next one.
+"""
 _END = 1 << 63
 """A board time later than any real one."""
 
@@ -256,9 +257,9 @@ class LedgerWatch:
             self._note_pace()
 
     def _note_pace(self) -> None:
-        """Check the pace of the samples after one start and at one interval. The Kth sample after
-        the first must come at most K intervals after the first sample, and at least K intervals
-        after the start or the command. The tolerance is 7/8 of an interval.
+        """Check the pace of the samples since the last start or change of the interval. Sample K,
+        counted from 0, must come at most K intervals after sample 0, and at least K intervals after
+        the start or change. The tolerance is 7/8 of an interval.
         """
         conversions = self._adc.conversions
         for conversion in conversions[self._paced :]:

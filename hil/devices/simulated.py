@@ -80,9 +80,7 @@ class Boards(WiredDevice):
 
     @property
     def contradictions(self) -> list[str]:
-        """Return the contradictions in the ledger. A board with contradictions may never finish its
-        publications.
-        """
+        """Return the contradictions in the ledger. With any, the board may never finish sending."""
         return self.ledger.contradictions
 
     @property

@@ -251,9 +251,7 @@ async def starts(device: DeviceUnderTest, struck: Event, cause: str) -> Evidence
 
 
 def place(struck: Event) -> dict[str, Any]:
-    """Return the place of a strike, and the fault that the strike had to wait for, in the form that
-    the judge compares with the plan.
-    """
+    """Return where a strike happened, and for which fault it had to wait, in the judge's form."""
     return {"hit": {"sample": struck.details["sample"]}, "behind": struck.details["behind"]}
 
 

@@ -167,7 +167,7 @@ class LandingSlow(LandingFault):
     met: ClassVar[str] = "slowed"
     kind: Literal["landing-slow"]
     ms: Milliseconds = Field(default=1500, ge=1, le=10_000)
-    """Delay of the confirmation."""
+    """Delay of each confirmation."""
 
     def value(self, fault: Fault) -> int:
         return self.ms

@@ -96,7 +96,7 @@ class BetweenGateways(SiteFault):
 
     lane: ClassVar[str] = "between gateways"
     lasts: Annotated[float, Unit("share of the run")] = Field(default=0.4, gt=0, le=0.9)
-    """Duration."""
+    """Duration of the fault."""
 
     def detail(self, rng: random.Random, at: int, total: int) -> dict[str, Any]:
         return {"until": min(at + round(total * self.lasts), total)}

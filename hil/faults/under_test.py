@@ -143,7 +143,9 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Order a fault of the board in advance. Return False if the board accepts no orders."""
+        """Order a fault of the board in advance, at its place. Return False if the board accepts
+        none.
+        """
         ...
 
     async def samples(self) -> int:
@@ -157,7 +159,9 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def next_event(self, fault: str, event: str) -> Event:
-        """Return the board's next event from a fault: `struck`, `cut`, `power` or `boot`."""
+        """Wait for the board's next event of this kind from a fault: `struck`, `cut`, `power` or
+        `boot`.
+        """
         ...
 
     async def reset(self, fault: str) -> Evidence | None:
@@ -327,7 +331,7 @@ class SystemUnderTest(Protocol):
         ...
 
     def is_at(self, window: int) -> bool:
-        """Return whether a publication is in the state that a window of the gateway names."""
+        """Return whether a publication of this gateway is in the state that the window names."""
         ...
 
     def say(self, text: str) -> None: ...

@@ -295,8 +295,9 @@ class Clocks:
         return f"`landed` and `ingested` are {times}, but ingested between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
-        """Return the possible shifts of the gateway's clock between two times, in ns. If both times
-        are in a jump, at least SETTLES_NS after its beginning, only this jump's shift is possible.
+        """Return the possible shifts of the gateway's clock between two times, in ns. Later than
+        SETTLES_NS after a jump's beginning, only the jump's shift is possible. Near its ends, 0 is
+        possible, too.
         """
         for jump in self._jumps:
             if jump.since + SETTLES_NS <= low and high <= jump.until:

@@ -19,7 +19,7 @@ FULL_BYTES = 100_000
 APART_US = 100_000
 """Tolerance in µs of `received` against `monotonic`: the gateway reads their clocks in turn."""
 HASTY_S = 0.25
-"""Tolerance of the age of a batch, in seconds."""
+"""A batch may be cut this many seconds before its oldest row has waited for the planned time."""
 STAYS = "batch"
 """Hop at which the rig sees every row. Rows of the spool may be deleted before the rig looks."""
 

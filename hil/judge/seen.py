@@ -413,7 +413,7 @@ class Seen:
         return any(t < self.died[key] for t in released)
 
     def set_aside(self, key: Key) -> bool:
-        """Return whether the gateway refused a publication for good."""
+        """Return whether the gateway refused a publication for good, in its PUBREC."""
         return (key.device, key.sequence & 0xFFFF) in self.aside
 
     def holds(self, hop: str, key: Key) -> bool:

@@ -15,7 +15,8 @@ NAMES = {HERE: "the gateway", THERE: "the other broker"}
 
 
 def wrong(events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each end with wrong messages; none for a run that was interrupted."""
+    """Return a sentence for each end with wrong retained messages; none after an interrupted run.
+    """
     if not any((event.hop, event.event) == ("rig", "end") for event in events):
         return []
     newest, retained, _ = _newest(events)

@@ -20,8 +20,8 @@ GROUPS = ("readings", "outcomes", "hops", "delay_s", "cpu_s", "memory_bytes", "g
 
 
 def rows(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield the rows of the comparison. A key of the benches has a row only if its values differ.
-    The change is in percent, or "" if it is 0 or cannot be computed.
+    """Yield the rows of the comparison: name, value of each run, change in percent. A key of the
+    bench has a row only if its values differ. The change is "" if it is 0 or cannot be computed.
     """
     for name in PLAIN:
         yield _row(name, one.get(name), other.get(name))

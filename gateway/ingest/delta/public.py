@@ -101,9 +101,9 @@ class PublicWriter:
         raise failure
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
-        """Return the table's version and the progress like `DeltaWriter.progress`, from the notes
-        of commits. The progress is None if its commit is no longer in the history; the caller then
-        makes all rows again.
+        """Return the table's version and the progress, like `DeltaWriter.progress`. The progress is
+        read from the notes of commits. If the commit with the progress is no longer in the history,
+        the progress is None, and the caller computes the whole table again.
         """
         head = self.version()
         try:

@@ -212,8 +212,9 @@ class DeltaWriter:
         self._table, self._looked_at = table, shape
 
     def progress(self, application: str) -> tuple[int, Progress | None]:
-        """Return the table's version, and the progress stored under this application id up to that
-        version; None if there is no progress, or if the table was replaced later.
+        """Return the table's version, and the newest progress stored under this application id. The
+        progress is None if nothing is stored under the id, or if the table was replaced after it
+        was stored.
         """
         transaction = self._delta_log().startTransaction(self._none, self._none)
         version: int = transaction.readVersion()

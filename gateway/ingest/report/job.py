@@ -86,7 +86,7 @@ def look(files: Readable) -> Job | None:
 
 
 def _put(files: Folder, state: str, since: str) -> None:
-    """Write the state to the file. A failure is only logged, so that the stream continues."""
+    """Write the state to FILE. If this fails, only log it, so that the stream continues."""
     try:
         written = {"state": state, "since": since, "at": now()}
         files.write(FILE, json.dumps(written).encode())

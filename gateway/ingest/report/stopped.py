@@ -39,8 +39,8 @@ def forget(files: Folder) -> None:
 
 
 def why(files: Readable) -> str | None:
-    """Return a sentence with the time and the reason of the end. None if the ingest has not ended
-    with an error, or has run again.
+    """Return the note as a sentence, with the time and the reason of the end; None if there is no
+    note.
     """
     text = files.read(FILE)
     if text is None:

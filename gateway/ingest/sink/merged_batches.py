@@ -208,8 +208,9 @@ def _doubles(rows: pa.Table, first_ones: Any) -> list[dict[str, Any]]:
 
 
 def _counted_already(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return the number of rows by device, as negative numbers. They cancel the counts of rows that
-    will be left out as duplicates, but were counted in another chunk.
+    """Return the number of rows by device and incarnation, as negative numbers. `build` has counted
+    these rows as duplicates in another chunk. The driver counts them again when it leaves them out,
+    and the negative numbers cancel this second count.
     """
     return [{**one, "rows": -one["rows"]} for one in _by_device(rows)]
 

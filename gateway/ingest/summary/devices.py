@@ -1,7 +1,7 @@
 """The table `devices`: gateway, board and firmware of each device over time, and its last status.
 
-In: changes of `publications`. Out: a row for each state of a device, as a slowly changing
-dimension: a change of its firmware, board or gateway adds a row.
+In: changes of `publications`. Out: a row for each state of a device (a slowly changing dimension).
+If the firmware, board or gateway of a device changes, a row is added.
 
 Board, firmware and link come from lists that a gateway's site publishes on the topic
 `onceway/devices`, in the form of `onceway device list --json`. These lists are rows of

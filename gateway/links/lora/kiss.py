@@ -114,8 +114,8 @@ class _Step:
 
 
 class KissModem:
-    """A KISS modem, which implements `Radio`. frequency: Hz. modulation: the modulation of the
-    boards' frames; the modem's firmware chooses the preamble of the modem's own frames. power: dBm.
+    """A KISS modem, which implements `Radio`. frequency: Hz. modulation: as in the boards' frames.
+    For the modem's own frames, its firmware chooses another preamble length. power: dBm.
     """
 
     longest = LONGEST

@@ -74,7 +74,9 @@ class Ledgers:
         return self._granted[band]
 
     def low(self, band: str) -> bool:
-        """Whether to write the file now, so that no frame has to wait for a write later."""
+        """Whether the granted airtime runs low, so that the file should be written now. Otherwise a
+        frame would soon have to wait for the write.
+        """
         return self._granted[band] < self._part(band) / 2
 
     def spend(self, band: str, airtime: float, start: float) -> None:

@@ -122,8 +122,8 @@ class LoraListener:
         self._overhear = overhear
         self._workable = most_heard(settings.factor, settings.modem) * HOUR
         self._budget, self._load = Limit(), Limit()
-        """States of the warnings about the airtime that the radio has sent, and about the airtime
-        that it has received.
+        """Two limits with a warning when they come near: how much airtime the radio may send in an
+        hour, and how much it can receive in an hour.
         """
         self._file = record
         self._disk = disk

@@ -110,7 +110,7 @@ class Session:
         """The encrypted answer to the last TURN; None until it is ready."""
         self.heard = float("-inf")
         self.due = False
-        """Whether the last TURN, or its last repetition, still waits for an answer."""
+        """Whether the last TURN, or its newest copy, is still unanswered."""
         self.copies = 0
         self.pending: list[bytes] = []
         """Complete packets for the board that no answer contains yet."""
@@ -422,9 +422,9 @@ class TurnLink:
         return "of no session"
 
     def _patience_with(self, device: _Device, number: int) -> int:
-        """Return how often a TURN without a session must be received before the board gets a WHO.
-        The gateway with the board's last session answers first; the other gateways follow in the
-        order of their ranks.
+        """Return how often the same TURN must be received here, without a session, before the board
+        gets a WHO. The number is lowest at the gateway that had the board's last session. At the
+        other gateways, the number grows with their rank.
         """
         if self._others is None or self._has_it(device, number):
             return self._patience

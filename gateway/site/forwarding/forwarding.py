@@ -154,8 +154,8 @@ class MemberForwarding:
     # -- this side
 
     def sent(self, latest: int, data: bytes) -> None:
-        """Send packets of this gateway's broker to the other side. The packets are dropped if no
-        exchange is open.
+        """Send packets of this gateway's broker to the other side; drop them if no exchange is
+        open. latest: as in `Packets`.
         """
         if self.is_open:
             for at in range(0, len(data), PIECE_BYTES):

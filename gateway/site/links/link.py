@@ -208,7 +208,7 @@ class Link(asyncio.Protocol):
         clock.
         """
         self.round_trip_s = 0.0
-        """Seconds between this gateway's greeting and the greeting of the dialled peer."""
+        """Seconds from this gateway's greeting to the peer's; 0.0 if the peer has dialled."""
         self._greeting_sent = 0.0
         self._loop = loop
         self._owner = owner

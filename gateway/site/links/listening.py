@@ -78,7 +78,8 @@ def _listen(host: str, port: int) -> socket.socket | None:
 
 class Listener:
     """The listening socket, and connections whose peers are not members yet. refused: logs a
-    refused connection: name of the peer if it is known, address, reason.
+    refused connection. Its arguments are the peer's name ("" if unknown), its address, and the
+    reason.
     """
 
     def __init__(

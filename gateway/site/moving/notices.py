@@ -18,9 +18,9 @@ from gateway.store.move_rows import OWN
 _AT_ONCE = 1000
 """Largest number of moves that one call of `advance` handles."""
 _ASKS, _FEWEST_ASKS = 4, 65_536
-"""Bound of a gateway's ASK notices per minute: _ASKS for each session that is allowed here, but at
-least _FEWEST_ASKS, for clients that move often. An unfinished move normally causes two ASK notices
-per minute, and one at a start.
+"""Bound of a gateway's ASK notices per minute: _ASKS times the session limit of this gateway, but
+at least _FEWEST_ASKS, because a client may move often. An unfinished move normally causes two ASK
+notices per minute, and another one at each start.
 """
 
 

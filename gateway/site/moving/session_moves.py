@@ -155,9 +155,10 @@ class SessionMoves:
                     yield onward
 
     def onward(self, session: Session, extra: bytes, share: str) -> tuple[Session, bytes]:
-        """Return the session whose queue gets a message, and the properties to send with the
-        message. If `session` is a forwarder that knows the new gateway, these are the session that
-        queues messages for the new gateway, and the address of the moved session.
+        """Return the session whose queue gets a message for `session`, and the properties to send
+        with the message. In general, these are the arguments. If `session` has moved and its new
+        gateway is known, the queue for that gateway gets the message, and the properties name the
+        moved session.
         """
         move = move_of(session)
         if move is not None and move.forwarder is not None and move.forwarder.member:

@@ -31,8 +31,8 @@ class Claim(NamedTuple):
     suspect: bool = False
     copied: bool = False
     unsure: frozenset[str] = NOBODY
-    """Members that may have a newer session: they have given no lease, or have asked for this
-    client. Set only in this member's own claim.
+    """Members that may have a newer session: they have given this member no valid lease, or have
+    said that they are about to decide about this client. Set only in this member's own claim.
     """
 
 

@@ -25,8 +25,9 @@ class Held(NamedTuple):
 
     epoch: int
     session: bool = True
-    """Whether there is a session. Without a session, the record only states that the sessions of
-    the members in `older` are outdated. If such a record is suspect, the client may not know this.
+    """Whether there is a session. Without a session, the record only states that older sessions at
+    the members in `older` have ended. If such a record is also suspect, the client may not know of
+    this end.
     """
     given_to: str | None = None
     """Member to which the session has moved, until the member confirms it. Meanwhile the session is

@@ -40,8 +40,8 @@ MOST_TURNS = 64
 gives way to another member's search.
 """
 PATIENCE_S = 10.0
-"""Seconds after the start of a search during which all members are queried again if the session is
-not available at its source. Later such a search fails.
+"""If the member with the session does not hand it over, all members are queried again until this
+many seconds after the start of the search. After that time, the search fails instead.
 """
 
 FRESH_S = 0.9

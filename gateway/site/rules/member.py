@@ -85,8 +85,8 @@ class Member:
         return self.contacts.statistics
 
     def is_newest(self, client: str, now: float) -> bool:
-        """Whether a session is here, and certainly the newest. If so, its client continues without
-        a message to other members.
+        """Whether the client's session is here, and no other member can have a newer one. If so,
+        the client continues without a message to other members.
         """
         self.contacts.now = now
         record = self._holder.record(client)

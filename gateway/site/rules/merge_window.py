@@ -30,7 +30,9 @@ class _Pending(NamedTuple):
 
 
 class _Call:
-    """An Ask that is not fully answered. answered: number of answered queries."""
+    """A sent Ask message, kept until all of its queries are answered. answered: number of answered
+    queries.
+    """
 
     __slots__ = ("answered", "pending")
 

@@ -53,8 +53,8 @@ class Trust:
         return member in self._marks.get(client, _NO_MARK).members
 
     def settled(self, client: str) -> frozenset[str]:
-        """Forget the queries about this client, after a decision or because it has no record any
-        more. Return the members that had asked.
+        """Forget which members have asked about this client, because a decision was made or the
+        client has no record any more. Return these members.
         """
         return self._marks.pop(client, _NO_MARK).members
 

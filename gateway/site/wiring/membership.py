@@ -181,8 +181,8 @@ class Membership:
             self._changing = asyncio.create_task(self._change())
 
     async def _change(self) -> None:
-        """Continue with another list of members, without a restart: clients stay connected, all
-        links begin again.
+        """Continue with the changed list of members, without a restart. Clients stay connected. All
+        links to members are closed and made again.
         """
         section = self._config.site
         while section is not None and follow(self._config):

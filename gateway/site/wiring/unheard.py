@@ -62,8 +62,8 @@ class Unheard(dict[str, tuple[Connection, float]]):
             del self[key]
 
     def doubt(self, key: str | None = None) -> None:
-        """Note that a session has become suspect again, or all sessions if `key` is None. From now
-        on, the session stays suspect whatever its client sends on the present connection.
+        """Note that a session is suspect for another reason than `begin`; all sessions if `key` is
+        None. A packet of the client on its present connection no longer clears `suspect`.
         """
         if key is None:
             self._look_at_all()
