@@ -35,7 +35,7 @@ from provisioning.interval import Interval
 WAIT_S = 15.0
 _AT_ONCE = 4096
 _LOOPS = 3
-"""Number of starts after which a board without a session is in a loop of resets."""
+"""If no session begins, a board that has started this many times counts as restarting in a loop."""
 
 
 def hear(port: str, identity: Identity, board: Board, wait_s: float = WAIT_S) -> None:

@@ -102,8 +102,8 @@ def check(port: str) -> None:
 
 
 def _is_terminal(device: int) -> bool:
-    """Whether a terminal's driver has this device number (proc(5), /proc/tty/drivers). True if
-    that cannot be known.
+    """Whether this device number belongs to a driver of terminals (proc(5), /proc/tty/drivers).
+    True if the drivers are unknown.
     """
     try:
         drivers = [

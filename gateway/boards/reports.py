@@ -63,8 +63,8 @@ older firmware; and one key for each fault of a sensor.
 
 @dataclass(slots=True)
 class Refusal:
-    """The publications of one board that were refused for good. topic: topic of the last refused
-    publication. last: time of that publication, in µs of any origin.
+    """The publications of one board that the gateway has refused for good. topic: topic of the last
+    one. last: time of the last one, in µs of any origin.
     """
 
     topic: str

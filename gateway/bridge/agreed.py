@@ -78,8 +78,8 @@ class AgreedFile:
 
     def doubt(self, topics: list[str], *, sent: bool) -> asyncio.Future[bool]:
         """Note on disk that retained messages of these topics are about to be forwarded. sent:
-        whether they go to the other broker. Return False if the note cannot be written; in that
-        case the file has no agreements any more.
+        whether they go to the other broker. If the note cannot be written, delete all agreements in
+        the file and return False.
         """
         return self._do(lambda: self._doubt(topics, sent))
 

@@ -127,7 +127,7 @@ class Convergence:
         the bridge is not connected.
         """
         self._crossing = False
-        """Whether messages that make both brokers equal are being forwarded."""
+        """Whether the messages by which a comparison makes both brokers equal are on their way."""
         self._careful = False
         """Whether every message is sent at QoS 1 or 2. This is so if the connection ended during
         the last comparison, because only at QoS 1 or 2 can the bridge find the message that ends
@@ -267,8 +267,8 @@ class Convergence:
         return link.present and self.agreement.knows(number)
 
     async def _read_mark(self, link: Link, survey: Survey) -> int | None:
-        """Connect `survey`, and return the number of the mark at the other broker, None if it has
-        no mark.
+        """Connect `survey` to the other broker. Return the number in the mark there, None if there
+        is no mark.
         """
         await survey.begin(f"{link.client}-r", link.far.address)
         await survey.read([_mark_topic(link)])

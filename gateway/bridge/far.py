@@ -268,8 +268,8 @@ class FarConnection(asyncio.Protocol):
         self, packet: Subscribe | Unsubscribe | Pingreq | Publish, within: float
     ) -> Packet | None:
         """Send a request and return its answer, or None if there is none within `within` seconds.
-        Raises OncewayError if the connection ends. Make one request at a time: before `listen`, or
-        after it on a connection that does nothing else.
+        Raises OncewayError if the connection ends. Make one request at a time. After `listen`, make
+        requests only on a connection that has no other traffic.
         """
         if self._closed:
             raise OncewayError("the other broker closed the connection")

@@ -37,8 +37,9 @@ class Pauses:
 
     def next(self, lasted_s: float, suspects: int | None) -> float:
         """Return the seconds until the next attempt. lasted_s: duration of the last connection.
-        suspects: None, except while suspects are sent alone (`suspects.py`). Then it is the number
-        of guilty ones since the last acknowledged message, and replaces the count of failures.
+        suspects: None unless packets are sent alone that may have ended a connection
+        (`suspects.py`). While they are, the number of packets found guilty since the last
+        acknowledged message; it takes the place of the number of failures.
         """
         if suspects is not None:
             self._tries = suspects

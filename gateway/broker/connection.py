@@ -179,9 +179,9 @@ class Connection:
         self.out: list[Piece] = []
         """Packets that may be written."""
         self.pending: deque[_Held] = deque()
-        """Packets that wait for a commit, and the packets after them."""
+        """Packets that wait for a commit, and all later packets."""
         self.copied: deque[_Copied] = deque()
-        """Acknowledgements that wait for a second disk, and the acknowledgements after them."""
+        """Acknowledgements that wait for a second disk, and all later acknowledgements."""
         self.size = 0
         """Bytes in `out`, `pending` and `copied`."""
         self.dirty = False

@@ -137,7 +137,7 @@ class Undelivered(NamedTuple):
     skip: int
     """Index in the run of the first of these messages."""
     number: int
-    """Number of messages, from `skip` on."""
+    """Number of consecutive messages of the run, beginning with `skip`."""
 
 
 class NeededRows:

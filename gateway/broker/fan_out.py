@@ -267,7 +267,9 @@ def _distribute_evenly(
 def _distribute_one_by_one(
     core: Core, share: Share, members: _Members, messages: Undelivered, commit: int
 ) -> Undelivered:
-    """Give messages out one by one, while a subscriber has room. Return the remaining messages."""
+    """Give each message to the next subscriber with room, in turn. Return the messages for which no
+    subscriber has room.
+    """
     ring = deque(members)
     while ring and messages.number:
         if is_full(core, ring[0][0], messages.run, 1):

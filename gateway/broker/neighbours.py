@@ -96,8 +96,8 @@ class Neighbours:
         """Add the missing rows about peer gateways to the open changes, which are sealed next."""
 
     def sealed(self, commit: Commit) -> None:
-        """Note that the open changes have become this commit, before new changes begin. Called if
-        the commit has rows about peer gateways, or if a second disk is required.
+        """Note that this commit now has the open changes. Called before new changes begin, if the
+        commit has rows about peer gateways, or if a second disk is required.
         """
 
     def on_disk(self, number: int) -> None:

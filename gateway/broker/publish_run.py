@@ -152,7 +152,7 @@ class PublishRun(Publishes[Topic]):
 
     def packets(self, shape: tuple[bytes, bytes], number: int, skip: int, count: int) -> bytes:
         """Return the PUBLISH packets of `count` publications from index `skip` on. number: message
-        number of the first one, for its packet identifier; 0 at QoS 0.
+        number of the first publication, which determines the packet identifiers; 0 at QoS 0.
         """
         head, tail = shape
         raw, stride = self.raw, self.stride

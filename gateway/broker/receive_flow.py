@@ -58,7 +58,9 @@ class ReceiveFlow:
         self.commit = 0
         """Number of the last commit with a change of `received` or `mark`."""
         self.mark: Mark | None = None
-        """Anti-replay window of the current or last board, if it has proved its key."""
+        """Anti-replay window of the board that is connected, or was last; None if it has not proved
+        a key.
+        """
         self._earlier = 0
         """Number of identifiers whose PUBLISH arrived only on an earlier connection."""
         self._bits: bytearray | None = None

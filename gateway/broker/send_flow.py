@@ -390,9 +390,9 @@ class SendFlow:
     def finish(
         self, flights: dict[int, Delivery], identifiers: tuple[int, ...], released: bool = False
     ) -> list[int]:
-        """Finish messages that need no PUBLISH any more, because of PUBACK or PUBREC
-        [MQTT-4.4.0-2]. flights: messages that wait for this answer. released: whether PUBCOMP
-        follows. Return the identifiers that were in flight.
+        """Finish messages whose PUBACK or PUBREC has arrived, and which are not sent again
+        [MQTT-4.4.0-2]. flights: messages that wait for this kind of answer. released: whether it is
+        PUBREC, so that PUBCOMP follows. Return the identifiers that were in flight.
         """
         known: list[int] = []
         found = [*map(flights.pop, identifiers, repeat(None))]

@@ -89,7 +89,9 @@ class Role:
 
     @property
     def sends_on(self) -> bool:
-        """Whether the queue is forwarded to a peer gateway, or to another session."""
+        """Whether the messages of the queue are handed on: to a peer gateway, or to another
+        session.
+        """
         return False
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:

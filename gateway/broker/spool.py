@@ -83,7 +83,7 @@ class Spool:
                 parts[row // PART].notes(0)
 
     def fits(self, run: PublishRun, account: Account | None) -> bool:
-        """Whether a run has room. account: the publisher's, None for a board."""
+        """Whether the spool has room for a run. account: the publisher's; None for a board."""
         size = run.count * (run.size + len(run.topic.wire) - 2 + ROW_OVERHEAD)  # 2: its length
         most = self.limit_of_others
         owner = None if run.publisher is None else run.publisher.origin

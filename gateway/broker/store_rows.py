@@ -96,7 +96,7 @@ class Recovered:
     boot: int = 1
     """Number of this start."""
     now: float = 0.0
-    """Position at which the time axis continues, in seconds."""
+    """Time on the time axis, in seconds, from which this start continues."""
     next_session: int = 1
     """First free number of a session. Likewise `next_message` and `next_spool`."""
     next_message: int = 1

@@ -32,9 +32,9 @@ class _Unknown(Exception):
 
 
 class _Right:
-    """A section while one of its checks runs. It contains only the section's valid keys; a check
-    that reads another key ends with _Unknown. part: the valid keys. whole: whether all keys are
-    valid.
+    """The stand-in for a section while one of its checks runs. It has only the section's valid
+    keys. If the check reads another key, it raises _Unknown. part: the valid keys. whole: whether
+    all keys of the section are valid.
     """
 
     def __init__(self, section: type[BaseModel], part: BaseModel, *, whole: bool) -> None:

@@ -780,7 +780,7 @@ class SiteSection(Section):
     member.
     """
     _written: dict[str, str] = PrivateAttr(default_factory=dict)
-    """`members` as in the configuration file, before a signed list replaced them
+    """`members` as written in the configuration file. A signed list may have replaced `members`
     (`site_members.py`).
     """
 

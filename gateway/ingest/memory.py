@@ -14,7 +14,7 @@ ENOUGH = 4096 * MEGABYTE
 """If at least this much memory is available, in bytes, a micro-batch may have ROWS rows."""
 
 HEAP, LEAST_HEAP = 2048, 512
-"""Largest heap of the driver, and the smallest one with which Spark works, in MB."""
+"""Bounds of the driver's heap, in MB. With less than LEAST_HEAP, Spark does not work."""
 
 ROWS, LEAST_ROWS = 500_000, 50_000
 """Number of rows of a micro-batch with enough memory, and with little memory. Each micro-batch has

@@ -126,7 +126,7 @@ class SerialTransport:
 class PortStatus:
     """The status of a port, for users. device: name of the device in session. refused: name of a
     device that is not admitted. problem: the last warning about the port, until its cause is gone.
-    statistics: the counters themselves, which go on changing.
+    statistics: the port's counters, which continue to count.
     """
 
     path: str

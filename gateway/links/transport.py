@@ -12,7 +12,7 @@ from gateway.broker.peer import Peer
 
 
 class Transport(Protocol):
-    """A transport: the link's side of a connection."""
+    """The connection to a peer, as the broker uses it: bytes out, pauses, and the end."""
 
     peer: Peer
 

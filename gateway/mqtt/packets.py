@@ -50,8 +50,8 @@ class PacketType(IntEnum):
 
 @dataclass(slots=True)
 class Will:
-    """The Application Message that the server publishes when the connection ends without
-    DISCONNECT.
+    """The Application Message that the server publishes if the connection ends without a DISCONNECT
+    that deletes it.
     """
 
     topic: str

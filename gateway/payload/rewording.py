@@ -14,7 +14,9 @@ DRIFT_S = 18
 resonator may be off by this much while the board gets no time (`firmware/README.md`)."""
 
 PASSING = frozenset({"denied", "worn", "life", "aside", "bad", "again"})
-"""Names of status records that describe the board at the time of sending (`firmware/README.md`)."""
+"""Records of a status that may change between two transmissions of the same status, because they
+describe the board at the time of sending (`firmware/README.md`).
+"""
 
 _STATUS = "boot"
 """Name of the first record of a status."""

@@ -258,7 +258,7 @@ class Control:
         writer: asyncio.StreamWriter,
         limit: asyncio.Timeout,
     ) -> Row:
-        """Lend a port. Return the last line of the answer."""
+        """Lend a port until the client ends the connection. Return the last line of the answer."""
         if self._lent >= MOST_LENT:
             return {"error": "too many commands use serial ports of the gateway now"}
         self._lent += 1

@@ -47,11 +47,11 @@ class _Closing(Protocol):
 
 
 class Management:
-    """The management endpoints. ports: serial ports since the start. passwords: those in force.
-    lending: lends serial ports. restored: why this is another generation of the store. membership:
-    None without a site. set_aside: messages that bridges have set aside. restart: configuration
-    keys that take effect at the next start only. absent: returns a sentence for each listener whose
-    address this machine does not have yet.
+    """The management endpoints. ports: serial ports since the start. passwords: returns the users
+    now in force. lending: lends serial ports. restored: why the store began a new generation.
+    membership: None without a site. set_aside: messages that bridges have set aside. restart:
+    configuration keys that take effect at the next start only. absent: returns a sentence for each
+    listener whose address this machine does not have yet.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from gateway.system.jobs import Job
 log = logging.getLogger(__name__)
 
 WAL_WARN_BYTES = 4 * WAL_LIMIT
-"""Size of the log, in bytes, at which a warning is logged."""
+"""Size of the write-ahead log, in bytes, at which a warning is logged."""
 
 CHECKPOINT_S = 30.0
 """Seconds for which a checkpoint that is due may fail before the failure is reported as a problem.

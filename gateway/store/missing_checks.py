@@ -23,7 +23,9 @@ _NUMBER = (
 
 
 def check_messages(database: sqlite3.Connection) -> None:
-    """Give each message a row number that contains its check."""
+    """Change the row number of each message to one that contains the message's check, also in
+    `queue`.
+    """
     database.create_function("content_sum", 6, content_sum, deterministic=True)
     for statement in _NUMBER:
         database.execute(statement)

@@ -18,8 +18,8 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A range of keys without readable rows. first: lowest key. after: the next readable key. None:
-    not known.
+    """A range of keys without readable rows. first: the lowest key, or None if it is unknown.
+    after: the next readable key, or None if there is none.
     """
 
     first: Any

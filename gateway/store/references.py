@@ -255,8 +255,9 @@ def _words(problem: str, entries: int, count: int) -> str:
 
 
 def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
-    """Yield (session, text) for messages in flight that have no row of `queue`. Yield the same for
-    rows of `queue` that count as sent, but are neither in flight nor acknowledged.
+    """Yield (session, text) for each session with one of two faults. Messages are in flight, but
+    have no row of `queue`. Or rows of `queue` were sent, but are neither in flight nor
+    acknowledged.
     """
     swept = _are_swept(database)
     for session, following, flying, released, entries in _begun(database):

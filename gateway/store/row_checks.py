@@ -126,7 +126,9 @@ class SpoolChecks:
 
     @property
     def due(self) -> bool:
-        """Whether a check has been unwritten for EACH_S."""
+        """Whether the oldest pending check has waited for EACH_S seconds, so that it must be
+        written.
+        """
         return bool(self.pending) and monotonic() - self._since >= EACH_S
 
     def put(

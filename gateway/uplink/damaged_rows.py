@@ -53,7 +53,7 @@ class DamagedRows(Numbers):
         return [(item, dict(zip(columns, row, strict=True))) for item, row in cells]
 
     def drop(self, row: int) -> None:
-        """Delete a row that will never land, and record its loss."""
+        """Delete a damaged row, which can never land, and record its id as lost."""
         with self._db as db:
             db.execute("BEGIN IMMEDIATE")
             lost = [*json.loads(self.get(GONE) or "[]"), (row, row)]

@@ -493,10 +493,10 @@ class Spool(DamagedRows):
         """Begin new batch numbers under `epoch`: the recorded batches are deleted, and their rows
         are cut again from number 1.
 
-        landed_before: rows with a smaller spool id have landed and leave the spool. new_key:
-        whether rows without identity from that id on get the new epoch in their key, because
-        another generation of this store used their spool ids under the old epoch. meta: values set
-        in the same transaction.
+        landed_before: a spool id; rows with lower ids have landed and leave the spool. new_key:
+        whether the remaining rows without identity get the new epoch in their key, because another
+        generation of this store has used their spool ids under the old epoch. meta: values set in
+        the same transaction.
         """
         identities = self.identities()
         if new_key:

@@ -78,7 +78,8 @@ _BOARD_FIGURES = (
         "Publications of the board that the gateway refused for good, since the start of the board",
     ),
 )
-"""Metric, figure of a board's status report, and help text."""
+"""For each metric: its name, the name of the figure in a board's status report, and its help text.
+"""
 
 
 _BRIDGE_GAUGES = {

@@ -25,7 +25,7 @@ from hil.formats.turns import COUNTERS, LOW_BITS, Hello, Turn, Type
 
 @dataclass(slots=True)
 class _Turn:
-    """A TURN of the board. sent: end of its first transmission, in ns."""
+    """A TURN of the board. sent: time at which the first transmission of its frame ended, in ns."""
 
     frame: bytes
     says: Turn

@@ -386,7 +386,7 @@ class SimulatedBoard:
         await self.command(f"speed {speed}")
 
     async def send(self, data: bytes) -> None:
-        """Put bytes on the wire to the board without its port; at most 1024 at once."""
+        """Give the board bytes as received on its wire, past its port; at most 1024 in one call."""
         await self.command(f"rx {data.hex()}")
 
     async def hear(

@@ -197,8 +197,8 @@ class Publisher:
                     self._take(connection, answer)
 
     def _due(self, now: float) -> int | None:
-        """Return the number of the message to send now; None if none is due. A refused message
-        comes first, and all later messages wait, so that the order stays.
+        """Return the number of the message to send now; None if none is due. If a message was
+        refused, it is sent again before all later ones, so that the order stays.
         """
         if self._again:
             at, sequence = self._again[0]

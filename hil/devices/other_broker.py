@@ -156,7 +156,7 @@ class OtherBroker:
 
 
 def _rows(agreed: Path) -> int:
-    """Return the number of retained messages that both brokers have, from the gateway's database; 0
+    """Return the number of topics on which both brokers agree, from the bridge's file `agreed`; 0
     if it cannot be read.
     """
     with (

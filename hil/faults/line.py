@@ -88,13 +88,13 @@ class LineTrace(LineWeather):
     trace: str
     """A recording's file, or the name of one of the project's recordings, such as `bursts`."""
     pace: Literal["frames"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] = "frames"
-    """`frames`: one frame of the recording for each frame of the line. A number: seconds of the
-    recording per second.
+    """`frames`: each frame on the line uses the next frame of the recording. A number: seconds of
+    the recording per second of the run.
     """
     longest_outage: Annotated[float, Unit("frames, or s with a pace")] = Field(
         default=20.0, ge=1, le=3600
     )
-    """Longest outage; longer ones are shortened."""
+    """Length to which longer outages are shortened."""
 
     def harms(self) -> tuple[str, ...]:
         return ("fade",)

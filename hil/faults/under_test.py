@@ -53,8 +53,8 @@ class LinksUnderTest(Protocol):
     """The network between the gateways of a site."""
 
     async def order(self, do: str, member: str, **more: float) -> dict[str, Any]:
-        """Order `cut`, `slow` (by `seconds`) or `mend` for all links of a member. Return the number
-        of bytes since the last order: `passed` and `held`.
+        """Order `cut`, `slow` (by `seconds`) or `mend` for all links of a member. Return the
+        numbers of bytes on these links since the last order: `passed` and `held`.
         """
         ...
 

@@ -38,7 +38,8 @@ def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}
-    """Whether a row is a copy, by gateway and position, in any generation of its store."""
+    """Whether the row is a copy, by gateway and position. All generations of a store count as one.
+    """
     away = False
     for spooled, row in rows:
         gateway = _gateway(row)

@@ -124,11 +124,11 @@ def doubts(events: Iterable[Event]) -> list[str]:
 
 
 def _without(subscriber: _Subscriber, messages: dict[Key, _Message]) -> list[int]:
-    """Return each QoS at which the subscriber received nothing although at least `SOME` messages
-    were published while it was subscribed. Messages that are newer than the newest one received on
-    a connection do not count: they may still have been queued when the connection ended, and the
-    gateway drops queued QoS 0 messages then. If nothing was received on a connection, all messages
-    up to its end count.
+    """Return each QoS at which the subscriber received nothing, although at least `SOME` messages
+    were published while it was subscribed. On each connection, only messages up to the newest
+    received one count. A newer one may still have been queued when the connection ended, and then
+    the gateway drops it at QoS 0. If nothing was received, all messages up to the connection's end
+    count.
     """
     since: int | None = None
     newest: int | None = None  # newest on this connection, by time of publishing
@@ -259,7 +259,7 @@ class _Model:
     newest: dict[tuple[str, int, int], int] = field(default_factory=dict)
     """Highest sequence so far in this session, by topic, incarnation and QoS."""
     times: Counter[Key] = field(default_factory=Counter)
-    """Number of arrivals of each message: in the session at QoS 2, else on the connection."""
+    """Number of arrivals of each message: at QoS 2 in this session, else on this connection."""
     of_clients: set[str] = field(init=False)
     """Topics of clients."""
 

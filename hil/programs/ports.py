@@ -8,8 +8,8 @@ _FIRST, _COUNT = 20_000, 12_000
 
 
 def free_port() -> int:
-    """Return a free port outside the range that the system gives to connections (from 32,768 on),
-    because a parallel run may get such a port first.
+    """Return a free port below 32,000. The system gives ports from 32,768 on to any connection, so
+    a parallel run might get such a port first.
     """
     while True:
         port = _FIRST + secrets.randbelow(_COUNT)

@@ -37,7 +37,7 @@ Sums = dict[str, dict[str, Any]]
 
 
 def sums(reports: Iterable[tuple[str, dict[str, Any]]]) -> Sums:
-    """Return a row for each name, and the row ALL. reports: name of the row, and a report."""
+    """Return a row for each name, and the row ALL. reports: pairs of a row's name and a report."""
     rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     everything = []
     for name, report in reports:

@@ -25,7 +25,9 @@ few hundred bytes of memory.
 
 
 def ranges_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the ranges of all rows of a task, in the columns of `RANGES`."""
+    """Find the ranges of all rows in the batches of one task. Yield them in the columns of
+    `RANGES`.
+    """
     ranges = SeenRanges()
     for rows in _gathered(batches):
         ranges.add(Ranges.of(find_ranges(rows)[1]))
@@ -66,8 +68,9 @@ def find_ranges(rows: pa.Table) -> tuple[Any, pa.RecordBatch]:
 
 
 def in_order(rows: pa.Table) -> tuple[Any, Any, Any]:
-    """Return three arrays: the positions of the rows, sorted by key, then by arrival; and in this
-    order, whether a row is the first of its key, and whether it is the first of a range.
+    """Sort rows by key, and rows with one key by arrival. Return three arrays, with one element per
+    sorted row: its position in `rows`, whether it is the first row of its key, and whether it is
+    the first row of a range.
     """
     devices = rows["device"].combine_chunks().dictionary_encode()
     code = devices.indices.to_numpy(zero_copy_only=False)

@@ -87,7 +87,9 @@ class Taken:
         return any(one is None or one.operation in REWRITING for one in between)
 
     def ahead(self, feeds: Feeds) -> Feeds:
-        """Return those of `feeds` that have a higher batch number than the table has for them."""
+        """Return the entries of `feeds` whose batch number is higher than the table's number for
+        the feed.
+        """
         return {feed: number for feed, number in feeds.items() if number > self.feeds.get(feed, 0)}
 
     def note(self, feeds: Feeds) -> dict[str, Any]:

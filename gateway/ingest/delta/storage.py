@@ -113,9 +113,10 @@ class HadoopFolder:
             stream.close()
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file completely, in place of an existing one. It is written under a hidden name
-        first, and then renamed. An object store needs no rename, because it shows a file only when
-        it is complete.
+        """Write a file, or replace an existing one, so that no reader sees a part of it. In a file
+        system, the file is first written under a hidden name. Then the old file is deleted, and the
+        new one renamed. An object store shows only complete files, so there the rename is not
+        needed.
         """
         if str(self._fs.getScheme()) in OBJECT_STORES:
             self._create(self._child(name), data)

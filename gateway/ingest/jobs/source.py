@@ -47,8 +47,8 @@ SMALL_PARTITION_ROWS = 20_000
 """A micro-batch with fewer rows than this gets only one task."""
 
 PATIENT = 5
-"""Number of unreadable batches per task that are read again after pauses. The task does not wait
-for further unreadable batches.
+"""A task tries an unreadable batch again, after pauses. After this many of them, it tries each
+further unreadable batch only once.
 """
 
 log = logging.getLogger("onceway.ingest")

@@ -87,8 +87,8 @@ class Sink:
             raise
 
     def take_repaired(self, rows: DataFrame, portion: int) -> None:
-        """Add repaired batches to the tables. Their feeds have skipped them earlier. portion:
-        number for the log.
+        """Add the rows of repaired batches to the tables. The positions of their feeds do not
+        change: the feeds had skipped these batches. portion: number for the log.
         """
         self._take(rows, portion, {"released": portion}, moves_feeds=False)
 

@@ -51,8 +51,9 @@ def extra(radio: Radio) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Airtime of one reading without loss, in seconds. up: the board's frame, with the PUBREL of
-    the previous reading and a PUBLISH. down: the gateway's frame, with PUBCOMP and PUBREC.
+    """Airtime of one reading without loss, in seconds. up: the board's frame, with a PUBLISH and
+    the previous reading's PUBREL. down: the gateway's frame, with PUBREC for this reading and
+    PUBCOMP for the previous one.
     """
 
     up: float

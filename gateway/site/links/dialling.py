@@ -96,8 +96,8 @@ class Dialling:
 
     @staticmethod
     def answers(far: FarMember) -> None:
-        """Note that the dialled member has proved its name: a knock does not end this attempt any
-        more.
+        """Note that the dialled member has proved its name. From now on, the attempt has DIAL_S
+        seconds, and a knock does not end it.
         """
         if far.attempt is not None and not far.attempt.expired():
             far.attempt.reschedule(asyncio.get_running_loop().time() + DIAL_S)

@@ -336,7 +336,7 @@ class Net:
 
     def _spread(self, source: Link | None) -> None:
         """Apply news about removed members, and send the news to the other members. source: the
-        link that has brought the news; None if the news is from the file.
+        link on which the news arrived; None if it was read from this gateway's file.
         """
         news = self._removed.news()
         if not news:

@@ -38,7 +38,9 @@ _NOTICE = Struct(">BQI")
 
 
 class Stage(NamedTuple):
-    """A moving session after a given number of moves."""
+    """The identity of a moving session between two moves: its moving id, and the number of its
+    moves.
+    """
 
     moving_id: int
     """Number of a session from its first move until all its moves are finished. From `OWN_STAGES`
@@ -61,7 +63,7 @@ class Kind(IntEnum):
     Later ones are for the session at the stage in the notice, at its new gateway.
     """
     ASK = 2
-    """The same as CUT, and also a request to the receiver to send CUT to all other gateways."""
+    """Has the meaning of CUT, and asks the receiver to send CUT to all other gateways."""
     END = 3
     """The sender has no more messages for the session at this stage."""
     HERE = 4

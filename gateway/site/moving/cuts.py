@@ -76,7 +76,9 @@ def send_to(
 
 
 def close(core: Core, session: Session) -> None:
-    """End the move of a session that is here: from now on it is a normal session."""
+    """Forget the moves of a session that is here, because they are finished. From now on, all
+    messages for it come directly.
+    """
     moves_of(core).drop(session)
     note(core, session)
     core.router.matches_again(session)

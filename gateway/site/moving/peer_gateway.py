@@ -2,10 +2,10 @@
 session's queue, and its forwarded messages arrive over its connection.
 
 In: runs (consecutive PUBLISH packets) from that connection. Out: deliveries and answers. Each
-message is accepted once, only for clients of this gateway. The message goes to no other gateway, to
-no bridge, and into no spool: these get the message at the gateway to which it was published. If
-this gateway has no room for a message, the connection ends, and the peer gateway sends the message
-again later. The message is not refused, because the publisher has already got an acknowledgement.
+message is accepted once, only for clients of this gateway. The gateway to which the message was
+published serves all other receivers: its bridges, its spool, and the other gateways. If this
+gateway has no room for a message, the connection ends, and the peer gateway sends the message again
+later. The message is not refused, because the publisher has already got an acknowledgement.
 
 The peer gateway sends in the order of its numbers and never reuses one, so the highest accepted
 number identifies duplicates. That number is stored as an anti-replay window, in the commit that

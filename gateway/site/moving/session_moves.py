@@ -89,7 +89,9 @@ class SessionMoves:
         self._groups.setdefault(number, {})[move] = None
 
     def departed_of(self, number: int) -> SessionMove | None:
-        """Return any forwarder that has left this shared subscription; None if there is none."""
+        """Return one of the moves whose forwarders have left this shared subscription; None if
+        there is none.
+        """
         return next(iter(self._groups.get(number, ())), None)
 
     def __iter__(self) -> Iterator[tuple[Session, SessionMove]]:

@@ -45,7 +45,8 @@ class Told(BaseModel, strict=True, frozen=True, extra="ignore"):
 
     line: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
     keep: bool
-    """Whether the receiver is to keep copies, and to report the copies that it has."""
+    """Whether the receiver must keep copies of the sender's rows, and report which copies it has.
+    """
     first: Annotated[int, Field(ge=0, lt=MOST_ID)]
     """Id of the lowest row that has not landed."""
     name: Annotated[str, Field(min_length=1, max_length=300)]

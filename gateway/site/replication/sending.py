@@ -220,7 +220,9 @@ class Copying:
             self._spool.refuse(refuses)
 
     def _pump(self, now: float) -> None:
-        """Send as much as the holder accepts."""
+        """Send rows to the holder until WINDOW_BYTES are unconfirmed, or memory has no next row.
+        Such rows are first read from the store.
+        """
         while self.holder is not None and not self._asked and self._sent < self.last:
             while self._recent and self._recent[0][0] <= self._sent:
                 self._recent_bytes -= row_bytes(self._recent.popleft())

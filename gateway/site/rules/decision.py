@@ -64,7 +64,7 @@ def went_on_twice(claims: Mapping[str, Claim]) -> bool:
 
 
 def is_live(record: Claim | Held) -> bool:
-    """Whether a record has a session that can be used, and has not moved away."""
+    """Whether the record's member has the session, and has not given it to another member."""
     return record.session and record.given_to is None
 
 

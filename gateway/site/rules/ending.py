@@ -66,8 +66,8 @@ class _Listener:
         self.is_due = False
         """Whether a call of `_say` for the member is planned."""
         self.restored = False
-        """Whether the member has sent an Over message for `ALL_CLIENTS` over this link. If so, the
-        sessions here have been marked as suspect.
+        """Whether the member has sent an Over message for `ALL_CLIENTS` over this link. If so, all
+        sessions here were marked as suspect at that time.
         """
 
 

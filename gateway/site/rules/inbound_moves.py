@@ -60,15 +60,17 @@ class InboundMoves:
         self._progress = dict.fromkeys(contacts, 0.0)
         self._count = dict.fromkeys(contacts, 0)
         self._coming: dict[str, int] = {}
-        """Memory, in bytes, of each incomplete session of several parts, its next part included, by
-        client.
+        """Memory in bytes for each session of several parts that has not arrived completely, by
+        client. The next part is included.
         """
         self._later: OrderedDict[str, None] = OrderedDict()
         """Clients with a further part of their session to come, for which memory has no room yet.
         The next client is first.
         """
         self._owed = dict.fromkeys(contacts, 0)
-        """Number of frames of each member that are not reported as processed yet."""
+        """Number of frames received from each member that this gateway has not yet reported as
+        processed.
+        """
         self._unsettled = 0
         """Bytes of complete sessions that are not on disk yet."""
 
@@ -100,7 +102,9 @@ class InboundMoves:
         self._work_off()
 
     def _work_off(self) -> None:
-        """Report frames as processed if there is room for more."""
+        """Report all received frames as processed, if there is memory for more. Otherwise their
+        senders must wait.
+        """
         if self._unsettled >= MEMORY_BYTES:
             return
         for member, count in self._owed.items():

@@ -3,10 +3,10 @@
 In: requests for sessions of this gateway (Take). Out: their parts, as fast as the other member
 processes them.
 
-A session moves to a member that has asked for its client since this gateway's last decision about
-the client. The member must request the session with the epoch in this gateway's reply. Once the
-commit of the move is on disk, the session stays here, but cannot be used, until a member reports a
-newer record (`ending.py`). If no member reports one, the session is recalled (`lookup.py`: recall).
+A member may take a session only if it has sent a query about the client since this gateway's last
+decision about the client. Its request must contain the epoch from this gateway's reply. After the
+commit of the move, the session stays here and cannot be used, until a member reports a newer record
+(`ending.py`). If no member reports one, the session is recalled (`lookup.py`: recall).
 """
 
 from collections import deque

@@ -55,8 +55,8 @@ class Search:
         self.client = client
         self.since = now
         self.asked = now
-        """Beginning of the members' time to answer: the latest CONNECT, or the latest time at which
-        all members were queried again.
+        """Time from which the members' time to answer counts: the client's latest CONNECT, or the
+        latest time at which all members were queried again.
         """
         self.patience = now
         """Time up to which the client waits for members that are expected or busy."""
@@ -97,7 +97,9 @@ class Search:
         self.twofold = False
         """Whether two members have sessions that continued without knowing of one another."""
         self.dropped: Callable[[], None] = lambda: None
-        """Function to call if a recall (`Lookup.recall`) ends without a result."""
+        """For a recall (`Lookup.recall`): called if the search ends without bringing the session
+        back.
+        """
         self.silent: tuple[str, ...] = ()
         self.later: list[Callable[[], None]] = []
         """Calls of `Lookup.want` that came after the decision. Each of them searches again when

@@ -89,8 +89,8 @@ class Sharing(ABC, Generic[Held]):
 
     @abstractmethod
     def _enter(self, link: Link[Held]) -> None:
-        """Store the items that a member has sent (`Link.entering`). Call `changed` afterwards.
-        Raises SiteError if the items cannot be stored.
+        """Store the items that a member has sent (`Link.entering`), then call `changed`. Raises
+        SiteError if the items cannot be stored.
         """
 
     @property

@@ -394,8 +394,8 @@ class _Port:
 
 
 def longest_packet(packet_bytes: int) -> int:
-    """Return the size in bytes of the largest packet that another member may send: a client's
-    largest publication with an address, or a publication of notices.
+    """Return the size in bytes of the largest packet that another member may send: the largest
+    publication of a client plus an address, or a publication with notices.
     """
     return max(packet_bytes + ADDRESS_BYTES, NOTICE_BYTES)
 
