@@ -179,8 +179,9 @@ def _check_radio(plan: Plan, target: Target) -> None:
 
 
 def deletes(registry: Registry, identity: Identity, carried: Identity) -> bool:
-    """Whether a board loses readings if it gets this identity: its EEPROM contains readings of
-    another device, which was not revoked. carried: the identity in the board's flash.
+    """Whether a board loses readings if it gets this identity: the board has another device's key,
+    and so perhaps its readings in the EEPROM, and that device was not revoked. carried: the
+    identity in the board's flash.
     """
     known = registry.find(carried.name)
     return carried.key != identity.key and (known is None or known.status != "revoked")

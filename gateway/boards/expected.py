@@ -247,7 +247,9 @@ class Expected:
         self._known = _read(folder / FILE)
         self._started: float | None = None
         self._quiet: dict[str, float] = {}
-        """Time at which a command last had the use of a board's port, by board."""
+        """Time before which a board's silence does not count, by board: until then, a command had
+        the use of its port, or the board may have been at another gateway.
+        """
         self._missing_since: dict[str, float] = {}
         """Time at which a board's port was first found missing, by board."""
         self._new = False
@@ -326,7 +328,7 @@ class Expected:
             known.gaps.tell(interval, confirmed=confirmed)
 
     def command(self, name: str, text: str) -> None:
-        """Record a command that was sent to a board, if it sets a new interval."""
+        """Record a command that was sent to a board. Only commands that set an interval count."""
         interval = of_command(text)
         if interval is not None:
             self.tell(name, interval, confirmed=False)

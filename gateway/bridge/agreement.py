@@ -128,7 +128,7 @@ class Agreement:
         self._most = most
         self._agreements = agreements
         self.number = number
-        """Number of the last mark that the other broker has confirmed."""
+        """Number of the last mark whose storing the other broker has confirmed."""
         self._doubted = doubted or {}
         """Topics in doubt, with the direction of the last forwarded message: True if it went to the
         other broker.

@@ -65,8 +65,8 @@ class Counts:
             )
 
     def came_back(self, packet: Publish, other: str) -> None:
-        """Count and log a message that has already crossed this bridge. other: the last bridge that
-        it crossed.
+        """Count a message that has come back to this bridge. Log the first one from each other
+        bridge. other: the last bridge that the message crossed.
         """
         self.looped += 1
         if other not in self._loops and len(self._loops) < _MOST_LOOPS:

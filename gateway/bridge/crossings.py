@@ -51,7 +51,9 @@ class Crossings:
         """Topics of the retained messages that arrived from the other broker since `begin_reading`.
         """
         self.messages = 0
-        """Number of messages that arrived from the other broker."""
+        """Number of messages from the other broker that were handed to our broker on this
+        connection.
+        """
         self.held_back = 0
         """Number of packets that wait until the disk notes that their topics are in doubt."""
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 TIMES = 3
 """Number of closes that make a suspect guilty. A guilty packet is not sent any more."""
 HOLD_S = 1.0
-"""Seconds that a connection must stay open before a suspect is sent."""
+"""Seconds that a new connection must stay open before the first suspect is sent on it."""
 ANSWER_S = 3.0
 """Seconds to wait for the answer to a request while suspects are tried."""
 SOON_S = 15.0

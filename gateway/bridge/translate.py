@@ -132,7 +132,9 @@ def decoded(properties: bytes) -> Properties:
 
 
 def without(properties: Properties, mark: str | None = None) -> Properties:
-    """Return properties of a message without a bridge's mark. mark: None for all bridges."""
+    """Return the properties of a message without the mark of a bridge. mark: the mark's value; None
+    removes the marks of all bridges.
+    """
     user = [item for item in _user(properties) if item != (MARK, mark or item[1])]
     others = {key: item for key, item in properties.items() if key != PropertyId.USER_PROPERTY}
     return others | ({PropertyId.USER_PROPERTY: user} if user else {})

@@ -44,10 +44,9 @@ Refusal = tuple[ReasonCode, str]
 class SlowCheck:
     """A slow check of a CONNECT, such as the check of a password against a memory-hard hash. The
     check runs off the event loop. user: user name that the client has if it is let in. answer:
-    makes the check, and returns None if the client may come in; called once, on any thread. holds:
-    returns whether such a permission is still valid; called on the event loop. asks_others: whether
-    the answer comes from another service, which may be slow. listed: whether the user is in the
-    gateway's own file of users.
+    returns None to let the client in; called once, on any thread. holds: returns whether such an
+    answer is still valid; called on the event loop. asks_others: whether the answer comes from
+    another service, which may be slow. listed: whether the gateway's own file has the user.
     """
 
     user: str

@@ -3,8 +3,8 @@ Out: a reason to refuse, or None.
 
 Rules: the number of clients has a bound in total and per listener, and the number of sessions has a
 bound (reason code 0x97). The rate of CONNECTs from one address has a bound (0x9F); one burst may
-have as many CONNECTs as ten seconds allow. A client that takes over its own session counts once. A
-board is never refused by these bounds, because it has no other way in.
+have as many CONNECTs as ten seconds allow. A client that connects again, in place of its old
+connection, counts once. A board is never refused by these bounds, because it has no other way in.
 
 If all connections are in use, a connection of an origin that has more than its share is ended for a
 new client of another origin. If there are too many sessions, in total or of one origin, the oldest

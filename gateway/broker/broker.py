@@ -341,7 +341,7 @@ class Broker(Core):
     # -- retained messages
 
     def feed(self, session: Session) -> None:
-        """Note that a session may have room for more of the retained messages that it waits for."""
+        """Note that a session which waits for retained messages may have room for more of them."""
         if session.feed is not None:
             self.feeding[session] = None
 

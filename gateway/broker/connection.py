@@ -56,7 +56,7 @@ class _Held:
 
 
 class _Copied(NamedTuple):
-    """Acknowledgements that wait for a commit on two disks, or for earlier acknowledgements."""
+    """Acknowledgements that wait for a commit on two disks, or behind earlier acknowledgements."""
 
     commit: int
     packets: bytes
@@ -190,7 +190,7 @@ class Connection:
         """Whether too many bytes wait for the client, in the broker or in the link. If so, messages
         at QoS 1 and 2 wait, and messages at QoS 0 are dropped."""
         self.greeted: int | None = None
-        """Number of the commit that CONNACK waits for, None before there is a CONNACK."""
+        """Number of the commit that CONNACK waits for; None before CONNECT was accepted."""
         self.sent_aliases: dict[bytes, int] = {}
         """Topic aliases that the broker has set, by encoded topic name."""
         broker.enter(self)

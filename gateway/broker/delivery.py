@@ -191,7 +191,7 @@ class NeededRows:
         return self.next - count
 
     def forget(self, run: PublishRun) -> None:
-        """Subtract a queue row from a run's count. The last one frees the run's message id."""
+        """Count one queue row less for a run. The last one takes away the run's message id."""
         if run.message and self.release(run.message, run.written or run.message in self.reused):
             run.message = 0
             run.written = False

@@ -267,9 +267,7 @@ def _distribute_evenly(
 def _distribute_one_by_one(
     core: Core, share: Share, members: _Members, messages: Undelivered, commit: int
 ) -> Undelivered:
-    """Give each message to the next subscriber with room, in turn. Return the messages for which no
-    subscriber has room.
-    """
+    """Give the messages to subscribers with room, in turn. Return the remaining messages."""
     ring = deque(members)
     while ring and messages.number:
         if is_full(core, ring[0][0], messages.run, 1):

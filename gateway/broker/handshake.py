@@ -189,9 +189,7 @@ def refusal(connection: Connection, text: str, reason: ReasonCode) -> ProtocolEr
 
 
 def _expiry(connection: Connection, packet: Connect, properties: Properties) -> int:
-    """Return the Session Expiry Interval in seconds. In MQTT 3.1.1, Clean Session 0 means the
-    limit.
-    """
+    """Return the Session Expiry Interval in seconds: the limit for Clean Session 0 (MQTT 3.1.1)."""
     limit = connection.broker.limits.session_expiry_s
     if connection.policy.keeps_sessions:
         limit = NEVER

@@ -125,7 +125,7 @@ class Holder(Protocol):
         """Release packets that no longer wait for a second disk."""
 
     def fail(self, error: Exception, doing: str) -> None:
-        """End the connection soon, because a call for it has raised an exception."""
+        """Log an exception of a call for this connection, and end the connection soon."""
 
 
 class CommitWaits:
@@ -177,8 +177,8 @@ class Ledger:
                 self._fail(flow, error, before)
 
     def serve(self, flow: Sender, call: Callable[[], None]) -> None:
-        """Call a function for one queue. If it raises an exception that leaves shared state
-        consistent, the connection of the queue's receiver ends.
+        """Call a function for one queue. If it raises an exception but leaves shared state
+        consistent, only the connection of the queue's receiver ends.
         """
         before = self.step.unfinished
         try:

@@ -20,7 +20,7 @@ from gateway.mqtt.packets import Connect
 
 
 class Neighbours:
-    """The broker's interface to peer gateways. This base class is for a gateway without any."""
+    """The broker's interface to peer gateways. This base class serves a gateway without a site."""
 
     lookup: object | None = None
     """Lookup of sessions and identifiers at peer gateways. None: no peer gateway is queried."""

@@ -94,9 +94,7 @@ class PublishRun(Publishes[Topic]):
         self.expires = expires
         """Time of expiry on the broker's time axis, or None."""
         self.publisher = publisher
-        """Session of the publisher. None if the gateway publishes, or a client's will without a
-        session.
-        """
+        """Session of the publisher; None if the gateway publishes, or a will without a session."""
         self.message = 0
         """Id of the run's row in the store, 0 if no queue row needs one."""
         self.written = False

@@ -37,7 +37,7 @@ from gateway.broker.message_ids import pack_bits, unpack_set
 from gateway.mqtt.wire import pack_u16
 
 _FEW = 128
-"""Largest number of identifiers stored as a list; for more identifiers, bits are shorter."""
+"""Largest number of identifiers that the store gets as a list. If there are more, it gets bits."""
 _PART = 8
 """The identifiers of all sessions may take `limits.memory_bytes` divided by this number."""
 _IDENTIFIER_BYTES = 80
@@ -58,9 +58,7 @@ class ReceiveFlow:
         self.commit = 0
         """Number of the last commit with a change of `received` or `mark`."""
         self.mark: Mark | None = None
-        """Anti-replay window of the board that is connected, or was last; None if it has not proved
-        a key.
-        """
+        """Anti-replay window of the present or last board; None if it has not proved its key."""
         self._earlier = 0
         """Number of identifiers whose PUBLISH arrived only on an earlier connection."""
         self._bits: bytearray | None = None

@@ -89,9 +89,7 @@ class Role:
 
     @property
     def sends_on(self) -> bool:
-        """Whether the messages of the queue are handed on: to a peer gateway, or to another
-        session.
-        """
+        """Whether the queue's messages are handed on, to a peer gateway or another session."""
         return False
 
     def may_read(self, acl: Acl, session: Session, topic: str) -> bool:

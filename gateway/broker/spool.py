@@ -50,9 +50,9 @@ class _Part:
 
 class Spool:
     def __init__(self, limit: int, next_row: int, boot: int, parts: list[tuple[int, int]]) -> None:
-        """Create the spool. parts: (last id, bytes) of the existing rows, in order."""
+        """Create the spool. parts: (last id, bytes) of each part of the existing rows, in order."""
         self.limit = self.limit_of_others = limit
-        """Size limits of the spool in bytes: `limit` for boards, `limit_of_others` for clients."""
+        """Size limits in bytes: `limit` for boards, `limit_of_others` for all other publishers."""
         self.next = next_row
         self.boot = boot
         """Number of the gateway's present start, which each row contains."""

@@ -106,8 +106,8 @@ class Recovered:
     lowest_spool: int | None = None
     """Id of the oldest row in the spool, None without a row."""
     spool_users: list[tuple[int, str | None, int]] = field(default_factory=list)
-    """Id of the newest row, user, and bytes of the rows, for each user and part of the spool
-    (`spool.PART`). Rows of clients without a session are left out."""
+    """For each user and part of the spool (`spool.PART`): id of the newest row, user, and bytes of
+    the rows. Rows of clients without a session are left out."""
     sessions: list[SessionRow] = field(default_factory=list)
     subscriptions: list[SubscriptionRow] = field(default_factory=list)
     flows: list[FlowRow] = field(default_factory=list)

@@ -156,7 +156,7 @@ class _Place(Generic[T]):
 
 
 class TopicIndex(Generic[T]):
-    """Topics with known routes; `invalidate` marks the topics whose routes a filter changes."""
+    """An index of topics whose routes are known, to find the topics that a filter may match."""
 
     def __init__(self) -> None:
         self._root: _Place[T] = _Place()

@@ -121,9 +121,7 @@ def load(path: Path) -> Config:
 
 
 def _who_may(path: Path) -> str:
-    """Return a hint that names the group, or the command (sudo), with which this user may read a
-    file.
-    """
+    """Return a hint for a user who may not read a file: to use sudo, or which group to join."""
     for place in (path, *path.parents):
         with suppress(PermissionError, KeyError):
             status = place.stat()

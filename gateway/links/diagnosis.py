@@ -61,8 +61,8 @@ class Diagnosis:
         self._sample.clear()
 
     def bytes_received(self, data: bytes, now: float) -> str | None:
-        """Take bytes that came without an intact frame. Return a sentence as soon as they are
-        enough to judge, else None. Only the first sentence is returned. now: monotonic time in
+        """Take bytes that arrived without an intact frame. As soon as there are enough of them,
+        return the diagnosis, a sentence. Return None before, and ever after. now: monotonic time in
         seconds.
         """
         if self._done:

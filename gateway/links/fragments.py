@@ -43,7 +43,9 @@ class Fragments:
             )
 
     def spoken(self, connection: "Counted") -> None:
-        """Note that the first message of a connection is complete."""
+        """Note that the first message of a connection is complete. From now on, the bound of
+        connections with a known client holds for it.
+        """
         self._before.hold(connection, 0)
         connection.has_spoken = True
 

@@ -36,8 +36,8 @@ PATIENCE_BYTES = 20
 line.
 """
 LONG_FRAME = 48
-"""If a frame's payload has at least this many bytes, its MQTT packet probably continues in the next
-frame. Such a frame is acknowledged at once, because no answer to the packet is due yet.
+"""A frame whose payload has at least this many bytes is acknowledged at once. Its MQTT packet
+probably continues in the next frame, so there is no answer that could carry the acknowledgement.
 """
 
 

@@ -111,7 +111,7 @@ class GatewayLink(ReliableLink):
         return self._greetings >= UNHEARD_AFTER
 
     def _known_answer(self, hello: Hello) -> Answer | None:
-        """Return the earlier answer to this HELLO; None for a new HELLO."""
+        """Return the answer that this HELLO has already got; None for a new HELLO."""
         if self.session is not None and self._answered and self._answered.hello == hello:
             return self._answered
         return self._offered if self._offered and self._offered.hello == hello else None
@@ -299,7 +299,7 @@ class DeviceLink(ReliableLink):
         """Ignore the time: this device does not ask for it."""
 
     def _first_of_next(self, body: bytes, now: float) -> bytes | None:
-        """Return None: only a WELCOME begins the next session of a device."""
+        """Return None: for a device, only a WELCOME begins the next session, no other frame."""
         return None
 
     def _on_stray(self, now: float) -> None:

@@ -22,7 +22,7 @@ _GAPS = 3
 """A value counts as unknown after this many times the longest gap between readings."""
 _STATE_OF = "{{ value_json.value }}"
 _WELL = "{{ 'offline' if value_json.value else 'online' }}"
-"""Template for a record NAME.fault: NAME is available while the fault is 0."""
+"""Template for the record NAME.fault: the value NAME counts as available while the fault is 0."""
 _FLAG_OF = "{{ 'ON' if value_json.value else 'OFF' }}"
 
 _UNITS = {

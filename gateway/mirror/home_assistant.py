@@ -179,8 +179,8 @@ class HomeAssistant:
         return (job.running, job.error) if job and job.device == device else (False, None)
 
     async def _repeat(self) -> None:
-        """Send all messages again, some in each turn. Further birth messages in that time, however
-        many, cause one more round.
+        """Send all messages again, some in each turn, because Home Assistant has started (birth
+        message). However many birth messages arrive meanwhile, they cause only one more round.
         """
         self._born = False
         log.info("Home Assistant has started: all boards are announced again")

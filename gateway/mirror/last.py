@@ -198,7 +198,9 @@ def _read(file: Path) -> dict[str, list[Reading]]:
 
 
 def _with(topics: tuple[str, ...], topic: str) -> tuple[str, ...]:
-    """Return topics and one more topic, or UNKNOWN in its place if it does not fit."""
+    """Return `topics` and one more topic. If there are too many topics, or this one is too long,
+    UNKNOWN stands for it.
+    """
     fits = len(topics) < MOST_TOPICS and len(topic) <= LONGEST_TOPIC
     return tuple(dict.fromkeys([*topics, topic if fits else UNKNOWN]))
 

@@ -113,8 +113,9 @@ class PacketStream:
         return len(self.fresh) + len(self._begun)
 
     def pings_ahead(self) -> int:
-        """Return the number of complete PINGREQ packets that are not yet parsed, and were not
-        counted before. The caller can answer them although the client's other packets must wait.
+        """Return the number of complete PINGREQ packets that have arrived since the last call and
+        are not parsed yet. So the caller can answer them while the client's other packets have to
+        wait.
         """
         buffer, count = self.fresh, 0
         at = self._at + self._ahead

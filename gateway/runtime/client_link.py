@@ -251,7 +251,7 @@ class ClientLink:
                 self.connection.seen = self._engine.broker.now
 
     def close(self) -> None:
-        """Close the connection after all output was handed to the transport. If more than MANY
+        """Hand all output to the transport, which closes the connection after it. If more than MANY
         bytes are unsent, drop them and close the connection at once.
         """
         if self._lost_reason is not None:

@@ -104,7 +104,7 @@ class Engine:
         self._put_off: deque[ClientLink] = deque()
         self._catching_up = False
         self.awaited = 0
-        """Number of clients that are likely to send soon. The turn lasts until they have sent."""
+        """Number of clients that are likely to send soon, for which the turn waits a short time."""
         self.gathering: asyncio.TimerHandle | None = None
         """Timer for the end of the wait for `awaited` clients; None while there is no wait."""
         self.output = Output(self, self._loop)
@@ -558,7 +558,7 @@ class Commits:
             self._engine.gather(clients)
 
     def sweep(self) -> None:
-        """Write changes that no client waits for, and delete unneeded rows."""
+        """Commit changes for which no client waits, if any, and delete unneeded rows."""
         self._engine.do(self._sweep)
 
     def _sweep(self) -> None:
@@ -582,8 +582,8 @@ class Commits:
             self._engine.serve(link.connection, "resuming its input", link.read_on)
 
     def _see_space(self, under_way: int = 0) -> None:
-        """Take over the state of the disk after the writer's last commit. under_way: bytes of
-        messages submitted since then.
+        """Tell the broker how much room the disk has, as of the writer's last commit. under_way:
+        bytes of the messages that were given to the writer since then.
         """
         space = self._writer.space
         self._broker.disk_lack = FULL.reason if space.short else ""

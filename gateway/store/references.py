@@ -43,8 +43,8 @@ from gateway.system.logs import printable
 
 FLOWS = "flows"
 """Key in `meta`: the number of the start that wrote it, and the highest session number at that
-start. Sessions up to this number have a row in `flow` and a complete queue, unless an older
-version, which writes no such rows, was started later.
+start. Sessions up to this number have a row in `flow` and a complete queue. This is only certain if
+no older version, which writes no such rows, has been started since then.
 """
 GONE = "spool.gone"
 """Key in `meta`: JSON list of the ranges of spool ids that a salvage has reported as lost, or that

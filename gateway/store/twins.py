@@ -140,7 +140,7 @@ class Changed:
 
     @property
     def number(self) -> int:
-        """The first column of the key as a number; 0 if it is not a number."""
+        """The first column of the key, if it is a number; else 0."""
         found = str(self.row).partition(" ")[0]
         return int(found) if found.isdecimal() else 0
 

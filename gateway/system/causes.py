@@ -131,7 +131,7 @@ def advised(error: OncewayError) -> OncewayError:
 
 
 def _of_folder(folder: Path) -> Cause | None:
-    """Return why no file can be created in a folder; None if one can be, or for unknown errors."""
+    """Try to write a file in a folder. If that fails, return the cause, if it is known."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(os.urandom(4096))

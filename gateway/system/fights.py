@@ -24,9 +24,9 @@ the oldest is forgotten.
 
 @dataclass(slots=True)
 class _Takeovers:
-    """Takeovers of one client identifier. count: their number since the time `since`. was: their
-    number in the minute before `since`. addresses: former address and new address at the last
-    takeover.
+    """Takeovers of one client identifier. since: beginning of the present minute. count: their
+    number in this minute. was: their number in the minute before. addresses: former address and new
+    address at the last takeover.
     """
 
     since: float

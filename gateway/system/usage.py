@@ -177,7 +177,9 @@ class Account:
         self.spool_share = 1.0 if quota is None else quota.spool_share
 
     def is_idle(self, now: float) -> bool:
-        """Whether the account may be forgotten."""
+        """Whether nothing depends on the account any more: it has no session, connection or spooled
+        row, and no rate to remember.
+        """
         paid = max(self._messages_paid, self._bytes_paid)
         return not (self.sessions or self.connections or self.spooled or paid > now)
 
@@ -230,7 +232,9 @@ class Accounts:
 
 
 Notes = dict[tuple[str, str], tuple[str, int] | None]
-"""Changes of the table `origin`: origin and bytes by kind and key; None deletes a row."""
+"""Changes of the table `origin`, by the kind and key of the row. A value has the row's origin and
+bytes; None deletes the row.
+"""
 
 
 class Shares:

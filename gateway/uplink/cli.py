@@ -169,7 +169,7 @@ def _open_when_there(job: Job, stop: threading.Event) -> Spool | None:
 
 
 def _introduce(spool: Spool, settings: UplinkSection) -> None:
-    """Log one line that identifies this uplink."""
+    """Log one line about this uplink: gateway, epoch, landing place, number of the next batch."""
     origin, waiting = spool.origin(), spool.unlanded()
     number = waiting.number if waiting else spool.last_cut()[0] + 1
     log.info(

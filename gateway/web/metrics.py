@@ -513,7 +513,9 @@ def _links(source: Source) -> Iterator[Metric]:
 
 
 def _radios(source: Source) -> Iterator[Metric]:
-    """Yield the metrics of LoRa radios by port, and of the signals of boards by board."""
+    """Yield the metrics of LoRa radios, by port, and the metrics of the signals of boards, by
+    board.
+    """
     radios = source.radios()[:MOST_PORTS]
     for name, text, figure in _RADIO_FIGURES:
         yield _gauges(name, text, "port", {radio.path: figure(radio) for radio in radios})

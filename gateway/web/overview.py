@@ -92,9 +92,9 @@ class History:
         return received * DAY_S / (SAMPLE_S * (len(self._samples) - 1))
 
     def public(self) -> dict[str, list[int]]:
-        """Return series of equal length for small plots. came, landed: messages between two
-        samples. waiting, down: rows that wait, and whether the uplink was down, at the later of the
-        two samples.
+        """Return series for small plots, all of one length: an item for each pair of consecutive
+        samples. came, landed: messages between the two samples. waiting: rows that wait at the
+        later sample. down: whether the uplink was down then.
         """
         samples = list(self._samples)
         pairs = list(pairwise(samples))

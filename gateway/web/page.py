@@ -539,7 +539,7 @@ def _same_origin(request: web.BaseRequest) -> None:
 
 
 def _from_page(request: web.BaseRequest, session: Login) -> None:
-    """Raise _Refused if a request lacks the session's token."""
+    """Raise _Refused if a request does not have the session's token, which only the page knows."""
     token = _bytes(request.headers.get("X-Onceway", ""))
     if not hmac.compare_digest(token, session.csrf.encode()):
         raise _Refused(403, "This request does not come from the page. Load the page again.")

@@ -66,7 +66,7 @@ class Sight:
 
     @property
     def is_current(self) -> bool:
-        """Whether the access rules are still those of this object."""
+        """Whether the broker still has the access rules from which this object was made."""
         return self._acl is self._broker.acl
 
     @property

@@ -122,7 +122,7 @@ class Bench(BaseModel):
 
     @model_validator(mode="after")
     def _chosen(self) -> "Bench":
-        """Put the options of this seed into `config`."""
+        """Set the options that this seed chooses (COVERING), in `config`."""
         config = {section: dict(keys) for section, keys in self.config.items()}
         for (key, value), runs in zip(self.options.items(), COVERING, strict=False):
             if self.seed % RUNS in runs:

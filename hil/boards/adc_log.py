@@ -28,8 +28,8 @@ class Conversion:
 
     @property
     def volts(self) -> float:
-        """Return the voltage that the chip reports: the lower end of the ADC's step (data sheet of
-        the ATmega328P, "ADC Conversion Result").
+        """Return the voltage that the board should report. The ADC rounds down to one of its steps
+        (data sheet of the ATmega328P, "ADC Conversion Result").
         """
         return self.microvolts * STEPS // FULL_SCALE_UV * FULL_SCALE_UV / 1e6 / STEPS
 

@@ -17,13 +17,13 @@ class Strikes:
     def __init__(self) -> None:
         self._board: SimulatedBoard | None = None
         self._shift = 0
-        """Difference between a place and the board's own count of conversions."""
+        """A place minus this number is a count of the present board's own conversions."""
         self._events: dict[str, asyncio.Queue[Event]] = {}
         self._waiting: dict[str, tuple[int, str]] = {}
         """Places and commands, by name, of faults that have not happened yet."""
         self._delays: dict[str, str] = {}
-        """Late faults, whose place had passed before the new board started; each with the fault
-        that stopped the previous board.
+        """Late faults: their place had passed when the new board started. The value is the fault
+        that had stopped the previous board.
         """
         self._under_way: str | None = None
         self._task: asyncio.Task[None] | None = None

@@ -92,7 +92,7 @@ class LedgerWatch:
 
     @property
     def commanded(self) -> bool:
-        """Whether the gateway has a command that it would repeat after a power cut of the board."""
+        """Whether the gateway would send a command again if the board lost its power now."""
         return self._accepted < self.obeyed or bool(self._last_record and self._last_record[1])
 
     @property

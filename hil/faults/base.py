@@ -81,8 +81,7 @@ class Kind(BaseModel, ABC):
     gateways: ClassVar[Literal["any", "one", "several"]] = "any"
     """Whether the fault is for a run with a single gateway, or for a site of several."""
     of_all: ClassVar[bool] = False
-    """For kinds of faults of a site: whether one fault strikes all its gateways or clients at once.
-    """
+    """For faults of a site: whether one fault strikes all gateways or clients at once."""
 
     no_place: ClassVar[str] = ""
     """For kinds without a chosen place: words that say when the fault happens instead."""

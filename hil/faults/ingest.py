@@ -67,7 +67,7 @@ class IngestKill(IngestFault):
         return {"window": f"before {fault.detail['before']}"}
 
     def disk(self, system: SystemUnderTest) -> LoopDisk | None:
-        """Return the disk that loses its power, or None."""
+        """Return the disk that loses its power when the process is killed; None if no disk does."""
         return None
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:

@@ -68,9 +68,9 @@ class LandingPlace:
         return int(json.loads(manifest)["rows"])
 
     def take_number(self, origin: str, number: int) -> tuple[int, str]:
-        """Land a copy of batch `number` under the next free number of its epoch, as a gateway with
-        a cloned card does. The copy has the same rows in other bytes. Return the taken number, and
-        the SHA-256 of the Parquet file.
+        """Land a copy of batch `number` under the next free number of its epoch. So the gateway
+        finds the number taken, as if a gateway with a clone of its card ran. The copy has the same
+        rows in other bytes. Return the taken number, and the SHA-256 of the Parquet file.
         """
         gateway, _, epoch = origin.partition("/")
         for free in count(number + 1):

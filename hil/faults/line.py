@@ -35,7 +35,7 @@ class LineWeather(Kind):
 
     @abstractmethod
     def options(self) -> list[str]:
-        """Return options of `python -m hil.wire`."""
+        """Return the options with which `python -m hil.wire` makes this fault."""
 
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         device, wanted = system.device(fault), self.harms()
@@ -164,7 +164,7 @@ class LineDuplicate(LineStrike):
     action: ClassVar[str] = "duplicate"
     kind: Literal["line-duplicate"]
     length: Bytes = Field(default=80, ge=1, le=2000)
-    """Number of bytes."""
+    """Number of duplicated bytes."""
 
 
 class LineDelay(LineStrike):

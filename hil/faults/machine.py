@@ -1,5 +1,5 @@
-"""Faults of the machine under a program: under the gateway (disk and clock), and under the uplink
-(answers of the landing place).
+"""Faults of the simulated machine on which a program runs: disk and clock of the gateway, and the
+landing place's answers to the uplink.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ class MachineFault(Kind):
         return 1
 
     def measured(self, fault: Fault, since: int, until: int) -> dict[str, int]:
-        """Return further measurements of the evidence. since, until: start and end, in monotonic
-        nanoseconds.
+        """Return what else the evidence must contain. since, until: start and end of the fault, in
+        monotonic nanoseconds.
         """
         return {"value": self.value(fault)}
 

@@ -143,9 +143,7 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def arm(self, fault: Fault, command: str) -> bool:
-        """Order a fault of the board in advance, at its place. Return False if the board accepts
-        none.
-        """
+        """Order a fault of the board in advance. Return False if the board cannot take orders."""
         ...
 
     async def samples(self) -> int:
@@ -159,9 +157,7 @@ class DeviceUnderTest(Protocol):
         ...
 
     async def next_event(self, fault: str, event: str) -> Event:
-        """Wait for the board's next event of this kind from a fault: `struck`, `cut`, `power` or
-        `boot`.
-        """
+        """Wait for the next `event` of a fault: `struck`, `cut`, `power` or `boot`."""
         ...
 
     async def reset(self, fault: str) -> Evidence | None:
@@ -244,7 +240,7 @@ class Publisher(Protocol):
     """A board, or a client over TCP."""
 
     sent: set[int]
-    """Packet identifiers of the publications that the gateway's store must have."""
+    """Packet identifiers of the publications sent to the gateway, which its store must have."""
     gateway: str
 
     @property

@@ -142,7 +142,7 @@ def session_key(key: bytes, welcome: bytes, hello: bytes) -> bytes:
 
 
 def opened(frame: bytes, session: bytes, counter: int) -> bytes | None:
-    """Return the content of a TURN or ANSWER. session: the session's key. None for a wrong tag."""
+    """Decrypt the content of a TURN or ANSWER with the session's key. None for a wrong tag."""
     # the nonce begins with the direction, which has the number of the frame's type
     nonce = bytes((head(frame).type,)) + bytes(10) + counter.to_bytes(2)
     try:

@@ -52,8 +52,8 @@ SOME = 20
 """Smallest number of timestamps that `always_off` judges. In a set of this size, at least one has
 no delay from a clock or a late WELCOME."""
 OFF_EARLY_NS, OFF_LATE_NS = 2 * S, S
-"""Largest errors, too early and too late, that may be common to all times of a board: both clocks
-drop the fraction of a second. Late WELCOMEs excuse no more, because not every WELCOME is late."""
+"""All times of a board may be too early, or too late, by this much: both clocks drop the fraction
+of a second. Late WELCOMEs do not count here, because not every WELCOME is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +295,8 @@ class Clocks:
         return f"`landed` and `ingested` are {times}, but ingested between {first} and {last}"
 
     def _shifts(self, low: int, high: int) -> set[int]:
-        """Return the possible shifts of the gateway's clock between two times, in ns. Later than
-        SETTLES_NS after a jump's beginning, only the jump's shift is possible. Near its ends, 0 is
-        possible, too.
+        """Return the possible shifts of the gateway's clock between two times, in ns. Inside a
+        jump, SETTLES_NS after its beginning, only its shift; else 0, and the shifts of near jumps.
         """
         for jump in self._jumps:
             if jump.since + SETTLES_NS <= low and high <= jump.until:

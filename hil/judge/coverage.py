@@ -187,8 +187,8 @@ def _never_hit(
 def _struck_there(
     fault: str, aim: Mapping[str, Any], hits: Mapping[str, Mapping[str, Any]]
 ) -> bool:
-    """Whether a fault happened at its planned place, or as soon as earlier faults of the same board
-    or line had ended.
+    """Whether a fault happened at its planned place. If earlier faults of the same board or line
+    were in progress there, it must have happened as soon as they had ended.
     """
     hit = hits[fault].get("hit") or {}
     waited = hits[fault].get("behind") in hits

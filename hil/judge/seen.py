@@ -376,7 +376,7 @@ class Seen:
 
     def hasty(self) -> list[str]:
         """Return a sentence for each batch that was cut too early. A batch is not judged if it has
-        a list of devices, or a row of no publisher of the run: such a row may be old enough.
+        a list of devices, or another row that no publisher of the run has sent.
         """
         lists_in = {
             (row.origin, row.columns.get("batch"))

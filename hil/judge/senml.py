@@ -63,7 +63,7 @@ class Record(NamedTuple):
 
     @property
     def content(self) -> str:
-        """Return the value in short, for people."""
+        """Return the value, or else the sum, as a short text for people."""
         if self.value is not None:
             return f"{self.value:g}"
         return str(next((x for x in (self.text, self.flag, self.data) if x is not None), self.sum))
@@ -190,7 +190,7 @@ def says(found: Sequence[Record] | None, wanted: Sequence[Record]) -> bool:
 
 
 def _untimed(record: Record) -> Record:
-    """Return the record without a time that was computed later, and without that time's error."""
+    """Return the record as it was before its time was computed: without time and error."""
     return record._replace(time=None, error=None if record.unit else record.error)
 
 

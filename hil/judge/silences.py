@@ -33,7 +33,7 @@ SILENCING = (
 )
 """Kinds of faults, by their names in a history, during which a gateway may be silent."""
 SETTLES = 3_000_000_000
-"""Time in ns after the end of a fault in SILENCING for which a gateway may still be silent."""
+"""Time in ns for which a gateway may still be silent after a fault in SILENCING has ended."""
 FAR = 1 << 63
 LAST = 2
 """Number of a client's connections to consider: the present one, and the previous one."""

@@ -46,7 +46,7 @@ def doubts(events: Sequence[Event]) -> Iterator[str]:
 def _newest(
     events: Sequence[Event],
 ) -> tuple[dict[str, str], dict[str, dict[str, str]], Counter[str]]:
-    """Return the newest payload by topic; by end, its retained messages and number of changes."""
+    """Return newest payloads by topic, retained messages by end, numbers of changes by end."""
     newest: dict[str, str] = {}
     retained: dict[str, dict[str, str]] = {}
     made: Counter[str] = Counter()

@@ -43,8 +43,8 @@ class IngestProgress:
         return sum(self._versions.values())
 
     def batches(self) -> dict[str, int]:
-        """Return the number of the last batch of each feed that the ingest has read in ended
-        micro-batches. Empty if no micro-batch has ended, or if a power cut has torn the file.
+        """Return, for each feed, the number of the last batch in the micro-batches that have ended.
+        Empty if none has ended, or if the newest one's file is incomplete after a power cut.
         """
         with suppress(OSError, ValueError, IndexError):
             lines = (self._checkpoint / "offsets" / str(self.ended)).read_text().splitlines()

@@ -85,7 +85,7 @@ class Line:
         return self._landed(now), events
 
     def _carry(self, most: int, now: float, events: list[dict[str, Any]]) -> int:
-        """Let bytes cross, at most up to the end of a publication. Returns their number."""
+        """Let bytes cross: at most `most`, and up to the end of a publication. Return how many."""
         sent = self.counts["sent"]
         size = min(most, self._ends[0][0] - sent) if self._ends else most
         data = bytes(self._waiting[:size])
@@ -113,7 +113,7 @@ class Line:
         ]
 
     def clear(self) -> None:
-        """Drop bytes that had not arrived when an end was unplugged."""
+        """Drop all bytes on their way, because one end of the line was unplugged."""
         self.counts["dropped"] += len(self._waiting) + sum(len(data) for _, data in self._flight)
         self._waiting.clear()
         self._flight.clear()

@@ -151,7 +151,7 @@ class Wire:
             self._report_at = now + REPORT_EVERY
 
     def _follow_port(self, ready: dict[int, int], now: float) -> None:
-        """Note that the gateway has opened or closed its port. Plug the port in if that is due."""
+        """Note whether the gateway has the port open. Plug the port in again when that is due."""
         if self._port is None:
             if now >= self._plug_at:
                 self._port = Port(self._link)
@@ -337,7 +337,7 @@ class Wire:
 
 
 def frames(data: bytes) -> list[bytes]:
-    """Return `data`, cut after each zero byte: it ends a frame (gateway/links/FORMAT.md)."""
+    """Return `data`, cut after each zero byte. Zero bytes end frames (gateway/links/FORMAT.md)."""
     return [piece for piece in re.split(rb"(?<=\0)", data) if piece]
 
 

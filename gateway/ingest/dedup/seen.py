@@ -1,7 +1,7 @@
 """The sequences in the table, cached in memory.
 
-In: the table `publications` and its commit log. Out: `Seen`, with the sequences as of a version of
-the table. `Seen.catch_up` brings it to the newest version.
+In: the table `publications` and its commit log. Out: `Seen`, with the sequences that one version of
+the table has. `Seen.catch_up` reads the commits up to the newest version.
 """
 
 import logging
@@ -51,8 +51,8 @@ class Seen:
         (`CommitLog.mark`). None before `load`.
         """
         self.unsaved = False
-        """Whether `ranges` has sequences that are in no snapshot. The next start would read their
-        rows again.
+        """Whether `ranges` has sequences that no snapshot contains. After an end without `save`,
+        the next start has to read their rows again.
         """
 
     def load(self) -> None:

@@ -200,9 +200,9 @@ class DeltaWriter:
         return actions.SetTransaction(application, version, self._none)
 
     def _check(self, metadata: Any) -> None:
-        """Raise OncewayError if the table was replaced since the first commit. Also raise it if a
-        task may no longer write the table's files directly, for example because of a new
-        constraint.
+        """Raise OncewayError if the table was replaced since this writer's first commit. Also raise
+        it if the tasks must not write the table's files directly any more, for example because of a
+        new constraint.
         """
         table, shape = str(metadata.id()), (metadata.schemaString(), str(metadata.configuration()))
         if self._table not in (None, table):

@@ -129,8 +129,8 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
 
 
 def is_used(spark: SparkSession, url: str) -> bool:
-    """Whether the checkpoint contains more than Spark leaves after a start without a micro-batch.
-    If it contains no more, it cannot be the reason for a failed start. True if it is unreadable.
+    """Whether the checkpoint contains more than a start without a micro-batch leaves there. Without
+    more, the checkpoint cannot be the reason for a failed start. True if it is unreadable.
     """
     try:
         return _has_files(spark, url, *FOLDERS) or any(

@@ -39,9 +39,10 @@ HOLE_REPORT_SECONDS = 3600.0
 HOLE_PROBES = 8
 HOLE_LIST_SECONDS = 3600.0
 HOLE_LISTS = 8
-"""Number of waiting feeds, in turn, that are listed at each check for missing batches. Without a
-listing, a gap is found only if the number of later batches is at least the number of missing
-batches. A feed is also listed once an hour if its last read batch has been deleted.
+"""Each check for missing batches lists this many of the waiting feeds, in turn. Without a listing,
+a gap is found only if at least as many batches follow it as it has. Two kinds of feeds are listed
+in addition: feeds whose marker shows a later batch and, once an hour, feeds whose last read batch
+has been deleted.
 """
 
 SHOWN = 20
@@ -327,7 +328,7 @@ class Feeds:
         return True
 
     def forget(self, end: Offset) -> None:
-        """Drop the manifests up to `end` from memory."""
+        """Drop the manifests of the batches up to `end`, which are kept in memory."""
         self._manifests = {
             (feed, number): found
             for (feed, number), found in self._manifests.items()

@@ -183,8 +183,8 @@ class Landing:
         return fs, str(root)
 
     def _ask(self, question: Callable[[Any], T]) -> T:
-        """Call `question` with the file system and return its result. After an error the call is
-        repeated on a new connection, but not for a missing or forbidden file.
+        """Call `question` with the file system and return its result. If it fails, repeat the call
+        on a new connection, unless a file is missing or forbidden.
         """
         for pause in IN_A_HURRY if self._is_up() else PAUSES:
             asked = self._fs
@@ -268,8 +268,9 @@ class Landing:
         return found
 
     def any_feed(self) -> bool:
-        """Whether a gateway has ever landed a batch here, even one that was deleted on purpose
-        later. True for an unreadable folder. Raises OncewayError if the place does not exist.
+        """Whether any gateway has ever landed a batch here, even if its batches were deleted on
+        purpose later. A gateway whose folder is unreadable counts as one that has. Raises
+        OncewayError if the place does not exist.
         """
         try:
             gateways = self.gateways()

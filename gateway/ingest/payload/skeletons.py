@@ -82,8 +82,9 @@ class Skeleton:
 
 
 def find(payloads: pa.Array) -> Iterator[Plain]:
-    """Yield the records of payloads that can be decoded in bulk. payloads: binary, without nulls.
-    Each payload is in at most one result.
+    """Decode the payloads that can be decoded in bulk. Yield their records, one result for each
+    group of alike payloads. A payload that cannot be decoded so is in no result. payloads: binary,
+    without nulls.
     """
     if not len(payloads):
         return

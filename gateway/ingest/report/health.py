@@ -99,8 +99,8 @@ def _look(name: str) -> TableHealth | None:
 
 
 def _flaw_of(question: Callable[[], str | None]) -> str | None:
-    """Return the answer of `question`; if it raises an error, the text of the error. Delta's reader
-    raises errors of many kinds.
+    """Return the answer of `question`. If `question` raises an error, return the error's text
+    instead. Any kind of error counts, because Delta's reader raises many.
     """
     try:
         return question()

@@ -53,5 +53,7 @@ def since(
 
 
 def moment() -> Column:
-    """Return the column with the best known time of arrival of a publication."""
+    """Return the column with a publication's time of arrival: at the gateway, or if that is unknown
+    at the landing place, or else in the table.
+    """
     return F.coalesce("received", "landed", "ingested")

@@ -27,7 +27,7 @@ failed.
 """
 
 _LONG = 1e10
-"""Upper bound, in seconds, for the time that the machine runs without a reboot."""
+"""Upper bound, in seconds, for a time in the file. No machine runs this long without a reboot."""
 _AHEAD = 16.0
 """Upper bound, in seconds, for the airtime of a frame."""
 

@@ -205,8 +205,8 @@ def _any_incarnation() -> int:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Replace a file. On return, it is on disk, or could not be written. That is no error: without
-    the file, the next start uses a new incarnation.
+    """Replace a file. On return, the file is on disk. A failure is ignored: without the file, the
+    next start uses a new incarnation.
     """
     new = path.with_name(f"{path.name}.new")
     with suppress(OSError):

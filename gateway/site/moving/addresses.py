@@ -63,7 +63,7 @@ class Kind(IntEnum):
     Later ones are for the session at the stage in the notice, at its new gateway.
     """
     ASK = 2
-    """Has the meaning of CUT, and asks the receiver to send CUT to all other gateways."""
+    """A CUT that also asks the receiver to send CUT to all other gateways."""
     END = 3
     """The sender has no more messages for the session at this stage."""
     HERE = 4

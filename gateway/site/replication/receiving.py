@@ -131,7 +131,7 @@ class Keeping:
         """Received rows that are not written yet, by frame: number of the line, rows, bytes."""
         self._owed: defaultdict[str, int] = defaultdict(int)
         self._order = Order()
-        """Changes for the next order to the shelf."""
+        """The next order to the shelf: changes that are not given to it yet."""
         self._asking: set[int] = set()
         """Numbers of the lines to confirm to their members as soon as the next order is on disk."""
         self._writing = False

@@ -90,15 +90,16 @@ class Copying:
         connected.
         """
         self._asked = False
-        """Whether the holder still has to report its rows."""
+        """Whether this gateway waits for the holder's report of the rows that it has."""
         self._before = last
         """Highest id of a row that a member may have received before this gateway's start; 0 once a
         new line has begun.
         """
         self._sent_to: dict[str, int] = {}
-        """Id of the last row sent to each member since the start."""
+        """Id of the last row that was sent to each member since this gateway's start."""
         self._sent = 0
-        """Id of the row up to which all rows that have not landed are at the holder or in flight.
+        """Last row sent to the present holder. The holder has all earlier rows that have not
+        landed, or they are in flight.
         """
         self._flying: deque[tuple[int, int]] = deque()
         """Frames that are not confirmed: id of the last row in the frame, and bytes of the frame.

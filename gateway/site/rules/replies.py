@@ -76,8 +76,9 @@ class Replies:
                 put(place, self._reply(member, question.client))
 
     def _refuse_to_say(self, member: str, ask: Ask) -> None:
-        """Leave a call (Ask) unanswered. The member will count this gateway as silent and decide
-        without it. So note the member's queries about those clients that have a record here.
+        """Leave a call (Ask) unanswered. The member will count this gateway as silent, and decide
+        about the clients without it. So note that the member has asked about those clients that
+        have a record here.
         """
         for client, identifier in ask.questions:
             if not identifier and self._holder.record(client) is not None:

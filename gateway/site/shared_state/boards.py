@@ -32,8 +32,8 @@ class _Entries(BaseModel):
 
 
 class BoardSharing(Sharing[Entry]):
-    """Sharing of boards. enter: callback that begins to merge entries into the registry on disk.
-    Call `entered` when they are merged, and whenever the registry has changed.
+    """Sharing of the entries of boards. enter: begins to merge entries into the registry on disk.
+    The owner calls `entered` when they are merged, and after each other change of the registry.
     """
 
     def __init__(

@@ -143,8 +143,8 @@ class Site:
     # -- members
 
     def started(self) -> None:
-        """Restart the time (`START_S`) for which members without a link so far are expected. Called
-        when the links have started, and again when this gateway's start is complete.
+        """Begin again to wait for members that have had no link yet, for START_S. Called when the
+        links have started, and again when this gateway's start is complete.
         """
         self.member.started(self._loop.time())
 

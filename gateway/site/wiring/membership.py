@@ -280,8 +280,9 @@ class Membership:
         await self._moved(clients, HOP_S, end)
 
     async def _moved(self, clients: Collection[str], patience: float, end: float) -> None:
-        """Wait until none of these sessions is at this gateway, until none has moved for `patience`
-        seconds, or until the event loop's time is `end`.
+        """Wait for these sessions to move to other members. Return when all have moved, when none
+        has moved for `patience` seconds, when no other member is connected, or at the time `end` of
+        the event loop.
         """
         loop = asyncio.get_running_loop()
         before, quiet = -1, 0.0

@@ -22,8 +22,8 @@ from gateway.site.rules.session_list import Told, Want, What, decode, encode
 
 PAGE_ROWS = 256
 PAGE_BYTES = 200_000
-"""Size in bytes after which a page takes no further row. A row has less than 800,000 bytes, so a
-page fits into a frame.
+"""A page that is larger than this, in bytes, gets no further row. A row has less than 800,000
+bytes, so a page always fits into a frame.
 """
 MOST_WANTED = 8
 """Largest number of waiting requests of one member. A further request replaces the oldest."""
@@ -200,8 +200,8 @@ class Listing:
         self._wanted.append((member, message))
 
     def link_ended(self, member: str) -> None:
-        """Drop the requests and lists of a member, and raise Silent for callers that wait for its
-        answers.
+        """Drop the requests and lists of a member. Calls that wait for the member's answers raise
+        Silent.
         """
         self._lists.pop(member, None)
         self._wanted = deque(item for item in self._wanted if item[0] != member)
