@@ -102,8 +102,8 @@ class Collisions:
 
     def was_read(self, topic: str, state: Digest) -> None:
         """Note that a topic was read and has the same state at both brokers. An older message may
-        still be on its way. So if the next message of the topic has another state, the topic is in
-        doubt again.
+        still be on its way. So if another state of the topic crosses soon, the topic is in doubt
+        again.
         """
         self._note(topic, None, state)
 

@@ -113,9 +113,9 @@ class PacketStream:
         return len(self.fresh) + len(self._begun)
 
     def pings_ahead(self) -> int:
-        """Return the number of complete PINGREQ packets that have arrived since the last call and
-        are not parsed yet. So the caller can answer them while the client's other packets have to
-        wait.
+        """Return the number of complete PINGREQ packets that are not parsed yet, and that no
+        earlier call has counted. So the caller can answer them while the client's other packets
+        have to wait.
         """
         buffer, count = self.fresh, 0
         at = self._at + self._ahead

@@ -177,8 +177,8 @@ class Account:
         self.spool_share = 1.0 if quota is None else quota.spool_share
 
     def is_idle(self, now: float) -> bool:
-        """Whether nothing depends on the account any more: it has no session, connection or spooled
-        row, and no rate to remember.
+        """Whether the account may be forgotten: it has no session, connection or spooled row, and
+        has not used its rate in advance.
         """
         paid = max(self._messages_paid, self._bytes_paid)
         return not (self.sessions or self.connections or self.spooled or paid > now)

@@ -80,7 +80,7 @@ class Boards(WiredDevice):
 
     @property
     def contradictions(self) -> list[str]:
-        """Return the contradictions in the ledger. With any, the board may never finish sending."""
+        """Return the contradictions in the ledger. If any, the board may never finish sending."""
         return self.ledger.contradictions
 
     @property

@@ -115,7 +115,7 @@ class _Step:
 
 class KissModem:
     """A KISS modem, which implements `Radio`. frequency: Hz. modulation: as in the boards' frames.
-    For the modem's own frames, its firmware chooses another preamble length. power: dBm.
+    For the frames that the modem sends, its firmware chooses another preamble. power: dBm.
     """
 
     longest = LONGEST

@@ -205,7 +205,7 @@ def _any_incarnation() -> int:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Replace a file. On return, the file is on disk. A failure is ignored: without the file, the
+    """Replace a file, and wait until it is on disk. A failure is ignored: without the file, the
     next start uses a new incarnation.
     """
     new = path.with_name(f"{path.name}.new")

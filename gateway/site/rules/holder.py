@@ -26,8 +26,8 @@ class Held(NamedTuple):
     epoch: int
     session: bool = True
     """Whether there is a session. Without a session, the record only states that older sessions at
-    the members in `older` have ended. If such a record is also suspect, the client may not know of
-    this end.
+    the members in `older` are no longer valid. If such a record is also suspect, the client may not
+    know this.
     """
     given_to: str | None = None
     """Member to which the session has moved, until the member confirms it. Meanwhile the session is
