@@ -36,9 +36,9 @@ Rows = dict[str, list[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device of the registry. status: the column's value, or `flashing` while its board is being
-    written, and after an interruption until the same command has finished. radio, before: see
-    `schema.py`.
+    """A device of the registry. status: the column's value; or `flashing` while the board is being
+    written, and, if the writing was interrupted, until the same command has finished. radio,
+    before: see `schema.py`.
     """
 
     name: str

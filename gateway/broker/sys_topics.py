@@ -100,7 +100,7 @@ class SessionFigures:
 
 
 def take_figures(core: Core) -> SessionFigures:
-    """Collect the figures, which takes some milliseconds for 10,000 sessions."""
+    """Collect the figures. For 10,000 sessions, this takes some milliseconds."""
     sessions = connected = durable = queued = longest = inflight = 0
     for session in core.sessions.values():
         send_flow = session.send_flow

@@ -276,8 +276,8 @@ class DeviceLink(ReliableLink):
         session.acknowledgement_due = self._key is not None
 
     def _check(self, welcome: Welcome | KeyedWelcome, hello: Hello) -> Check | None:
-        """Return the check of the session that this WELCOME begins; None if the WELCOME proves
-        nothing.
+        """Return the check of the session that this WELCOME begins; None if its sender does not
+        prove the key.
         """
         if isinstance(welcome, Welcome):
             return welcome.check

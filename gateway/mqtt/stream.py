@@ -277,8 +277,8 @@ class PacketStream:
 
 def _alike(buffer: bytes, start: int, named: int, inner: int, end: int, most: int) -> int:
     """Return the end of the run that begins with the PUBLISH at `start`: packets of one size that
-    differ only in packet identifier and payload. named: end of the topic. inner: in MQTT 5 the
-    offset of the payload, after an empty property block; before MQTT 5, 0. end: end of the first
+    differ only in packet identifier and payload. named: end of the topic. inner: offset of the
+    payload in MQTT 5, where the property block is empty; 0 in older versions. end: end of the first
     packet. most: largest number of packets in the run.
     """
     alike, stride, after, size = buffer[start:named], end - start, end, len(buffer)

@@ -170,7 +170,7 @@ class Checkpointer:
             self._between_commits(self.finish)
 
     def _copy(self) -> None:
-        """Copy the log's pages repeatedly, until only a few new pages remain."""
+        """Copy the log's pages, up to _ROUNDS times, until at most _REST_PAGES new pages remain."""
         for _ in range(_ROUNDS):
             with self._copying:
                 rest = checkpoint(self._database)

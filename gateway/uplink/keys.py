@@ -38,8 +38,8 @@ def _ranges(sequences: list[int]) -> list[int]:
 
 
 def unpack(blob: object) -> list[tuple[str, int, list[int]]] | None:
-    """Return device, incarnation and ranges of sequences in a batch; None if the blob is missing or
-    damaged.
+    """Return (device, incarnation, bounds) for each incarnation in a batch. bounds: the first and
+    the last sequence of each range. None if the blob is missing or damaged.
     """
     try:
         found = json.loads(zlib.decompress(blob))  # type: ignore[arg-type]

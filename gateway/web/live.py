@@ -88,7 +88,9 @@ class Subscriber:
         """The overview that was sent last."""
 
     async def get(self) -> bytes | None:
-        """Return the next event, or None after the last one."""
+        """Return the next event. None if there will be no further event: the stream was closed, the
+        subscriber was dropped, or its access rules have changed.
+        """
         if self._dropped:
             return None
         if (news := next(self._first, None)) is not None:

@@ -28,7 +28,7 @@ class Told:
         self._read = -math.inf
 
     async def problems(self) -> dict[str, str]:
-        """Return the words of the present problems, by identifier."""
+        """Return a sentence for each present problem, by the problem's identifier."""
         broker = self._source.broker
         if broker.config.uplink is None:
             self._uplink = None

@@ -68,7 +68,7 @@ class Publication:
 
 
 def _valid(record: bytes) -> bool:
-    """Whether a record that ends in its CRC is complete. An erased record is not."""
+    """Whether a record that ends in its CRC is complete. An erased record counts as incomplete."""
     return crc_hqx(record, 0xFFFF) == 0
 
 

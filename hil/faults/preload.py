@@ -84,7 +84,7 @@ class Machine:
         self["window"] = window
 
     def disarm(self) -> None:
-        """Release a process or thread that waits at a window."""
+        """End the effect of `arm`: release a process or thread that waits at the window."""
         self["window"] = self["reached"] = NOWHERE
 
     @property

@@ -1,4 +1,4 @@
-"""Snapshots of the seen ranges, which are the ranges of sequences in the table; and the keys of
+"""Snapshots of two things: the ranges of sequences in the table (the seen ranges), and the keys of
 expired rows. With a snapshot, a start need not read the keys of the whole table.
 
 In: ranges, and the table version that they cover. Out: Parquet files in the table's folder

@@ -83,7 +83,7 @@ class Trust:
 
     @property
     def strict(self) -> bool:
-        """Whether a gateway without a trusted key is held."""
+        """Whether a gateway is held as long as no key is trusted for its name."""
         return self._demanded if self._keys.unsigned is None else not self._keys.unsigned
 
     def has_key(self, gateway: str) -> bool:

@@ -1,7 +1,7 @@
 """The table `readings`: the SenML in the payloads of `publications`, one row per record.
 
-In: commits of `publications`. Out: for each of them one commit of `readings`, which stores the
-version of `publications` as an action. So the rows and the progress are stored together or not at
+In: commits of `publications`. Out: for each of them one commit of `readings`, which also stores the
+version of `publications` (the progress). So the rows and the progress are stored together or not at
 all, and the next writer continues from the stored progress.
 """
 

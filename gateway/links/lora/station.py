@@ -67,8 +67,8 @@ class Station:
         sent.
         """
         self.heard_s = self.sent_s = 0.0
-        """Airtime since the start, in seconds: first of the received frames, then of the sent
-        ones.
+        """Airtime since the start, in seconds: `heard_s` of received frames, `sent_s` of sent
+        frames.
         """
         self.signals: dict[int, Signal] = {}
         """Signal of the last frame of each device, by device number, also of devices of other

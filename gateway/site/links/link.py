@@ -93,7 +93,9 @@ class Greeting(BaseModel):
 
 
 def difference(mine: Greeting, theirs: Greeting, me: str, member: str) -> str | None:
-    """Return why two members must not decide about clients together, as a sentence, or None."""
+    """Return a sentence if two members must not decide about clients together, else None. me,
+    member: their names.
+    """
     if min(mine.version, theirs.version) < max(mine.oldest, theirs.oldest):
         old = me if mine.version < theirs.version else member
         return (
@@ -184,7 +186,9 @@ class Link(asyncio.Protocol):
         self.renews = False
         """Whether the peer has the site's authority, and so renews certificates."""
         self.has_renewed = False
-        """Whether a certificate was asked for, or issued, over this link."""
+        """Whether this gateway has requested a certificate over this link and waits for it, or has
+        issued one to the peer.
+        """
         self.differs: list[str] = []
         """Differences between the two members that do not prevent a link, in words."""
         self.clock_s = 0.0

@@ -110,7 +110,8 @@ class Copying:
         self._readings = 0
         self._safe = state.first - 1
         self._since: float | None = now
-        """Time since which the spool is not safe and makes no progress; None if all of it is safe.
+        """Time since which rows of the spool have waited to become safe, without progress; None if
+        all rows are safe.
         """
         self.refusing = False
         self._renewing = False

@@ -68,12 +68,12 @@ class Contact:
         self.heard = float("-inf")
         """Time of the last frame from the member."""
         self.lease = float("-inf")
-        """End of the lease that the member has given: until this time it decides about no client
-        without asking this member.
+        """End of the lease that the member has given. Until this time, the member decides about no
+        client without asking this gateway.
         """
         self.promise = now + PROMISE_S
-        """Time until which this member decides about no client without asking the other member. At
-        a start it is PROMISE_S in the future, because promises from before a crash are unknown.
+        """Time until which this gateway decides about no client without asking the member. At a
+        start it is PROMISE_S in the future, because promises from before a crash are unknown.
         """
         self.expected = now + START_S
         """Time up to which the member is expected. Used only while the member has no link."""

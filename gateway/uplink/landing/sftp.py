@@ -238,7 +238,7 @@ class SftpLanding(FileLanding):
 
     def _wait(self, function: Callable[[], Awaitable[T]], size: int = 0) -> T:
         """Run a coroutine function in the event loop of the file system's thread, and return its
-        result. size: number of bytes that it carries, for the timeout.
+        result. size: number of bytes that the operation transfers, for its timeout.
         """
         result: T = sync(self._fs.loop, function, timeout=patience(size))
         return result
