@@ -164,7 +164,7 @@ class _OutputReader:
         self._done = 0
 
     def follow(self, stream: IO[bytes]) -> bool:
-        """Read to the end of the output. Return False as soon as progress stops for too long;
+        """Read to the end of the output. Return False if there is no progress for _SILENCE_S;
         avrdude itself would try for a minute.
         """
         self._progress(self.stage, 0.0)

@@ -349,7 +349,7 @@ class Expected:
         self._set(name)
 
     def _memory(self, name: str) -> Memory:
-        """Return the facts about a board. For a new board, begin them."""
+        """Return the facts about a board. If there are none yet, create them."""
         if name not in self._known:
             self._known[name], self._new = Memory(self.clock()), True
         return self._known[name]

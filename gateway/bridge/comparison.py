@@ -164,7 +164,9 @@ class Comparison:
         return do if self._may(do, topic) else Step.NOTHING
 
     def _may(self, do: Step, topic: str) -> bool:
-        """Whether the access rules of this gateway let the bridge take a step."""
+        """Whether this gateway's access rules let the bridge send a topic (read it) or take it
+        (write).
+        """
         acl, client = self._core.acl, self._section.client
         may = acl.may_read if do is Step.SEND else acl.may_write
         return may(INSIDE, client, topic)

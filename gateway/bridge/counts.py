@@ -42,7 +42,7 @@ class Counts:
         self.looped = 0
         """Messages that came back in a loop of bridges and were stopped."""
         self.unconfirmed = 0
-        """Messages that are not sent any more, because the other broker closes the connection at
+        """Messages that the bridge has given up, because the other broker closes the connection at
         their PUBREL. They may have arrived.
         """
         self._loops: set[str] = set()

@@ -36,8 +36,8 @@ class Held:
         identifier.
         """
         self._waiting: dict[int, tuple[Publish, float]] = {}
-        """Messages that our broker has refused, and later messages of the same topics. The oldest
-        is first.
+        """Messages that our broker has refused for now, and later messages of the same topics. The
+        oldest is first.
         """
         self.wait_s = 0.0
         """Seconds from the last refusal to the next attempt."""

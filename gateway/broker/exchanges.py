@@ -199,7 +199,7 @@ def _note_publication(
 
 
 def _lacks(connection: Connection, session: Session, run: PublishRun) -> Lack | None:
-    """Return the reason why a run cannot be accepted as a whole, or None."""
+    """Return the reason why the publications of a run cannot all be accepted, or None."""
     receive_flow, broker = session.receive_flow, connection.broker
     reason = connection.policy.access.refuses_publish(connection, run.topic)
     if reason is not None:
@@ -381,8 +381,8 @@ def _about(run: PublishRun, lack: Lack) -> str:
 
 
 def release(connection: Connection, session: Session, identifiers: tuple[int, ...]) -> None:
-    """Handle PUBREL: forget the identifiers, commit, answer. For a board with an anti-replay window
-    there is nothing to commit.
+    """Handle PUBREL: forget the identifiers, and answer when that is on disk. The answer to a board
+    need not wait, because sequences identify duplicates.
     """
     broker = connection.broker
     receive_flow = session.receive_flow

@@ -59,7 +59,7 @@ INTERNAL_ERROR = "internal error"
 
 
 def blame(core: Core, connection: Attached, error: Exception, doing: str) -> None:
-    """Log why a connection ends. doing: the current work, as words after "while"."""
+    """Log why a connection ends. doing: the work that failed, as words that follow "while"."""
     found = f"{type(error).__name__}: {error}"
     if core.log_throttle.allows(f"{doing} {type(error).__name__} {connection.name}"):
         log.error(

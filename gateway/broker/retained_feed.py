@@ -61,7 +61,7 @@ class RetainedFeed:
         self.noted: set[str] = set()
         """Filters that the store notes as still waiting for their retained messages."""
         self.page: deque[Next] = deque()
-        """The next messages to send."""
+        """Messages that were found and are sent next."""
         self._single: dict[tuple[str, str], RetainedMessages] = {}
         """Topics to look up by name, each with its filter."""
         self._passes: dict[str, list[_Pass]] = {}

@@ -258,7 +258,7 @@ class Hosts:
         self._more = [name.lower() for name in (socket.gethostname(), *more)]
 
     def refuses(self, request: web.BaseRequest) -> str | None:
-        """Return the text that refuses a request, or None if its host name is accepted."""
+        """Return None if the host name of a request is accepted, else the text of the refusal."""
         name = host_name(request.host)
         if not name or is_address(name) or "." not in name or name.endswith(_PRIVATE):
             return None

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class LinkStatistics:
-    """Counters since the port was first opened. Goodput is the rate of `payload_bytes_received` and
-    `payload_bytes_acknowledged`.
+    """Counters since the port was first opened. The goodput is the rate at which
+    `payload_bytes_received` and `payload_bytes_acknowledged` grow.
     """
 
     bytes_received: int = 0

@@ -13,7 +13,7 @@ import gc
 _YOUNG = 5000
 """Number of new objects after which the collector visits the young generation."""
 _MIDDLE = 10
-"""Number of visits of the young generation per visit of the middle generation."""
+"""The middle generation is visited once for this many visits of the young generation."""
 _NEVER = 1_000_000_000
 _EVERY_S = 600.0
 

@@ -21,7 +21,7 @@ from gateway.errors import OncewayError
 from gateway.system.logs import printable
 
 ALIVE_S = 5.0
-"""Seconds after which an empty row shows that the command still runs."""
+"""If a command prints nothing for this many seconds, an empty row shows that it still runs."""
 MOST_WORDS = 64
 _FORBIDDEN = ("--registry", "--config", "--hex", "--foreign")
 _LONGEST_LINE = 1 << 20

@@ -125,7 +125,7 @@ class Moves(NeighbourRows):
     also deletes `mistrusted` from `meta`.
     """
     members: frozenset[str] | None = None
-    """The other members of the site, if they have changed."""
+    """The other members of the site; None if they have not changed."""
 
 
 @dataclass(slots=True)

@@ -214,7 +214,7 @@ class _Race:
             log.warning("no connection to %s at %s: %s", self._host, address, why)
 
     def _error(self) -> OSError:
-        """Return the error for a name of which no address has connected."""
+        """Return the error to raise because no address of the name has accepted a connection."""
         silent = [key.data for key in self._open.get_map().values()]
         for address in silent:
             self._tell(address, "no answer")

@@ -107,7 +107,7 @@ class LastBackup:
 
 
 def last_backup(data: Path) -> LastBackup | None:
-    """Return the note of a data directory, or None if it does not exist or cannot be read."""
+    """Return the note about the last backup of a data directory; None without a readable note."""
     with suppress(OSError):
         return _read(data / FILE, (data / FILE).stat().st_mtime_ns)
     return None

@@ -27,7 +27,9 @@ class Locked(OncewayError):
 
 
 class ProcessLock:
-    """A lock, held from creation until `close`. Raises Locked, which names the holder."""
+    """A file lock that one process holds, from creation until `close`. Raises Locked, which names
+    the process that holds it.
+    """
 
     def __init__(self, path: Path) -> None:
         # root locks in folders of others, who might put a link to a file of root's there

@@ -474,7 +474,9 @@ class Spool(DamagedRows):
     # Records of work
 
     def failed(self, outage: str | None) -> None:
-        """Count a failed attempt. outage: the new value of OUTAGE; None leaves it unchanged."""
+        """Count a failed attempt. outage: the new value of OUTAGE in `meta`; None keeps the present
+        one.
+        """
         with self._transaction() as db:
             _add(db, {_FAILURES: 1})
             if outage is not None:

@@ -121,7 +121,7 @@ Where = Callable[[str, int], dict[str, Any]]
 Get = Callable[[], Awaitable[bytes | None]]
 """A function that returns the next event of a stream, or None after the last one."""
 Publishing = Callable[[str, Publish], Awaitable[str | None]]
-"""A function of user and message. Returns why it was refused, or None."""
+"""Publishes a message for a user. Returns why the message was refused, or None."""
 
 
 Site = Callable[[], Awaitable[dict[str, Any]]]

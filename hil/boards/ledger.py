@@ -162,7 +162,7 @@ class Ledger:
             self._note_incarnation()
 
     def settle(self) -> None:
-        """Count the slot that was written last, once no further write to it follows."""
+        """Count the slot that was written last. No further write to it may follow."""
         if self._unsettled is None:
             return
         (slot, begun, cycle), self._unsettled = self._unsettled, None

@@ -47,7 +47,7 @@ class Strikes:
         return (await self._simulated.stats()).samples + self._shift
 
     async def order(self, name: str, place: int, command: str) -> None:
-        """Order a command at a place. Raises BoardError for a place in the past."""
+        """Order a command for a place. Raises BoardError if the place is in the past."""
         self._events[name] = asyncio.Queue()
         await self._simulated.at(place - self._shift, name, command)
         self._waiting[name] = (place, command)

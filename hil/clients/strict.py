@@ -85,7 +85,7 @@ def main(
         typer.Option("--identity/--no-identity", help="Whether messages have an incarnation."),
     ] = True,
 ) -> None:
-    """Publish."""
+    """Publish messages, and report each step on standard output."""
     rng = random.Random(seed)
     numbers = range(1, messages + 1)
     payloads = [payload_of(payload, name, number, payload_bytes, rng) for number in numbers]

@@ -55,8 +55,8 @@ def crc16(data: bytes, initial: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The check at the end of each body of a session. seed: start value of the CRC. keyed: whether
-    the check is a CRC-32 instead of a CRC-16.
+    """The check at the end of each frame's body in a session. seed: start value of the CRC. keyed:
+    whether the check is a CRC-32 instead of a CRC-16.
     """
 
     seed: int

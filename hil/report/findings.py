@@ -176,7 +176,7 @@ class Findings:
 
     @property
     def _receiving(self) -> float | None:
-        """Return the seconds between the boards' first and last publication in the store."""
+        """Return the seconds from the first to the last arrival of a publication in the store."""
         times = [t for t, _ in self._of_boards]
         return times[-1] - times[0] if times and times[-1] > times[0] else None
 

@@ -70,7 +70,7 @@ class Replay:
         return fates
 
     def _by_time(self, longest: float) -> list[_Fate]:
-        """Return the fates. Outages are shortened to `longest` seconds; no frame arrives then."""
+        """Return the fates. Outages last at most `longest` seconds; no frame arrives in them."""
         frames = self._trace.frames
         silent = {outage.t for outage in self._trace.outages()}
         newest = start = frames[0].t

@@ -98,8 +98,8 @@ def _rows(changes: Changes, before: DataFrame) -> DataFrame:
 
 
 def _seen(new_rows: DataFrame, known: DataFrame) -> DataFrame:
-    """Return a row for each state of a device that `new_rows` show: when it was first and last seen
-    in this state, and its last status. known: the listed states, as from `_intervals`.
+    """Group `new_rows` by the state that their device had then. Return a row for each state: when
+    it was first and last seen, and its last status. known: the listed states, as from `_intervals`.
     """
     of_devices = new_rows.where(~F.col("device").startswith("@")).withColumnRenamed(
         "gateway", "site"

@@ -97,9 +97,9 @@ class Net:
         return self._listener.port
 
     async def start(self) -> None:
-        """Start listening and dialling. If this machine does not have its address yet, the gateway
-        listens once it has it. Raises OncewayError if there is no certificate, or the address is in
-        use.
+        """Start listening and dialling. If this machine does not have the configured address yet,
+        listening starts as soon as the address exists. Raises OncewayError if there is no
+        certificate, or the address is in use.
         """
         loop, folder = asyncio.get_running_loop(), self._config.site_folder
         own = self._certificate.read()

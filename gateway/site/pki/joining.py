@@ -1,4 +1,5 @@
-"""The invited gateway's side of joining: a file in, membership out. Blocks the calling thread.
+"""The invited gateway's side of joining. In: the file of an invitation. Out: the membership. A call
+blocks its thread.
 
 The gateway's key is created here and stays here. It is on disk before the first request, so a call
 that was interrupted at any step can simply be repeated.

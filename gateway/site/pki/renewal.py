@@ -27,7 +27,9 @@ _SOON = timedelta(days=30)
 
 
 def is_due(certificate: x509.Certificate) -> bool:
-    """Whether a certificate is valid for less than half of the lifetime of a new one."""
+    """Whether the remaining time of a certificate is less than half of a new certificate's
+    lifetime.
+    """
     return certificate.not_valid_after_utc - datetime.now(UTC) < MEMBER_FOR / 2
 
 

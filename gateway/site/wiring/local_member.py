@@ -95,7 +95,7 @@ class Site:
         self.holder = SessionHolder(broker, engine.begin, parts, self._others, returned)
         self._unheard = self.holder.unheard
         self._waiting: dict[str, tuple[Connection, Connect]] = {}
-        """CONNECTs that wait for the other members, by session key."""
+        """CONNECTs that wait until other members have replied, by session key."""
         self._releases: set[tuple[Connection, int]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._rings = float("inf")

@@ -49,7 +49,9 @@ _TROUBLE = (
     errno.ENFILE,
     errno.ENOMEM,
 )
-"""Error numbers of a failing disk, network or process. Such an error does not depend on a name."""
+"""Error numbers of a failing disk, network or process. The name of a file does not cause such an
+error.
+"""
 
 
 class Files(ABC):
