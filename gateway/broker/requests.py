@@ -104,7 +104,7 @@ def _grant(
 
 
 def _want_retained(connection: Connection, session: Session, topic_filter: str) -> None:
-    """Queue the retained messages that match a new subscription, unless it is shared."""
+    """Queue the retained messages that match a filter, unless the subscription is shared."""
     broker = connection.broker
     if topic_filter.startswith(SHARE_PREFIX):
         return
