@@ -2,6 +2,7 @@
 refused.
 """
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from gateway.errors import OncewayError
 from hil.boards.simulator import BUILD
 from provisioning.boards import board, catalogue
 from provisioning.identity import SIZE, Identity
-from provisioning.image import Image
+from provisioning.image import Image, without_identity, write_identity
+from provisioning.radio_plan import RadioPlan, page
 
 UNO = board("uno")
 
@@ -35,10 +37,49 @@ def test_the_identity_is_patched_in_and_the_firmware_stays(tmp_path: Path) -> No
     assert patched.stat().st_mode & 0o077 == 0, "the file holds the key"
 
 
+@pytest.mark.parametrize("radio", [None, RadioPlan(network=3, device=7)], ids=["line", "radio"])
+def test_an_identity_alone_leaves_all_else_of_the_flash(
+    tmp_path: Path, radio: RadioPlan | None
+) -> None:
+    path, identity = tmp_path / "page.hex", Identity.create("roof-1")
+    write_identity(path, UNO, identity, radio)
+    written = IntelHex(str(path))
+    assert written.minaddr() == UNO.identity
+    assert written.tobinstr() == page(identity, radio)
+    assert path.stat().st_mode & 0o777 == 0o600, "the file holds the key"
+
+
+def test_a_backup_of_a_board_has_neither_key_nor_boot_loader(tmp_path: Path) -> None:
+    firmware, flash = _firmware(tmp_path / "a.hex", 1000), tmp_path / "flash.hex"
+    Image(firmware, UNO).write(flash, Identity.create("roof-1"))
+    whole = IntelHex(str(flash))
+    whole[UNO.application_end] = 1
+    whole.write_hex_file(str(flash))
+    kept = IntelHex(StringIO(without_identity(flash, UNO)))
+    assert (kept.minaddr(), kept.maxaddr()) == (0, 999)
+    assert kept.tobinstr() == IntelHex(str(firmware)).tobinstr()
+
+
+def test_a_firmware_with_its_signature_at_the_start_is_checked_like_others(tmp_path: Path) -> None:
+    path = tmp_path / "first.hex"
+    for address, fits in ((UNO.identity, True), (UNO.identity + 128, False)):
+        content = b"OWFW\x01" + address.to_bytes(3)
+        IntelHex(dict(enumerate(content))).write_hex_file(str(path))
+        if fits:
+            assert Image(path, UNO).signed
+            continue
+        with pytest.raises(OncewayError) as error:
+            Image(path, UNO)
+        assert error.value.where == str(path)
+        assert error.value.what.startswith("this firmware looks for its name at 0x7E00, but")
+
+
 def test_a_firmware_that_reaches_into_the_identity_page_is_refused(tmp_path: Path) -> None:
     assert Image(_firmware(tmp_path / "a.hex", UNO.identity), UNO).size == UNO.identity
-    with pytest.raises(OncewayError, match="0x7D80"):
-        Image(_firmware(tmp_path / "b.hex", UNO.identity + 1), UNO)
+    path = _firmware(tmp_path / "b.hex", UNO.identity + 1)
+    with pytest.raises(OncewayError, match="0x7D80") as error:
+        Image(path, UNO)
+    assert error.value.where == str(path)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +88,13 @@ def test_a_firmware_that_reaches_into_the_identity_page_is_refused(tmp_path: Pat
 def test_file_that_is_not_intel_hex_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.hex"
     path.write_bytes(content)
-    with pytest.raises(OncewayError, match=r"broken\.hex"):
+    with pytest.raises(OncewayError, match="HEX file") as error:
         Image(path, UNO)
+    assert error.value.where == str(path)
 
 
 def test_a_missing_file_says_how_to_build_one(tmp_path: Path) -> None:
-    with pytest.raises(OncewayError, match="make firmware"):
+    with pytest.raises(OncewayError, match=r"make firmware.*ATmega328P at 16 MHz"):
         Image(tmp_path / "none.hex", UNO)
 
 

@@ -84,8 +84,8 @@ class Contact:
         has been sent all Over messages for which its lease has to wait (`ending.py`).
         """
         self.mute = False
-        """Whether the member has left a query unanswered for too long over its present link, and
-        has answered none since.
+        """Whether the member left a query unanswered for too long over its present link. Its next
+        answer ends this.
         """
         self.round_trip = 0.0
         """Smoothed round trip of beats, in seconds. It contains the member's delay until its next
