@@ -29,8 +29,8 @@ POINTS = 1500
 MOST = 1000
 """Largest number of names of all boards together. With POINTS values each, they take 24 MB."""
 _SPARE = 100
-"""Number of values that a series may have beyond POINTS. When a series has so many more, this
-number of its oldest values is dropped at once.
+"""Number of values that a series may have beyond POINTS. When a series has POINTS + _SPARE values,
+its `_SPARE` oldest values are dropped at once.
 """
 
 Row = dict[str, Any]
