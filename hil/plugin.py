@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="Run this bench, and no tests. May be given again.",
+        help="Run this bench, and no tests. May be given more than once.",
     )
     group.addoption(
         "--bench-seed", type=int, metavar="N", help="Seed, instead of the benches' own."

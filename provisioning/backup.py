@@ -46,7 +46,8 @@ def open_sealed(data: bytes, passphrase: str) -> Rows:
     sealed, checksum = data[:-_SUM], data[-_SUM:]
     if len(sealed) < _HEADER or hashlib.sha256(sealed).digest() != checksum:
         raise OncewayError(
-            "the backup is damaged: its checksum does not fit", hint="Use another copy of it"
+            "the backup is damaged: its checksum does not fit",
+            hint="Use another copy of the backup",
         )
     header = sealed[:_HEADER]
     salt, nonce = header[len(_MAGIC) : -_NONCE], header[-_NONCE:]

@@ -97,7 +97,7 @@ def add(
     if wanted is not None and kind.radio:
         raise OncewayError(
             f"{kind.title} does not accept an interval by cable",
-            hint=f"When it is on the air, publish `interval …` to commands/{name} at QoS 2;"
+            hint=f"When the board is on the air, publish `interval …` to commands/{name} at QoS 2;"
             " the board gets it when it sends next",
         )
     opened = open_registry(registry, make=not dry_run)

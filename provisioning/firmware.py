@@ -53,5 +53,5 @@ def _make(folder: Path, target: str) -> None:
         raise OncewayError(
             f"the firmware cannot be built ({errors[0].strip()})",
             str(folder),
-            "`make firmware` says more",
+            "For the full output, run `make firmware`",
         ) from error

@@ -453,8 +453,8 @@ def ping(
             notified = True
         time.sleep(_LOOK_S)
     else:
-        hint = "Does it have power? See: onceway device list, onceway radio listen"
-        raise OncewayError(f"nothing was heard of it within {wait} s", name, hint)
+        hint = "Does the board have power? See: onceway device list, onceway radio listen"
+        raise OncewayError(f"nothing was heard of the board within {wait} s", name, hint)
     figures = {"name": name, "after": round(waited, 1), "rssi": row["rssi"], "snr": row["snr"]}
     if as_json:
         print(json.dumps(figures))

@@ -66,7 +66,7 @@ def find(board: Board) -> str:
         )
     names = ", ".join(entry.port for entry in fitting)
     raise OncewayError(
-        f"several boards look like {board.title}: {names}", hint="Say which one with --port"
+        f"several boards look like {board.title}: {names}", hint="Choose one of them with --port"
     )
 
 
@@ -157,7 +157,7 @@ def drop_dtr(port: str) -> None:
 
 
 def _open(port: str) -> int:
-    """Return a descriptor of a port, also if the port waits for a carrier. Raises OncewayError."""
+    """Return a descriptor of a port, even if the port waits for a carrier. Raises OncewayError."""
     try:
         return os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:

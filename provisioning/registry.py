@@ -200,7 +200,7 @@ class Registry:
             raise Unknown(
                 f"no device is called {name!r}",
                 str(self.path),
-                "`onceway device list` shows them; `onceway device add` makes one",
+                "`onceway device list` shows the devices; `onceway device add` adds one",
             )
         return device
 

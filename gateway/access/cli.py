@@ -31,7 +31,9 @@ def _users(file: Path | None, config: Path | None) -> Users:
         return Users(file)
     if (found := config_file(config)) is not None:
         return Users(load(found).users_file)
-    raise nothing_named("Name one with --config FILE, or a file of users with --file FILE")
+    raise nothing_named(
+        "Name the configuration with --config FILE, or a file of users with --file FILE"
+    )
 
 
 @app.command()

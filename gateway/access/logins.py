@@ -52,7 +52,7 @@ delay does not reveal whether a comparison was made.
 """
 
 _BUSY = ReasonCode.SERVER_BUSY, "too many passwords are being compared"
-_GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
+_GONE = ReasonCode.NOT_AUTHORIZED, "the user was removed, or the password was changed"
 
 
 class BackOff:

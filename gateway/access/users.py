@@ -116,7 +116,7 @@ class Users:
             raise UsersError(
                 "this line does not describe a user",
                 f"{self.path}:{number}",
-                "Remove it, and add the user again: onceway user add",
+                "Remove the line, and add the user again: onceway user add",
             ) from None
 
     def add(self, name: str, password: str) -> None:

@@ -69,7 +69,7 @@ def backup(
         raise UsageError("name a file, or give --to-landing", hint="onceway backup --help")
     found = config_file(config)
     if found is None:
-        raise nothing_named("Name one with --config FILE")
+        raise nothing_named("Name the configuration with --config FILE")
     settings = load(found)
     data = settings.gateway.data
     if to_landing and not data.is_dir():
@@ -216,7 +216,7 @@ def restore(
         return
     machine = f"{manifest.made}, from {manifest.machine}"
     typer.echo(f"{data}: restored the gateway {manifest.gateway} of {machine}")
-    typer.echo(f"- its configuration is {target}")
+    typer.echo(f"- the gateway's configuration is in {target}")
     for note in (*notes, *_TO_KNOW):
         typer.echo(f"- {note}")
 

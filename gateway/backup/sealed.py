@@ -111,7 +111,7 @@ class SealedReader(io.RawIOBase):
 
 
 def _damaged() -> BackupError:
-    return BackupError("the backup is damaged or incomplete", hint="Use another copy of it")
+    return BackupError("the backup is damaged or incomplete", hint="Use another copy of the backup")
 
 
 def _derive(passphrase: str, salt: bytes) -> tuple[bytes, bytes]:

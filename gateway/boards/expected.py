@@ -56,7 +56,7 @@ site judges the board.)
 
 _REFUSED: dict[Refusal | None, tuple[str, str]] = {
     Refusal.WRONG_KEY: (
-        "another key than the registry's",
+        "a key other than the registry's",
         "If this is the right board, give it a new key by cable: sudo onceway device rekey {}",
     ),
     Refusal.UNKNOWN_KEY: (
@@ -64,7 +64,7 @@ _REFUSED: dict[Refusal | None, tuple[str, str]] = {
         "Give it a new key by cable: sudo onceway device rekey {} --board KIND",
     ),
     Refusal.NO_PROOF: (
-        "no key, as older firmware does",
+        "no key, as boards with older firmware do",
         "Write its firmware by cable: sudo onceway device flash {}",
     ),
 }

@@ -98,7 +98,7 @@ def _silent(device: str, wait_s: int, received: bool) -> OncewayError:
             f" logs/{device}?",
         )
     return OncewayError(
-        f"the board has not accepted the command within {wait_s} s",
+        f"the board has not acknowledged the command within {wait_s} s",
         device,
         f"The board gets the command when it sends next; the answer then arrives on logs/{device}",
     )

@@ -375,9 +375,8 @@ class Bridge:
         """
         if (most := theirs.get(PropertyId.MAXIMUM_QOS, 2)) < min(self.section.qos, self._most_qos):
             log.warning(
-                "bridge %s: the other broker does not accept QoS %d. Messages go there at QoS %d,"
-                " and may"
-                " arrive twice after an outage",
+                "bridge %s: the other broker does not accept QoS %d. Messages are sent to it at"
+                " QoS %d, so after an outage they may arrive twice, or at QoS 0 be lost",
                 self.section.name,
                 self.section.qos,
                 most,

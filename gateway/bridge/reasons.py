@@ -25,7 +25,7 @@ OF_THE_MESSAGE: dict[ReasonCode, str] = {
     ReasonCode.NOT_AUTHORIZED: "the bridge's user may not publish to its topic",
     ReasonCode.TOPIC_FILTER_INVALID: "the broker does not accept such a topic",
     ReasonCode.TOPIC_NAME_INVALID: "the broker does not accept such a topic",
-    ReasonCode.PACKET_IDENTIFIER_IN_USE: "the broker has its packet identifier in use",
+    ReasonCode.PACKET_IDENTIFIER_IN_USE: "the broker already uses the message's packet identifier",
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND: "this reason fits no PUBLISH, so a retry cannot help",
     ReasonCode.TOPIC_ALIAS_INVALID: "the broker misreads the message: bridges send no topic alias",
     ReasonCode.PACKET_TOO_LARGE: "the message exceeds a limit of the broker, announced or not",
@@ -39,14 +39,14 @@ OF_THE_MESSAGE: dict[ReasonCode, str] = {
 """Failures that come back whenever the message is sent again, each with its meaning."""
 
 OF_ANYTHING_ELSE: dict[ReasonCode, str] = {
-    ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: "a fault of the connection",
-    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: "a fault of the connection",
-    ReasonCode.BAD_USER_NAME_OR_PASSWORD: "a fault of the bridge's login",
+    ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: "the broker does not support the MQTT version",
+    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: "the broker does not accept the client identifier",
+    ReasonCode.BAD_USER_NAME_OR_PASSWORD: "the broker does not accept the user name or password",
     ReasonCode.SERVER_UNAVAILABLE: "the broker is not ready",
     ReasonCode.SERVER_BUSY: "the broker is busy",
-    ReasonCode.BANNED: "a fault of the bridge's login",
+    ReasonCode.BANNED: "the broker has banned the bridge",
     ReasonCode.SERVER_SHUTTING_DOWN: "the broker stops, and will start again",
-    ReasonCode.BAD_AUTHENTICATION_METHOD: "a fault of the bridge's login",
+    ReasonCode.BAD_AUTHENTICATION_METHOD: "the broker does not accept the authentication method",
     ReasonCode.KEEP_ALIVE_TIMEOUT: "the connection was silent",
     ReasonCode.SESSION_TAKEN_OVER: "another client uses the bridge's client identifier",
     ReasonCode.RECEIVE_MAXIMUM_EXCEEDED: "too many messages are in flight",

@@ -80,7 +80,9 @@ REMEDIES = {
     "bridge": "Look at the other broker, and at [[bridge]]: sudo onceway gateway status",
     "aside": "List them with their reasons, then discard them or try again: sudo onceway bridge"
     " aside",
-    "dropped": "Repair the connection, or raise max_messages and max_bytes of the bridge",
+    "dropped": "Repair the connection; if the log says that the queue is full, raise max_messages"
+    " and"
+    " max_bytes of the bridge",
     "unconfirmed": "The log names them; find out why the other broker closes the connection",
     "not_taken": "The log names them and the reason: journalctl -u onceway-gateway",
     "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
@@ -111,7 +113,8 @@ def problems(item: BridgeStatus) -> list[tuple[str, str]]:
         lost = f", {item.aside_lost:,} more were lost" if item.aside_lost else ""
         found.append(("aside", f"{are(item.aside)} set aside{lost}"))
     if item.dropped:
-        found.append(("dropped", f"{were(item.dropped)} lost because too many waited"))
+        text = f"{were(item.dropped)} lost: too many waited, or the other broker closed connections"
+        found.append(("dropped", text))
     if item.unconfirmed:
         text = f"{were(item.unconfirmed)} given up at their PUBREL and may have arrived"
         found.append(("unconfirmed", text))

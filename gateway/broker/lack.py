@@ -40,7 +40,7 @@ _BOUNDS = {
     Bound.MEMORY: ("the queues have no room in memory", True),  # subscribers read
     Bound.QUEUE: ("the queue of a subscriber has no room", True),  # the subscriber reads
     Bound.IDENTIFIERS: ("too many messages wait for their PUBREL", True),  # clients send PUBREL
-    Bound.RETAINED: ("the retained messages have no room", False),  # until a client clears one
+    Bound.RETAINED: ("there is no room for retained messages", False),  # until a client clears one
 }
 """Text of each bound, and whether there will be room again. The comments name the event that makes
 room, or the remedy. README.md has the table for users.

@@ -113,7 +113,7 @@ def _mute(error: OSError, where: str) -> OncewayError:
 
 def _foreign(where: str) -> OncewayError:
     return OncewayError(
-        "another program than the gateway answers at its control socket",
+        "a program other than the gateway answers at the control socket",
         where,
         "End that program, then restart the gateway",
     )

@@ -75,7 +75,9 @@ def folder_of(data: Path | None, config: Path | None) -> Path:
         return data
     if (found := config_file(config)) is not None:
         return load(found).gateway.data
-    raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
+    raise nothing_named(
+        "Name the configuration with --config FILE, or a data directory with --data DIR"
+    )
 
 
 def installed_folder() -> Path | None:

@@ -122,7 +122,7 @@ def _what_to_write(problem: Any) -> str | None:
     if kind == "list_type" and isinstance(value, dict):
         return f"write [[{name[0]}]], in double brackets: there may be several"
     if kind in ("model_type", "dict_type") and isinstance(value, list):
-        return f"write [{name[0]}], in single brackets: only one is allowed"
+        return f"write [{name[0]}], in single brackets: only one such section is allowed"
     if kind in ("model_type", "dict_type"):
         section = ".".join(part for part in problem["loc"] if isinstance(part, str))
         return f"write the section [{section}], on a line of its own"

@@ -483,7 +483,7 @@ class NotifySection(Section):
     @model_validator(mode="after")
     def _has_server(self) -> "NotifySection":
         if bool(self.mail_to) != (self.mail_server is not None):
-            raise ValueError("mail_to and mail_server need each other")
+            raise ValueError("set both mail_to and mail_server, or neither")
         return self
 
 

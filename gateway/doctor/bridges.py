@@ -56,5 +56,5 @@ def _state(part: str, state: BridgeStatus) -> Iterator[Finding]:
         yield (wrong if kind == "bridge" else warning)(part, text, REMEDIES[kind])
 
 
-_MEND = "Correct the mistake, then `onceway gateway check-config`"
+_MEND = "Correct the mistake, then run: onceway gateway check-config"
 _RESTART = "[[bridge]] takes effect at the next start: `sudo systemctl restart onceway-gateway`"

@@ -57,7 +57,7 @@ def doctor(
     """
     file = config_file(config)
     if file is None:
-        raise nothing_named("Name one with --config FILE")
+        raise nothing_named("Name the configuration with --config FILE")
     loaded = load(file)
     credentials.take(file)
     found = [*settings.credentials(file.parent), *examine(loaded)]

@@ -184,4 +184,4 @@ def _of(part: str, error: Exception) -> Finding:
     return wrong(part, str(error), _MEND)
 
 
-_MEND = "Correct the mistake, then `onceway gateway check-config`"
+_MEND = "Correct the mistake, then run: onceway gateway check-config"

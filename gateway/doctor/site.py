@@ -70,14 +70,16 @@ def _certificate(config: Config) -> Finding:
 def _member(name: str, row: dict[str, Any] | None, running: bool) -> Finding:
     part = f"member {name}"
     if not running:
-        return unseen(part, "not known, since the gateway does not answer", _START)
+        return unseen(part, "not known, because the gateway does not answer", _START)
     if row is None:
         return unseen(part, "the running gateway does not have this site", _RESTART)
     if not row["connected"]:
         why = row["problem"] or "nothing was received from it since the start"
         return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", _remedy(why, _REACH))
     if (row["problem"] or "").startswith("its clock is"):
-        return warning(part, row["problem"], "`timedatectl` on both machines")
+        return warning(
+            part, row["problem"], "Compare both clocks: run `timedatectl` on both machines"
+        )
     if row["problem"]:
         return wrong(part, row["problem"], _remedy(row["problem"], _ONE))
     return ok(part, "connected")
@@ -115,7 +117,7 @@ _ONE = (
     "The right gateway is at its address in [site.members]; look for another machine with a copy of"
     " its card"
 )
-_SAME = "Write the same in the configuration of each member, and restart the members"
+_SAME = "Make [site] the same in the configuration of each member, and restart the members"
 _THERE = "`sudo onceway doctor` on that machine says how to renew the certificate"
 _UPDATE = "Install the newer Onceway on that machine: `sudo apt install ./onceway_NEWER.deb`"
 _REACH = (

@@ -59,7 +59,9 @@ def clean(landing: Landing, table: str, older_than: float) -> Iterator[Cleaned]:
         )
     if not feeds:
         raise OncewayError(
-            "the table has no batch of this landing place", table, "Is it the right table?"
+            "the table has no batch of this landing place",
+            table,
+            "Make sure that this is the right table",
         )
     _tidy_markers(landing)
     quarantined = in_quarantine(table)

@@ -594,20 +594,21 @@ def _check_landing(landing: str) -> None:
         raise OncewayError(
             "there is no such landing place",
             landing,
-            "The uplink makes it when it lands its first batch",
+            "The uplink creates the folder when it lands the first batch",
         )
 
 
 def _execute(job: Job) -> None:
-    """Replace this process by the job. Raises OncewayError if JAVA_HOME names no Java, or if it is
+    """Replace this process by the job. Raises OncewayError if JAVA_HOME has no bin/java, or if it"
+    " is
     unset and PATH has no `java`.
     """
     home = os.environ.get("JAVA_HOME")
     if home and not os.access(f"{home}/bin/java", os.X_OK):
         raise OncewayError(
-            "JAVA_HOME names no Java",
+            "JAVA_HOME has no bin/java",
             home,
-            "Correct it, or unset it: then the `java` of PATH is used",
+            "Correct JAVA_HOME, or unset it to use the `java` in PATH",
         )
     if not home and shutil.which("java") is None:
         raise OncewayError(

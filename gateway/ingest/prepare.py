@@ -34,8 +34,8 @@ def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
     """Download Delta's jars if they are missing, write the archive, and return its path. memory:
     memory of the driver, such as "2g". say: called with a line of text at each step.
 
-    Raises OncewayError if the ingest does not run here or Java wrote no archive, and Locked if
-    another process prepares the centre.
+    Raises OncewayError if the ingest cannot run on this machine or Java wrote no archive, and
+    Locked if another process prepares the centre.
     """
     if downloaded_jars() is None:
         say("Downloading Delta's jars, and running the ingest once as a test")
@@ -87,7 +87,7 @@ def _practise(memory: str | None, archive: Archive = "leave") -> str:
         )
     if done.returncode:
         lines = done.stdout.strip().splitlines()
-        raise OncewayError("the ingest does not run here", lines[-1] if lines else None)
+        raise OncewayError("the ingest cannot run on this machine", lines[-1] if lines else None)
     return done.stdout
 
 

@@ -213,7 +213,7 @@ def _second_handle(sock: socket.socket) -> socket.socket:
 def _listen_error(error: OSError, where: str) -> OncewayError:
     if isinstance(error, socket.gaierror):
         return AddressAbsent(
-            "the address to listen on is not known",
+            "the name of the address to listen on cannot be resolved",
             where,
             "Name an address of this machine, or 0.0.0.0 for all.",
         )

@@ -23,7 +23,7 @@ class Refusal(Enum):
 
     STRANGER = "it is not admitted"
     NO_PROOF = "it greets without a key"
-    WRONG_KEY = "it greets with another key than the one that is known here"
+    WRONG_KEY = "it greets with a key other than the one that is known here"
     UNKNOWN_KEY = "its key is not known here"
 
 

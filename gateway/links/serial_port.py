@@ -471,7 +471,7 @@ def _why_refused(name: str, reason: Refusal | None, path: str) -> str:
     match reason:
         case Refusal.WRONG_KEY:
             return (
-                f"the device {name!r} greets with another key than the one in the registry. If it"
+                f"the device {name!r} greets with a key other than the one in the registry. If it"
                 f" is the right board, `onceway device rekey {quoted} --port {path}` gives it a new"
                 " key"
             )

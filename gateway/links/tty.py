@@ -121,9 +121,9 @@ def _open_error(error: Exception, path: str, baud: int) -> OncewayError:
         )
     if number == errno.EINVAL or isinstance(error, ValueError):
         return OncewayError(
-            f"the serial port cannot do {baud} baud",
+            f"the serial port does not support {baud} baud",
             path,
-            "Choose a rate that the adapter and the board know.",
+            "Choose a rate that the adapter and the board support.",
         )
     return OncewayError(f"cannot open the serial port: {error}", path)
 

@@ -34,13 +34,13 @@ def topic_filter_problem(topic_filter: str) -> str | None:
     if "+" in topic_filter:
         alone = f"/{topic_filter.replace('/', '//')}/".count("/+/")
         if alone < topic_filter.count("+"):
-            return "has a + that does not fill its level"
+            return "has a + that is not alone in its level"
     above, wildcard, below = topic_filter.partition("#")
     if not wildcard or (not below and (not above or above[-1] == "/")):
         return None
     levels = topic_filter.split("/")
     if levels.count("#") < topic_filter.count("#"):
-        return "has a # that does not fill its level"
+        return "has a # that is not alone in its level"
     return "has a # that is not its last level"
 
 

@@ -80,8 +80,9 @@ _VERBS: dict[Event, str] = {"begins": "began", "ends": "ended", "goes on": "not 
 class _Known:
     """One known problem. since: when the problem began. reported: time of the last message about
     the problem; None before the first one, and after its end was reported. text: the problem's
-    words in the last message. away: since when the problem is absent. ends: how often its end was
-    reported, each time within RELAPSE_S after the previous one.
+    words in the last message. away: time at which the problem became absent; after the report of
+    its end, the time of that report; None while the problem is present. ends: number of times that
+    its end was reported, without an absence of RELAPSE_S in between.
     """
 
     since: float

@@ -24,8 +24,8 @@ _KINDS = {1: Kind.DONE, 2: Kind.VALUE, 3: Kind.REFUSED}
 _REASONS = {
     1: "the board does not know this command",
     2: "the number is too small or too large",
-    3: "this board, or its firmware, cannot do it",
-    4: "the board cannot do it now",
+    3: "this board, or its firmware, cannot do this",
+    4: "the board cannot do this now: try again later",
     5: "it would wear the board's memory out within a year; add `force` to do it anyway",
 }
 """Reasons by number, as in `enum ow_refusal` of `firmware/src/Onceway.h`."""

@@ -14,7 +14,7 @@ WORDS = (
     "has no value: the sensor's answers are damaged. Check the wires, their length and the supply",
     "has no value: the measured value is out of range. Check the sensor and its wires",
     "has no value: no two values in a row are near each other. Check for a loose wire",
-    "has no value: another kind of sensor answers. Fit the one that the sketch is for",
+    "has no value: a sensor of another kind answers. Connect the kind that the sketch is for",
     "has no value: more than one sensor answers on the bus. Connect only one",
     "has no value: the sensor does not measure. Check its supply",
 )

@@ -249,16 +249,16 @@ def _check_foreign(label: object) -> None:
     (section 4.4). All other non-standard labels are ignored.
     """
     if not isinstance(label, str):
-        raise NotSenml("a label is neither a text nor a number")
+        raise NotSenml("a label is neither text nor a number")
     if label.endswith("_"):
-        raise NotSenml(f"label {label[:20]} must be understood and is not")
+        raise NotSenml(f"label {label[:20]} must be understood, but is not known here")
 
 
 def _text(text: Any, label: int) -> str | None:
     if text is None:
         return None
     if not isinstance(text, str):
-        raise NotSenml(f"{_SPELT[label]} is not a text")
+        raise NotSenml(f"{_SPELT[label]} is not text")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise NotSenml(f"{_SPELT[label]} has half a surrogate pair")
     return text

@@ -282,9 +282,9 @@ class ClientLink:
             self._engine.broker,
             connection,
             ReasonCode.QUOTA_EXCEEDED,
-            "the client reads too little",
+            "the client reads too slowly",
         )
-        connection.disconnect(ReasonCode.QUOTA_EXCEEDED, "the client reads too little")
+        connection.disconnect(ReasonCode.QUOTA_EXCEEDED, "the client reads too slowly")
         self.discard()
         self._transport.abort()
 

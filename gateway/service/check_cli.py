@@ -48,7 +48,7 @@ def check_config(
     """
     file = config_file(config)
     if file is None:
-        raise nothing_named("Name one with --config FILE")
+        raise nothing_named("Name the configuration with --config FILE")
     found = load_to_serve(file)
     if wrong := list(_wrong(found)):
         raise ConfigError.of(wrong, str(file), file.read_text(encoding="utf-8"))

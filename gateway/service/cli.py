@@ -134,7 +134,7 @@ def _settings(
             )
         return load_to_serve(config)
     if listen is None or data is None:
-        raise nothing_named("Name one with --config FILE, or --listen ADDRESS:PORT and --data DIR")
+        raise nothing_named("Set --config FILE, or --listen ADDRESS:PORT and --data DIR")
     return parse(
         {
             "gateway": {"data": str(data)},

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PASSWORD = ReasonCode.NOT_AUTHORIZED, "the user was removed or has another password"
+_PASSWORD = ReasonCode.NOT_AUTHORIZED, "the user was removed, or the password was changed"
 _STOPS = ReasonCode.SERVER_SHUTTING_DOWN, "the gateway is shutting down"
 _NOT_TAKEN = ReasonCode.NOT_AUTHORIZED, "the listener no longer accepts such clients"
 

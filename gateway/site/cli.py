@@ -67,7 +67,11 @@ def init(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     )
     if settings.site is None:
         members = {name: f"ADDRESS:{_PORT}", "OTHER": f"ADDRESS:{_PORT}"}
-        typer.echo(f"Add this to the configuration, with the addresses:\n\n{_section(members)}\n")
+        typer.echo(
+            "Add this to the configuration. Replace OTHER by the name of the other gateway, and"
+            " each ADDRESS by the address of that gateway; a third gateway gets a line of its own:"
+            f"\n\n{_section(members)}\n"
+        )
     typer.echo(f"Then: {_RESTART}, and for each other gateway: sudo onceway site invite NAME")
 
 
@@ -309,7 +313,7 @@ def _copies(found: dict[str, Any]) -> list[str]:
 def _settings(config: Path | None) -> Config:
     file = config_file(config)
     if file is None:
-        raise nothing_named("Name one with --config FILE")
+        raise nothing_named("Name the configuration with --config FILE")
     return load(file)
 
 

@@ -223,7 +223,7 @@ def _read(
 
     found = rows("SELECT next FROM flow WHERE session = ?")
     if not found:
-        raise Unfit("it lacks its packet identifiers")
+        raise Unfit("its packet identifiers are missing")
     border = found[0][0]
     return Recovered(
         sessions=rows("SELECT * FROM session WHERE id = ?"),

@@ -114,7 +114,7 @@ def records(parts: Sequence[bytes]) -> Iterator[tuple[int, Values]]:
     ended = False
     for kind, body in _bodies(parts):
         if ended:
-            raise Unfit("there are bytes after its end")
+            raise Unfit("there are bytes after the record that ends it")
         ended = kind == END
         checks = _CHECKS.get(kind)
         if checks is None:

@@ -5,7 +5,7 @@ open to the group, and may not create, replace or delete files. Without the pack
 belong to one account.
 
 In: files in a data directory. Out: their owners and modes. Files that both accounts write are open
-to both. Files that only the uplink reads belong to the uplink, also if root creates them.
+to both. Files that only the uplink reads belong to the uplink, even if root creates them.
 """
 
 import os

@@ -37,7 +37,7 @@ BUSY = Cause(
 CANNOT_OPEN = Cause("the file cannot be opened", "See whether the file and its folder exist")
 GONE = Cause(
     "the file or its folder does not exist",
-    "See whether the folder is the right one, and its disk is mounted",
+    "Check that this is the right folder, and that its disk is mounted",
 )
 FORBIDDEN = Cause("this account may not write there", "Give the folder to the service's account")
 NO_MEMORY = Cause("the machine has no memory left", "See what takes the memory: free -m")

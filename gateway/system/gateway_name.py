@@ -71,7 +71,7 @@ def caution(name: str) -> str | None:
     if name.partition(".")[0].strip().casefold() in _DEVICES:
         return f"is the name of a device, not of a folder, on {where}"
     if name != unicodedata.normalize("NFC", name):
-        return "has letters that other systems write in other bytes (it is not in Unicode's NFC)"
+        return "is not in Unicode's form NFC, so other systems may change its bytes"
     return None
 
 

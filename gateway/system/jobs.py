@@ -102,7 +102,7 @@ class Job:
         if first:
             expected = known is not UNKNOWN or isinstance(error, OncewayError | TimeoutError)
             internal = None if expected else error
-            log.error("%s (%s). It is tried again", self.failure, self.error, exc_info=internal)
+            log.error("%s (%s). Trying again", self.failure, self.error, exc_info=internal)
 
 
 class InternalErrors(Job):

@@ -127,7 +127,9 @@ def _job(config: Path | None, data: Path | None, landing: str | None, name: str 
         return Job(data, name, _landing_alone(landing), LogSection())
     config = config_file(config)
     if config is None:
-        raise nothing_named("Name one with --config FILE, or use --data DIR with --landing URL")
+        raise nothing_named(
+            "Name the configuration with --config FILE, or use --data DIR with --landing URL"
+        )
     loaded = load_config(config)
     credentials.take(config)
     settings = landing_settings(loaded.uplink, landing)
@@ -298,7 +300,9 @@ def key(config: ConfigOption = None, data: DataOption = None, as_json: JsonOptio
 
     found = config if data else config_file(config)
     if data is None and found is None:
-        raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
+        raise nothing_named(
+            "Name the configuration with --config FILE, or a data directory with --data DIR"
+        )
     loaded = load_config(found) if found else None
     folder = data or cast(Config, loaded).gateway.data
     if loaded is not None:
@@ -329,7 +333,9 @@ def status(
     bound_s = _seconds(max_outage)
     found = config if data else config_file(config)
     if data is None and found is None:
-        raise nothing_named("Name one with --config FILE, or a data directory with --data DIR")
+        raise nothing_named(
+            "Name the configuration with --config FILE, or a data directory with --data DIR"
+        )
     loaded = load_config(found) if found else None
     folder = data or cast(Config, loaded).gateway.data
     with Spool(folder, to_read=True) as spool:

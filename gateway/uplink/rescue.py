@@ -217,10 +217,10 @@ class _Work:
         landed, _ = self._spool.last_landed()
         if landed and owner.read(self._landing, origin.gateway) is None:
             raise OncewayError(
-                f"nothing of {origin.gateway} is at this landing place, although batches of it have"
-                f" landed ({landed})",
+                f"nothing of {origin.gateway} is at this landing place, although batches of this"
+                f" gateway have landed ({landed})",
                 self._landing.url,
-                "Name the place where they landed. Is it mounted?",
+                "Name the place where they landed, and make sure that it is mounted",
             )
 
 

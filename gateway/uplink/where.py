@@ -124,7 +124,7 @@ def where(
     folder = data or (loaded.gateway.data if loaded else None)
     if folder is None and table is None:
         raise nothing_named(
-            "Name one with --config FILE or --data DIR, or the table with --table PATH"
+            "Name the gateway with --config FILE or --data DIR, or the table with --table PATH"
         )
     found: list[Place] = []
     doubted: list[Doubt] = []

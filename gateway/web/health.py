@@ -157,7 +157,7 @@ def _spool(source: Source) -> list[Problem]:
         Problem(
             "spool",
             f"the spool is full ({amount(spool.count, 'message')}, {spool.size:,} bytes): messages"
-            " are refused until the uplink lands some",
+            " are refused until the uplink has landed some of them",
             about="full",
         )
     ]

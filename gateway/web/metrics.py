@@ -69,7 +69,7 @@ _BOARD_FIGURES = (
     (
         "board_eeprom_life_years",
         "life",
-        "Remaining life of the board's EEPROM at its interval, in years",
+        "Remaining life of the board's EEPROM in years, if the interval stays the same",
     ),
     ("board_worn_writes", "worn", "Failed writes of EEPROM cells, since the board's start"),
     (
@@ -94,7 +94,8 @@ _BRIDGE_GAUGES = {
 _BRIDGE_COUNTERS = {
     "sent": "Messages that the other broker has acknowledged",
     "refused": "Messages that the other broker has refused for good",
-    "dropped": "Messages that were dropped because too many waited for the other broker",
+    "dropped": "Messages dropped because too many waited, or because the other broker closed"
+    " connections",
     "received": "Messages from the other broker",
     "set_aside": "Messages that were set aside since the start of the gateway",
     "aside_lost": "Messages that were lost because too many were set aside",
@@ -548,7 +549,7 @@ def _board_reports(source: Source, ports: dict[str, PortStatus]) -> Iterator[Met
     """Yield the figures that boards report, and counts of payload conflicts."""
     yield _counter(
         "board_contradictions",
-        "Publications of boards that arrived again with another payload",
+        "Board publications that arrived again with another payload",
         0 if source.boards is None else source.boards.payload_conflicts,
     )
     statuses = {

@@ -48,7 +48,7 @@ class PageRegistry:
         if not DEVICE_NAME.fullmatch(device):
             return "This name cannot be registered. Provision the board under another name."
         if verb == "admit" and listed is None and not self._asks(device):
-            return f"{device} does not ask to be let in now. Plug it in, then try again."
+            return f"{device} does not ask to be let in now. Plug the board in, then try again."
         if verb == "revoke" and listed is None:
             return f"{device} is not in the device registry."
         problem: str | None = _BUSY

@@ -189,15 +189,15 @@ class Bench(BaseModel):
         by_radio = any(table.link == "lora" for table in self.board)
         if by_radio != bool(self.air and self.air.modem):
             raise ValueError(
-                'a [[board]] with link = "lora" and `modem` in [air] need each other: the board'
-                " speaks to this real modem"
+                'a [[board]] with link = "lora" needs a real modem, and a real modem needs such a'
+                " board: set `modem` in [air], or leave out both"
             )
 
     def _possible_faults(self) -> None:
         kinds = [kind.kind for kind in self.fault]
         if self.commands and SWAPPED in kinds:
             raise ValueError(
-                "a new board has not obeyed commands sent to the one that it replaced; leave out"
+                "a new board has not obeyed the commands of the board that it replaced: leave out"
                 " commands or board-swapped"
             )
         others = [

@@ -204,7 +204,7 @@ class BridgeTable(BaseModel):
     @model_validator(mode="after")
     def _changes_each(self) -> "BridgeTable":
         if self.changes < 2 * self.states:
-            raise ValueError(f"changes must be {2 * self.states} at least, twice the states")
+            raise ValueError(f"changes must be at least {2 * self.states}: twice `states`")
         return self
 
 

@@ -11,5 +11,5 @@ Name = Annotated[str, typer.Option(help="Client identifier, and the device of th
 Messages = Annotated[int, typer.Option(min=1)]
 PayloadForm = Annotated[Form, typer.Option(help="Format of the payloads: text or senml.")]
 PayloadBytes = Annotated[int, typer.Option(min=0, help="Length of a text payload, in bytes.")]
-PerS = Annotated[float, typer.Option(help="Messages per second, at most.")]
+PerS = Annotated[float, typer.Option(help="Largest number of messages per second.")]
 Seed = Annotated[str, typer.Option(help="Seed: the same seed makes the same payloads.")]

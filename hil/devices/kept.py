@@ -61,8 +61,8 @@ def main(
     journal: Annotated[
         Path | None, typer.Option(help="Internal: be the publisher itself, not its supervisor.")
     ] = None,
-    announced: Annotated[int, typer.Option(min=0, help="Messages that were reported.")] = 0,
-    stored: Annotated[int, typer.Option(min=0, help="Messages that the journal has.")] = 0,
+    announced: Annotated[int, typer.Option(min=0, help="Internal: reported messages.")] = 0,
+    stored: Annotated[int, typer.Option(min=0, help="Internal: stored messages.")] = 0,
 ) -> None:
     """Publish numbered messages, and kill the publishing program at some of them."""
     if journal is not None:

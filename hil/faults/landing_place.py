@@ -40,7 +40,7 @@ class LandingPlace:
         os.replace(stand_in, self._mount)
 
     def behind(self, path: Path) -> Path:
-        """Return the path in the landing folder for a path below `mount`, also while the mount is
+        """Return the path in the landing folder for a path below `mount`, even while the mount is
         away. Any other path is returned unchanged.
         """
         if path.is_relative_to(self._mount):

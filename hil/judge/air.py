@@ -108,8 +108,8 @@ def _displaced_boards(events: Iterable[Event]) -> list[str]:
                 case "gateway", "happened" if event.data["kind"].startswith(STARTS_GATEWAY):
                     starts += 1
     return [
-        f"{line} left {count} sessions for new ones while a foreign radio sent, and the gateway"
-        f" started {starts} times"
+        f"{line} sent HELLO in {count} sessions without having restarted, but only {starts} of them"
+        " can be due to a restart of the gateway: the bench has a foreign radio"
         for line, count in sorted(again.items())
         if count > starts
     ]

@@ -109,13 +109,13 @@ def disordered_starts(ways: Iterable[Mapping[str, list[Sighting]]], begun: int) 
         newest, before, so_far = -FAR, begun, begun
         for _, boot, began, sampled in sorted(of_origin):
             if boot < newest:
-                why = f"start {boot} of {origin} has rows behind those of start {newest}"
+                why = f"in the spool of {origin}, start {boot} has rows after start {newest}'s rows"
                 found_faults.setdefault((origin, boot), why)
                 continue
             if boot > newest:
                 newest, before = boot, so_far
             if began < before - RECEIVED_NS:
-                why = f"the rows of {origin} from start {boot} on count from before that start"
+                why = f"start {boot} of {origin} began before the run, or before an earlier sample"
                 found_faults.setdefault((origin, boot), why)
             so_far = max(so_far, sampled)
     return list(found_faults.values())

@@ -32,9 +32,9 @@ def places(ways: Iterable[Mapping[str, list[Sighting]]]) -> set[tuple[str, int]]
 
 def _copies(rows: list[tuple[bool, Sighting]]) -> Iterator[tuple[str, int]]:
     """Yield the places (origin and position) of the copies among equal rows. The first row is the
-    original. A later row at the same gateway is a copy only if it entered the spool after another
-    gateway had it. A row that a restored store lands again is therefore no copy if it was none
-    before. rows: in order of time, each with whether it was seen in a spool.
+    original. Every row at another gateway is a copy. A later row at the original's gateway is a
+    copy only if it entered the spool after another gateway had the row. If a restored store lands a
+    row again, the earlier answer counts. rows: in order of time; True: seen in a spool.
     """
     home = _gateway(rows[0][1])
     copies: dict[tuple[str, int], bool] = {}

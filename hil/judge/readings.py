@@ -110,7 +110,7 @@ def judge(device: str, published: Iterable[Sighting], seen: Seen) -> tuple[Outco
     if duplicates:
         return Outcome.DUPLICATE, f"{counts[duplicates[0].index]} rows for {duplicates[0]}"
     if len(found) > len(due):
-        return Outcome.PHANTOM, f"a row too many: {found[max(found)]}"
+        return Outcome.PHANTOM, f"a row more than expected: {found[max(found)]}"
     for row in due:
         if not _same(row, found[row.index]):
             return Outcome.ALTERED, _difference(found[row.index], row)

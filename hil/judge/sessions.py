@@ -301,7 +301,7 @@ class _Model:
             yield "found a session that it had ended", "Session Present 1"
         if not present:
             if self.granted and not self.subscriber.clean:
-                yield "has lost its session", f"it had got {len(self.in_session)} messages in it"
+                yield "has lost its session", f"{len(self.in_session)} messages had arrived"
             self.asked = None
             self.granted = False
             self.in_session.clear()

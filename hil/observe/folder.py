@@ -108,7 +108,7 @@ def fresh(root: Path) -> Folder:
         if root.exists() and any(root.iterdir()):
             if not any((root / name).is_file() for name in ("history.jsonl", "report.json")):
                 raise OncewayError(
-                    "this folder holds something else than an earlier run",
+                    "this folder holds something other than an earlier run",
                     str(root),
                     "Name another folder with --dir",
                 )

@@ -194,7 +194,7 @@ class Site:
         """Ask all programs to end. Return an error for each gateway or uplink that ended badly."""
         codes = {name: await child.stop() for name, child in self.running.items()}
         return [
-            EndedError(name, code, self.running[name].log, "did not end well when it was asked to")
+            EndedError(name, code, self.running[name].log, "failed when it was asked to end")
             for name, code in codes.items()
             if name not in OF_CENTRE and code
         ]

@@ -39,7 +39,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise OncewayError(
             f"cannot read the report ({error.strerror})",
             str(path),
-            "onceway hil report RUN makes one",
+            "To make the report: onceway hil report RUN",
         ) from error
     except ValueError as error:
         raise OncewayError(f"the report is damaged ({error})", str(path)) from error

@@ -151,5 +151,5 @@ def _line(trace: Trace) -> str:
         f"bursts of {found['mean_burst']:.1f} frames on average, {max(trace.bursts(), default=0)}"
         " at most"
     ]
-    parts += [f"{trace.repeats} copies", f"{trace.resets} resets of the counter"]
+    parts += [f"{trace.repeats} copies", f"{trace.resets} restarts of the frame counter"]
     return f"{trace.name}: " + " · ".join(parts)

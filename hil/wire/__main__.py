@@ -33,7 +33,7 @@ def main(
     noise_table: Annotated[
         list[int] | None,
         typer.Option(
-            help="Number of the bench's table that counts the damaged bytes, once for each --noise,"
+            help="Number of the bench's table that describes a --noise. Give one for each --noise,"
             " in the same order."
         ),
     ] = None,
@@ -50,7 +50,7 @@ def main(
     pace: Annotated[
         float,
         typer.Option(
-            help="Seconds of the recording per second; 0: one recorded frame for each frame here.",
+            help="Recorded seconds replayed per second; 0: one recorded frame for each frame.",
             min=0,
         ),
     ] = 0.0,

@@ -334,7 +334,7 @@ async def test_a_session_under_a_key_that_counts_no_more_ends(
         work = registry.begin(Identity("roof-1", bytes(range(1, 17))), "uno", lines[0].path)
         registry.finish(work, None)
         await until(lambda: board.ended or board.refused)
-        await running.logged("greets with another key")
+        await running.logged("greets with a key other")
         board.power_off()
 
 

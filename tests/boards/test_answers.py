@@ -94,8 +94,8 @@ async def command(folder: Path, *arguments: str) -> tuple[int, str]:
         (2, -(2**31), 0, "-2147483648"),
         (3, 1, 1, "refused: the board does not know this command"),
         (3, 2, 1, "refused: the number is too small or too large"),
-        (3, 3, 1, "refused: this board, or its firmware, cannot do it"),
-        (3, 4, 1, "refused: the board cannot do it now"),
+        (3, 3, 1, "refused: this board, or its firmware, cannot do this"),
+        (3, 4, 1, "refused: the board cannot do this now: try again later"),
         (3, 5, 1, "refused: it would wear the board's memory out within a year; add `force`"),
         (3, 16, 1, "refused: reason 16 of the board's own program"),
     ],
@@ -178,7 +178,7 @@ async def test_command_not_taken_by_the_board_is_reported(tmp_path: Path) -> Non
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await silent.take(Suback)
         with pytest.raises(
-            OncewayError, match=r"has not accepted the command within 1 s.*logs/roof"
+            OncewayError, match=r"has not acknowledged the command within 1 s.*logs/roof"
         ):
             await command(tmp_path, "identify", "--wait", "--within", "1")
 

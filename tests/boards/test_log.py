@@ -112,7 +112,7 @@ async def test_command_not_taken_by_the_board_is_reported(tmp_path: Path) -> Non
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await silent.take(Suback)
         with pytest.raises(
-            OncewayError, match=r"has not accepted the command within 1 s.*logs/roof"
+            OncewayError, match=r"has not acknowledged the command within 1 s.*logs/roof"
         ):
             await log(tmp_path, "--wait", "1")
 

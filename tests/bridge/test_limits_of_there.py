@@ -50,7 +50,7 @@ async def test_messages_go_at_the_maximum_qos_of_the_other_broker(
         bridged(tmp_path, far.port, UP) as near,
         wire(near.port, Connect("b")) as board,
     ):
-        await near.logged(f"does not accept QoS 2. Messages go there at QoS {most}")
+        await near.logged(f"does not accept QoS 2. Messages are sent to it at QoS {most}")
         async with wire(far.port, Connect("reader")) as reader:
             reader.send(Subscribe(1, [Subscription("s/#", 1)]))
             await reader.pick(Suback)

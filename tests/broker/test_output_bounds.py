@@ -105,7 +105,7 @@ def test_slowest_reader_is_closed_when_outputs_together_hold_too_much(
     assert sum(client.unsent for client in slow if not client.closed) <= 1_000_000
     assert [client.closed for client in slow].count(True) <= 4
     assert len(well.payloads) == 200
-    assert "reads too little" in caplog.text
+    assert "reads too slowly" in caplog.text
 
 
 # -- keep alive

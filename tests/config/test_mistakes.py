@@ -26,7 +26,7 @@ def _load(folder: Path, text: str) -> Config:
             "[listener]\nbind = ':1883'",
             "listener: write [[listener]], in double brackets: there may be several",
         ),
-        ("[[spool]]\nmax_bytes = 5", "spool: write [spool], in single brackets: only one is"),
+        ("[[spool]]\nmax_bytes = 5", "spool: write [spool], in single brackets: only one such"),
         (
             "[spool]\nmax_bytes = '1GB'",
             "spool.max_bytes = '1GB': write a number without quotes: 1_000_000_000",
@@ -250,7 +250,7 @@ members = {a = "h:1", b = "h:1"}
 copies = 5
 """
 BETWEEN_AT = {
-    1: "mail_to and mail_server need each other",
+    1: "set both mail_to and mail_server, or neither",
     3: "write a number",
     4: "needs either bind",
     7: "no such key",

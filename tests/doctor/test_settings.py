@@ -142,7 +142,7 @@ def test_unreadable_users_and_advice_are_reported(
     first, second = settings.meaning(config)
     assert (first.state, first.what, first.todo) == (WARNING, "This is odd", "Change it. Soon")
     assert (second.state, second.what) == (WRONG, "users.toml: line 3 has no password")
-    assert second.todo == "Correct the mistake, then `onceway gateway check-config`"
+    assert second.todo == "Correct the mistake, then run: onceway gateway check-config"
 
     def nowhere(_: Path) -> None:
         raise OncewayError("there are two", hint="Delete one")

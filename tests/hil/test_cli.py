@@ -132,7 +132,7 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     (tmp_path / "thesis.txt").write_text("years of work")
     done = runner.invoke(cli.app, ["demo", "--dir", str(tmp_path)])
     assert isinstance(done.exception, OncewayError)
-    assert "this folder holds something else than an earlier run" in str(done.exception)
+    assert "this folder holds something other than an earlier run" in str(done.exception)
     assert (tmp_path / "thesis.txt").exists()
 
 

@@ -38,7 +38,7 @@ def test_a_missing_java_names_its_package(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
-    assert f"{tmp_path / 'jdk'}: JAVA_HOME names no Java" in str(_run(tmp_path))
+    assert f"{tmp_path / 'jdk'}: JAVA_HOME has no bin/java" in str(_run(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_folders_that_would_delete_each_other_s_files_are_refused_before_spark_s
 
     monkeypatch.chdir(tmp_path)
     where = ["--landing", landing, "--table", table, "--checkpoint", checkpoint.format(tmp_path)]
-    with pytest.raises(OncewayError, match="Give it a folder of its own"):
+    with pytest.raises(OncewayError, match="Name another folder with --"):
         stream.run(stream.parse_arguments(where))
     assert not list(tmp_path.iterdir())
 

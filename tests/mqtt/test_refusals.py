@@ -275,14 +275,14 @@ def test_malformed_answers(version: Version, sender: Side, text: str, words: str
     ("version", "text", "words"),
     [
         shows("MQTT-4.7.1-1")(
-            V5, "82 00 07 00 00 02 'a#' 00", "'a#' has a # that does not fill its level"
+            V5, "82 00 07 00 00 02 'a#' 00", "'a#' has a # that is not alone in its level"
         ),
         shows("MQTT-4.7.1-1")(V5, "82 00 07 00 00 03 '#/a' 00", "# that is not its last level"),
         shows("311:MQTT-4.7.1-2")(V4, "82 00 07 00 03 '#/a' 00", "# that is not its last level"),
         shows("MQTT-4.7.1-2")(
             V5, "A2 00 07 00 00 02 '+a'", "UNSUBSCRIBE: topic filter '+a' has a +"
         ),
-        shows("311:MQTT-4.7.1-3")(V4, "82 00 07 00 02 'a+' 00", "+ that does not fill its level"),
+        shows("311:MQTT-4.7.1-3")(V4, "82 00 07 00 02 'a+' 00", "+ that is not alone in its level"),
         shows("MQTT-4.7.3-1")(V5, "82 00 07 00 00 00 00", "topic filter '' is empty"),
         shows("311:MQTT-4.7.3-1")(V4, "A2 00 07 00 00", "topic filter '' is empty"),
         shows("MQTT-3.8.3-1")(

@@ -419,7 +419,7 @@ async def test_a_test_without_a_channel_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ({"mail_to": ["a@b"]}, "mail_to and mail_server need each other"),
+        ({"mail_to": ["a@b"]}, "set both mail_to and mail_server, or neither"),
         ({"mail_server": "http://x"}, "must be a URL, such as smtps://"),
         ({"webhook": "ftp://x"}, "must be a URL"),
         ({"mail_server": "smtps://u:p@x", "mail_to": ["a@b"]}, "must have no password"),

@@ -309,7 +309,7 @@ async def test_client_no_longer_allowed_is_disconnected_with_the_reason(site: Si
             Users(site.data / "users").remove("alice")
             await site.reload(running, site.plain)
             assert (await alice.take(Disconnect)).reason == R.NOT_AUTHORIZED
-        line = "connections closed: 1, the user was removed or has another password: c ("
+        line = "connections closed: 1, the user was removed, or the password was changed: c ("
         await running.logged(line)
         assert await running.end() == 0
 

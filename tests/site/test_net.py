@@ -168,7 +168,7 @@ async def test_a_member_that_never_reads_loses_its_link(
                     attic.writer.write(pack_number(Kind.ALIVE, 2))
                     await asyncio.sleep(0.01)
                 assert sent < 4 * MOST_UNSENT
-        assert said(log, "attic: lost: it does not read its input") == 1
+        assert said(log, "attic: lost: it does not read what this gateway sends") == 1
 
 
 async def test_a_second_connection_takes_the_place_of_the_first(tmp_path: Path) -> None:

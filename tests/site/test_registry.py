@@ -129,5 +129,5 @@ async def test_unreadable_registry_is_reported_once_and_tried_again(
             assert any(digest[1:]), "of the board that was let in"
     finally:
         await shared.close()
-    assert caplog.text.count("It is tried again") == 1
+    assert caplog.text.count("Trying again") == 1
     assert "not a device registry" in caplog.text

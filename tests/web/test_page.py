@@ -257,7 +257,7 @@ async def test_registry_is_changed_by_operators_alone_and_only_for_known_names(
             assert (await change("--help", "admit"))[0] == 404
             assert await change("roof-1", "admit") == (
                 409,
-                "roof-1 does not ask to be let in now. Plug it in, then try again.",
+                "roof-1 does not ask to be let in now. Plug the board in, then try again.",
             )
             assert await change("roof-1", "revoke") == (
                 409,

@@ -101,7 +101,8 @@ _ADVICE = [
     ),
     (
         "status code: 416|\\b416\\b|InvalidRange|not satisfiable",
-        "An object of a table is empty or shorter than its log says. Put it back from a backup, or"
+        "An object of a table is empty, or shorter than the table's log says. Put it back from a"
+        " backup, or"
         " from an older version of the bucket",
     ),
     (

@@ -206,7 +206,7 @@ def _refuse_obstacles(whole: HadoopFolder, url: str) -> None:
         return
     for name in (*FOLDERS, METADATA):
         if _is_broken_link(root / name):
-            raise Torn(f"{root / name} is a link to nothing")
+            raise Torn(f"{root / name} is a symbolic link, and its target does not exist")
     for folder in (root, root / OFFSETS, root / COMMITS):
         for path in sorted(folder.glob(".*.crc")):
             name = path.name.removeprefix(".").removesuffix(".crc")
@@ -258,7 +258,7 @@ def _offset(offsets: HadoopFolder, number: int) -> Feeds:
         and all(_FEED.fullmatch(feed) and type(last) is int for feed, last in feeds.items())
     ):
         raise OncewayError(
-            "the checkpoint is that of another stream",
+            "the checkpoint belongs to another stream",
             f"{offsets}/{number}",
             OWN_FOLDER,
         )

@@ -89,7 +89,8 @@ def open_session(named_tables: bool = False) -> SparkSession:
             "the ingest does not run with Spark Connect: the code that finds duplicates would "
             "run on the server",
             "SPARK_REMOTE",
-            "Unset it, and start the ingest where spark-submit reaches the cluster (--master)",
+            "Unset SPARK_REMOTE, and start the ingest where spark-submit reaches the cluster"
+            " (--master)",
         )
     SparkContext._ensure_initialized()  # SparkConf has no settings before Java runs
     conf = SparkConf()

@@ -107,7 +107,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
         required=True,
         type=places.typed,
         metavar="PATH_OR_NAME",
-        help="Delta table for the publications; made if there is none",
+        help="Delta table for the publications; created if it does not exist",
     )
     parser.add_argument(
         "--checkpoint",
@@ -241,7 +241,7 @@ def refuse_nested(options: argparse.Namespace) -> None:
         for other in others:
             if path == other or (other in tables and path.startswith(f"{other}/")):
                 raise OncewayError(
-                    f"{option} is in the folder {other}", path, "Give it a folder of its own"
+                    f"{option} is in the folder {other}", path, f"Name another folder with {option}"
                 )
 
 

@@ -278,7 +278,8 @@ class Landing:
             raise OncewayError(
                 "there is no such landing place",
                 self.url,
-                "Is it mounted? The uplink makes it when it lands its first batch",
+                "If it should be mounted, mount it. An uplink creates the folder with its first"
+                " batch",
             ) from None
         if not gateways and self._ask(lambda fs: fs.isfile(self._root)):
             raise OncewayError(

@@ -84,7 +84,7 @@ def _metrics(report: Report, now: float) -> dict[str, tuple[str, Iterable[Sample
             [(name, one.rows) for name, one in feeds],
         ),
         "feed_duplicates_total": (
-            "Publications that arrived again and were left out.",
+            "Publications that arrived again, and were left out.",
             [(name, one.doubles) for name, one in feeds],
         ),
         "feed_quarantined_batches": (

@@ -51,7 +51,7 @@ PUBLICATIONS = Layout(
             "Time of receipt at the gateway; null if the gateway did not know the time",
         ),
         ("boot", "bigint", "Boot counter of the gateway at the receipt"),
-        ("monotonic", "bigint", "Microseconds since that boot"),
+        ("monotonic", "bigint", "Microseconds from that boot to the receipt"),
         ("gateway", "string", "Gateway whose batch brought the publication first"),
         ("epoch", "string", "Series of that gateway's batch numbers: eight hex digits"),
         ("batch", "bigint", "Number of the batch in that epoch"),
@@ -59,7 +59,7 @@ PUBLICATIONS = Layout(
         (
             "undecodable",
             "string",
-            "Why readings has no rows of the payload; null if it has",
+            "Why the table of readings has no rows from this payload; null if it has rows",
         ),
         (
             "landed",

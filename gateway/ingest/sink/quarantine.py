@@ -23,7 +23,11 @@ QUARANTINE = Layout(
         ("url", "string", "The Parquet file"),
         ("reason", "string", "Reason of the quarantine"),
         ("found", "timestamp", "When the damage was first found"),
-        ("released", "timestamp", "When the repaired batch was added to the table, else null"),
+        (
+            "released",
+            "timestamp",
+            "When the repaired batch was added to the table; null if it was not added",
+        ),
     ),
 )
 

@@ -31,14 +31,19 @@ DEVICES = Layout(
         (
             "incarnation",
             "bigint",
-            "Number given to it when its memory was empty; null for a device that was never seen",
+            "Number given to the device when its memory was empty; null if the device was never"
+            " seen with these values",
         ),
-        ("site", "string", "Gateway that received it"),
+        (
+            "site",
+            "string",
+            "Gateway that received the publications, or whose registry lists the device",
+        ),
         ("board", "string", "Kind of board, as the registry of the site says"),
-        ("firmware", "string", "SHA-256 of its firmware's HEX file, as the registry says"),
-        ("link", "string", "Where it is attached, as the registry says"),
-        ("first_seen", "timestamp", "When its first publication with these values was received"),
-        ("last_seen", "timestamp", "When its last publication with these values was received"),
+        ("firmware", "string", "SHA-256 of the firmware's HEX file, as the registry says"),
+        ("link", "string", "Where the device is attached, as the registry says"),
+        ("first_seen", "timestamp", "When the first publication with these values was received"),
+        ("last_seen", "timestamp", "When the last publication with these values was received"),
         (
             "listed",
             "timestamp",

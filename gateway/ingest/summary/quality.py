@@ -29,7 +29,7 @@ QUALITY = Layout(
         ("late", "bigint", "Publications that landed more than an hour after their receipt"),
         ("missing", "bigint", "Sequences that the table lacks, before those that arrived"),
         ("gaps", "array<struct<first:bigint,last:bigint>>", "Ranges of the missing sequences"),
-        ("duplicates", "bigint", "Publications that arrived again and were left out on this day"),
+        ("duplicates", "bigint", "Publications that arrived again on this day, and were left out"),
     ),
 )
 MADE = 1

@@ -273,7 +273,7 @@ class KissModem:
             self._version = f"KISS modem, firmware {data[0]}"
         if kind == RADIO and data != self._settings:
             return self._fail(
-                "the modem was reset: it is on another channel than the configured one"
+                "the modem was reset: it is on a channel other than the configured one"
                 if self.ready
                 else "the modem does not accept the configured channel"
             )

@@ -79,7 +79,7 @@ def plan(
         typer.Option(
             min=0,
             max=90,
-            help="Percentage of frames that are lost for other reasons than a collision.",
+            help="Percentage of frames that are lost for reasons other than a collision.",
         ),
     ] = 0.0,
     as_json: JsonOption = False,

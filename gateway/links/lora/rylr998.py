@@ -2,8 +2,8 @@
 
 In: bytes of its port, frames to send. Out: bytes for the port, events of `radio.py`. The modem adds
 eight bytes of its own to each frame. Only modems of this kind understand such a frame, and the
-airtime includes these bytes. The modem's own network number is always 18, because only with 18 the
-preamble can be chosen; the configured `network` is in the frames of the turn link.
+airtime includes these bytes. The modem's own network number is always 18, because the preamble can
+be chosen only with 18; the configured `network` is in the frames of the turn link.
 
 Data may contain any byte, CR LF included, so the length in `+RCV` says where the data end. The
 modem may send `+ERR` without a command. It answers a frame with `+OK`, but the guide does not say

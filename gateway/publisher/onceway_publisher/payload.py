@@ -24,7 +24,7 @@ def checked_topic(topic: str) -> str:
     4.7).
     """
     if not isinstance(topic, str):
-        raise Unreadable(f"the topic {topic!r} is not a text")
+        raise Unreadable(f"the topic {topic!r} is not text")
     try:
         size = len(topic.encode())
     except UnicodeEncodeError as error:
@@ -57,7 +57,7 @@ def payload(
     record: dict[str, object] = {"n": name}
     if unit is not None:
         if not isinstance(unit, str):
-            raise Unreadable(f"the unit {unit!r} is not a text")
+            raise Unreadable(f"the unit {unit!r} is not text")
         record["u"] = unit
     at = time.time() if at is None else at
     if not _is_finite(at):

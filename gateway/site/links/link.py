@@ -295,7 +295,7 @@ class Link(asyncio.Protocol):
         if silence_s(self, now) > SILENT_S:
             self.end(SILENT)
         elif self._sent and now - self._sent[0][1] > UNREAD_S:
-            self.end("it does not read its input")
+            self.end("it does not read what this gateway sends")
         else:
             self._say_alive()
             self._bound()
@@ -430,7 +430,7 @@ class Link(asyncio.Protocol):
         has finished its work.
         """
         if self._transport and self._transport.get_write_buffer_size() > MOST_UNSENT:
-            self._loop.call_soon(self.end, "it does not read its input")
+            self._loop.call_soon(self.end, "it does not read what this gateway sends")
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -302,7 +302,7 @@ def _tidy(place: Path, name: str) -> bool:
     if remaining >= _MOST_OPEN:
         raise OncewayError(
             f"no more invitations can be made: {remaining} are open",
-            hint="Use them, or wait until they expire",
+            hint="Use the open invitations, or wait until they expire",
         )
     return withdrawn
 

@@ -7,8 +7,8 @@ which of two items of a name is valid.
 When a link begins, each side sends a digest: for each group of names a sum of the group's items.
 Where the sums differ, both sides send their items of that group. From then on each change goes to
 all members that are not known to have it, including those without a link to the member that made
-the change. A frame of items is confirmed once its items are entered, and only then the next frame
-follows. Waiting items are a set of names, so an item that changes often is sent once.
+the change. A frame of items is confirmed once its items are entered, and only then does the next
+frame follow. Waiting items are a set of names, so an item that changes often is sent once.
 """
 
 from abc import ABC, abstractmethod

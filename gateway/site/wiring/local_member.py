@@ -287,7 +287,9 @@ class Site:
             if session is not None and packet.clean_start:
                 self._broker.end_session(session)
             elif session is not None:
-                end_with_loss(self.holder, self._broker, session, "another gateway has ended it")
+                end_with_loss(
+                    self.holder, self._broker, session, "another gateway has ended the session"
+                )
             unheard = outcome.suspect and not packet.clean_start and not _is_proved(connection)
         elif outcome.kind == "doubt":
             unheard = self._begin_again(key, connection, packet, outcome.twofold)
@@ -323,7 +325,9 @@ class Site:
             return False
         if not session.receive_flow.received and not twofold:
             return False
-        end_with_loss(self.holder, self._broker, session, "another gateway may have a newer one")
+        end_with_loss(
+            self.holder, self._broker, session, "another gateway may have a newer session"
+        )
         return True
 
     def _mark(self, key: str, connection: Connection, silent: Sequence[str]) -> None:

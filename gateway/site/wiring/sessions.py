@@ -524,7 +524,7 @@ def end_with_loss(holder: SessionHolder, broker: Broker, session: Session, why: 
         holder.lost += count
         if broker.log_throttle.has_room():
             log.warning(
-                "%s: the session here ends, since %s: %d waiting messages are lost",
+                "%s: the session here ends, because %s: %d waiting messages are lost",
                 printable(session.client),
                 why,
                 count,

@@ -102,7 +102,7 @@ async def test_ping_is_answered_at_the_next_turn_and_a_board_without_a_log_says_
     code, _, error = await said(site, "device", "ping", "roof-1", "--wait", "1")
     assert code == 1
     assert "roof-1 is not connected. A radio board is heard when it sends next" in error
-    assert "nothing was heard of it within 1 s" in error
+    assert "nothing was heard of the board within 1 s" in error
     code, _, error = await said(site, "device", "ping", "nobody", "--wait", "1")
     assert (code, "there is no such device" in error) == (5, True)
     await site.start_board("roof-1")

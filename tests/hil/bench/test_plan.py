@@ -217,8 +217,8 @@ def test_a_real_board_by_radio_has_a_number_in_the_network() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"air": None}, "need each other"),
-        ({"boards": 1, "board": []}, "need each other"),
+        ({"air": None}, "or leave out both"),
+        ({"boards": 1, "board": []}, "or leave out both"),
         ({"board": [REAL | {"kind": "uno"}]}, "no kind of radio board 'uno'"),
         ({"board": [REAL | {"link": "serial"}]}, "no kind of board 'uno-lora'"),
         ({"air": {"modem": "/dev/m", "foreign": "forge"}}, "foreign has no meaning"),
@@ -401,7 +401,7 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[bridge]\nchanges = 15',
-            "line 2: bridge = {'changes': 15}: changes must be 16 at least, twice the states",
+            "line 2: bridge = {'changes': 15}: changes must be at least 16: twice `states`",
         ),
         (
             'title = "t"\n[[fault]]\nkind = "uplink-kill"\non = ["uno-1"]',

@@ -172,10 +172,10 @@ def test_starts_of_a_gateway_follow_each_other() -> None:
     assert check(in_starts(1, 2, 2)).verdict is Verdict.HOLDS
     assert check(in_starts(1, 9, 3)).verdict is Verdict.HOLDS
     assert check(in_starts(2, 1, 2)).reasons == [
-        "start 1 of site/e has rows behind those of start 2"
+        "in the spool of site/e, start 1 has rows after start 2's rows"
     ]
     # the count continues that of the previous start, or is that of the machine
-    before = ["the rows of site/e from start 2 on count from before that start"]
+    before = ["start 2 of site/e began before the run, or before an earlier sample"]
     assert check(in_starts(1, 2, 0)).reasons == before
     assert check(in_starts(1, 2, -3600)).reasons == before
 
@@ -188,7 +188,7 @@ def test_a_gateway_has_not_started_before_the_run() -> None:
         for e in run_of(COUNT)
     ]
     assert check(events).reasons == [
-        "the rows of site/e from start 1 on count from before that start"
+        "start 1 of site/e began before the run, or before an earlier sample"
     ]
 
 

@@ -468,7 +468,7 @@ def test_a_session_that_should_have_lived_is_lost() -> None:
     run.publishes(1)
     run.gets(1)
     run.subscribes(present=False)
-    assert run.ends() == ["subscriber-1 has lost its session: it had got 1 messages in it"]
+    assert run.ends() == ["subscriber-1 has lost its session: 1 messages had arrived"]
     unconfirmed = Run()
     unconfirmed.says("connected", session_present=False)
     unconfirmed.says("subscribing")

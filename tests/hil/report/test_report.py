@@ -475,7 +475,7 @@ def test_report_and_compare_on_the_command_line(tmp_path: Path) -> None:
 
 
 def test_no_report_and_a_damaged_one(tmp_path: Path) -> None:
-    with pytest.raises(OncewayError, match="onceway hil report RUN makes one"):
+    with pytest.raises(OncewayError, match="To make the report: onceway hil report RUN"):
         read_json(tmp_path / "report.json")
     (tmp_path / "report.json").write_text("{")
     with pytest.raises(OncewayError, match="the report is damaged"):

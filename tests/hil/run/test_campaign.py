@@ -179,7 +179,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, started: Path)
     (tmp_path / "all" / "demo-1" / "thesis.txt").write_text("years of work")
     holds, out = run(tmp_path / "all", 1, 2)
     assert not holds
-    assert "error    demo-1: this folder holds something else than an earlier run" in out
+    assert "error    demo-1: this folder holds something other than an earlier run" in out
     assert "holds    demo-2" in out
     assert (tmp_path / "all" / "demo-1" / "thesis.txt").exists()
 

@@ -295,7 +295,7 @@ def test_checkpoint_of_another_stream_is_refused_even_if_torn(
         written(begun.job.checkpoint / "offsets" / str(number), b'v1\n{}\n{"logOffset":3}')
     for file in ("metadata", "commits/2", "offsets/2"):
         fault(begun.job.checkpoint / file)
-    with pytest.raises(OncewayError, match="that of another stream"):
+    with pytest.raises(OncewayError, match="belongs to another stream"):
         begun.job.run()
     assert begun.job.checkpoint.exists()
 
@@ -506,12 +506,12 @@ def test_the_report_says_that_the_ingest_has_stopped_until_it_runs_again(
     for number in (0, 1, 2):
         written(begun.job.checkpoint / "offsets" / str(number), b'v1\n{}\n{"logOffset":3}')
     shutil.rmtree(begun.job.checkpoint / "commits")
-    with pytest.raises(OncewayError, match="that of another stream"):
+    with pytest.raises(OncewayError, match="belongs to another stream"):
         process.run()
     code, text, metrics = process.report()
     assert code == 5
     assert "stopped: the ingest ended at " in text
-    assert "that of another stream" in text
+    assert "belongs to another stream" in text
     assert "onceway_ingest_stopped 1" in metrics
     begun.restore()
     process.run()

@@ -294,7 +294,7 @@ def test_the_checkpoint_of_another_stream_is_refused_and_stays_as_it_is(
     file = job.checkpoint / "offsets" / "0"
     file.parent.mkdir(parents=True)
     file.write_text(f'v1\n{{"batchWatermarkMs":0}}\n{offset}')
-    with pytest.raises(OncewayError, match="that of another stream") as raised:
+    with pytest.raises(OncewayError, match="belongs to another stream") as raised:
         job.run()
     assert str(file) in str(raised.value)
     assert file.exists()

@@ -309,7 +309,7 @@ FLOODS = [
         "[limits]\nmemory_bytes = 40_000_000\n",
         memory=200 * MEGABYTE,
         disk=2 * MEGABYTE,
-        says="reads too little",
+        says="reads too slowly",
         lines=42,
         counts="disconnects_total reason=quota_exceeded",
     ),
