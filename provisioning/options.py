@@ -118,7 +118,9 @@ def open_registry(path: Path | None, make: bool = True) -> Registry:
 def existing_registry(path: Path | None) -> Registry:
     """Open a registry for a command that adds nothing. If a file is named, it must exist."""
     if path is not None and not _is_config(path) and not path.exists():
-        raise OncewayError("there is no such registry", str(path), "`onceway device add` makes one")
+        raise OncewayError(
+            "there is no such registry", str(path), "`onceway device add` creates a registry"
+        )
     return open_registry(path, make=False)
 
 

@@ -29,8 +29,8 @@ def room(data: Path, spool_bytes: int) -> Iterator[Finding]:
         yield wrong(
             _PART,
             f"the file system of {data} is read-only",
-            "The kernel makes a file system read-only after an error: `dmesg | grep -i error`. If the"
-            " error is of an mmcblk device, replace the card; then `sudo mount -o remount,rw /`",
+            "The kernel makes it read-only after an error: `dmesg | grep -i error`. If the error is"
+            " of an mmcblk device, replace the card; then `sudo mount -o remount,rw /`",
         )
     elif disk.free < _NEEDED:
         yield wrong(

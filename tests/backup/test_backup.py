@@ -93,7 +93,7 @@ async def test_another_machine_goes_on_as_the_gateway(site: Path, tmp_path: Path
     done = onceway("restore", file, "--config", config)
     assert done.returncode == 0, done.stderr
     assert "restored the gateway site-7" in done.stdout
-    assert f"its configuration is {config}" in done.stdout
+    assert f"the gateway's configuration is in {config}" in done.stdout
     assert "never let the old machine run again" in done.stdout
     assert [device.name for device in Registry(site / "data/registry.db").devices()] == ["roof-1"]
     async with gateway(site / "data", "--config", str(config)) as running:

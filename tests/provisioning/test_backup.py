@@ -149,7 +149,7 @@ def test_a_misspelt_registry_is_not_made(tmp_path: Path) -> None:
     done = _run(tmp_path, "export", "backup", "--registry", "typo.db", passphrase="x")
     assert (done.returncode, done.stderr) == (
         1,
-        "error: typo.db: there is no such registry. `onceway device add` makes one\n",
+        "error: typo.db: there is no such registry. `onceway device add` creates a registry\n",
     )
     listed = subprocess.run(
         [ONCEWAY, "device", "list", "--registry", "typo.db"],
