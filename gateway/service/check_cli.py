@@ -22,7 +22,7 @@ from gateway.web import sight
 
 
 def load_to_serve(path: Path) -> Config:
-    """Read a configuration. Raises ConfigError if it is wrong, or has no listener, port or radio."""
+    """Read a configuration. Raises ConfigError if it is wrong or has no listener, port or radio."""
     config = load(path)
     if not (config.listener or config.serial or config.lora):
         raise ConfigError(

@@ -82,8 +82,8 @@ READINGS = Layout(
             "quality",
             "string",
             (
-                "good; in a record NAME.fault of a status, the fault because of which NAME has no"
-                " value. Null in rows that a version up to 0.2.0 wrote"
+                "good; in a record NAME.fault of a status, the fault that leaves NAME without a"
+                " value. Null in rows that version 0.2.0 or earlier wrote"
             ),
         ),
         ("gateway", "string", "As in publications"),
