@@ -393,7 +393,7 @@ def _run(
     found = _carry_out(name, bench, made, place, console)
     if not found.is_kept or keep:
         console.print(
-            f"the run is in {place.root}: {place.history.name}, and {HTML} to look at",
+            f"the run is in {place.root}: history {place.history.name}, report {HTML}",
             soft_wrap=True,
         )
     else:

@@ -65,7 +65,7 @@ Empty = Annotated[
     bool,
     typer.Option(
         "--empty",
-        help="If the board was another device, delete its readings that were not sent.",
+        help="If the board was another device before, delete the unsent readings in its EEPROM.",
     ),
 ]
 Network = Annotated[

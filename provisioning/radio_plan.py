@@ -114,7 +114,8 @@ def check_radio_name(name: str) -> None:
     """Raise OncewayError if a reading of a board with this name would not fit into a frame."""
     if len(name) > LONGEST_NAME:
         raise OncewayError(
-            f"{name!r} has {len(name)} characters: a radio board could not send all its readings",
+            f"{name!r} has {len(name)} characters: with a name of this length, some readings of a"
+            " radio board do not fit into a frame",
             hint=f"Choose a name of {LONGEST_NAME} characters at most",
         )
 

@@ -61,7 +61,7 @@ def mistakes(
         )
     if anonymous and all(acl.writes_nothing(None, client) for client in {"", *identifiers}):
         found.append(
-            "acl: clients without a user name can publish nothing, and a listener accepts them. If"
+            "acl: a listener accepts clients without a user name, but they can publish nothing. If"
             ' this is not intended, add a section with users = [""] and write = [...]'
         )
     found += [

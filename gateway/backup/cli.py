@@ -207,7 +207,7 @@ def restore(
         ):
             dropped = dropped_by_restore(Path(folder) / contents.STORE)
             for line in [] if as_json else dropped:
-                typer.echo(f"message dropped, since boards begin new sessions: {line}")
+                typer.echo(f"message dropped, because boards begin new sessions: {line}")
             notes = put_back(Path(folder), manifest, data, target)
     if as_json:
         summary = {"data": str(data), "gateway": manifest.gateway, "machine": manifest.machine}

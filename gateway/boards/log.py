@@ -27,7 +27,7 @@ characters.
 WHOLE_S = 60
 """Longest time in seconds to read the whole log of a board on a serial line."""
 
-_BUILD = "Its firmware has to be built with OW_LOG_SIZE, like the sensor for serial lines"
+_BUILD = "Build the firmware with OW_LOG_SIZE, as the bundled sensor firmware for serial lines is"
 _LINE = re.compile(r"(\+?)(\d{1,10}) (.*)", re.DOTALL)
 _END = re.compile(r"\d{1,5}")
 

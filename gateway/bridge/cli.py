@@ -35,7 +35,9 @@ BridgeArgument = Annotated[str, typer.Argument(help="The bridge's name.")]
 NumbersArgument = Annotated[
     list[int] | None, typer.Argument(help="The messages' numbers, as `aside` shows them.", min=1)
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="All messages of the bridge.")]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="All messages that the bridge has set aside.")
+]
 
 
 @app.command()

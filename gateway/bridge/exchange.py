@@ -322,7 +322,7 @@ class Exchange:
         try:
             return [far.encoded(packet)]
         except Unfit as error:
-            self._ended(f"an acknowledgement does not reach the other broker: {error}")
+            self._ended(f"cannot send an acknowledgement to the other broker: {error}")
             return []
 
     def _go_on(self, far: FarConnection) -> None:

@@ -85,7 +85,8 @@ REMEDIES = {
     " max_bytes of the bridge",
     "unconfirmed": "The log names them; find out why the other broker closes the connection",
     "not_taken": "The log names them and the reason: journalctl -u onceway-gateway",
-    "looped": "The log names both bridges: journalctl -u onceway-gateway; give them other topics",
+    "looped": "Give one bridge other topics. The log names both bridges: journalctl -u"
+    " onceway-gateway",
     "queue": "Look at the other broker's log, and at: sudo onceway bridge status",
     "retained": "See the differences and the last error: sudo onceway bridge status",
     "held": "Make room where the log says: journalctl -u onceway-gateway",

@@ -112,7 +112,7 @@ def ask_running(folder: Path, **request: str) -> dict[str, Any]:
 
 def no_gateway(folder: Path) -> NoGateway:
     """Return the error for a command that needs a running gateway."""
-    hint = "Start one, name another gateway with --config FILE, or see the log: journalctl -u"
+    hint = "Start the gateway, or name another one with --config FILE. See the log: journalctl -u"
     return NoGateway("no gateway runs here", str(folder), f"{hint} onceway-gateway")
 
 

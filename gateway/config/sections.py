@@ -92,8 +92,8 @@ class TlsSection(Section):
     def _has_authority(self) -> "TlsSection":
         if self.client_ca is None and (self.client_required or self.client_crl is not None):
             raise ValueError(
-                "client_required and client_crl need client_ca: which CA signs the certificates to"
-                " accept?"
+                "client_required and client_crl need client_ca, the file of the CAs whose client"
+                " certificates are accepted"
             )
         return self
 

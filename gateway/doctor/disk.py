@@ -42,8 +42,8 @@ def room(data: Path, spool_bytes: int) -> Iterator[Finding]:
     elif disk.free < spool_bytes:
         yield warning(
             _PART,
-            f"{_megabytes(disk.free)} are free for {data}, the spool may take"
-            f" {_megabytes(spool_bytes)}: the disk is full before the spool is",
+            f"{_megabytes(disk.free)} are free for {data}, but the spool may take"
+            f" {_megabytes(spool_bytes)}: the disk would be full before the spool is",
             "Set spool.max_bytes lower, or use a larger card",
         )
     else:

@@ -15,7 +15,7 @@ from gateway.links.holders import holders
 
 _MEDDLERS = {
     "ModemManager": "it sends modem commands to boards that are plugged in",
-    "brltty": "it takes ports with a CH340 or CP2102, as most Nano clones have",
+    "brltty": "it takes the ports of CH340 and CP2102, the USB chips of most Nano clones",
 }
 """Programs that open serial ports by themselves, with the harm that they do."""
 

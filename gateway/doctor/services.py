@@ -100,7 +100,7 @@ def _uplink(state: Status) -> Iterator[Finding]:
     elif state.lasts_s is not None and state.lasts_s < _A_WEEK_S:
         yield warning(
             "uplink",
-            f"the remaining space lasts {state.lasts_s / 86_400:.1f} days without an uplink",
+            f"if the uplink stops, the remaining space lasts {state.lasts_s / 86_400:.1f} days",
             "Use a larger card, or set spool.max_bytes higher",
         )
     else:

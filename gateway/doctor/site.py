@@ -72,7 +72,7 @@ def _member(name: str, row: dict[str, Any] | None, running: bool) -> Finding:
     if not running:
         return unseen(part, "not known, because the gateway does not answer", _START)
     if row is None:
-        return unseen(part, "the running gateway does not have this site", _RESTART)
+        return unseen(part, "the running gateway does not know this member", _RESTART)
     if not row["connected"]:
         why = row["problem"] or "nothing was received from it since the start"
         return wrong(part, f"silent for {row['since_s']:.0f} s: {why}", _remedy(why, _REACH))

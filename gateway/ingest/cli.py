@@ -80,7 +80,7 @@ Settle = Annotated[
         metavar="TIME",
         help=(
             "For a landing place that is copied to the centre (rclone, rsync): how long a batch "
-            "may be half copied, e.g. 10m, before it counts as damaged."
+            "may be incomplete, e.g. 10m, before it counts as damaged."
         ),
     ),
 ]
@@ -501,7 +501,8 @@ def trust_command(
         raise OncewayError(
             "the folder of a table with a catalog name is not known to this command",
             table,
-            "Give its path or URL, or name the file of keys with --trusted, here and for `run`",
+            "Give the table's path or URL. Or name the file of keys with --trusted, here and for"
+            " `run`",
         )
     url = trusted or trusted_keys.keys_url(table)
     try:

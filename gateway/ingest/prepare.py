@@ -57,7 +57,7 @@ def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
             raise OncewayError(
                 "Java wrote no archive of its classes",
                 f"{error.strerror}: {folder}\n{output}".rstrip(),
-                "The ingest runs without it, and starts as before",
+                "The ingest works without this archive, but its start does not become faster",
             ) from error
 
 

@@ -31,7 +31,8 @@ series.
 _BY_POWER = "its supply fails. Check the cable, the supply and what else it feeds"
 BY_WATCHDOG = (
     "The watchdog resets a board whose loop() takes more than 2 s without ow_mqtt_poll: look for a"
-    " delay() or code that waits for a sensor. Or the sketch crashes, or a person presses its reset"
+    " delay() or code that waits for a sensor. Other causes: a crash of the sketch, or a person who"
+    " presses the board's reset button"
 )
 _BY_RESET = f"each start is a reset, not a failed supply. {BY_WATCHDOG}"
 
@@ -83,8 +84,8 @@ class Diagnosis:
         if text >= _TEXT_SHARE * len(self._sample):
             excerpt = " ".join(self._sample.decode("ascii", "replace").split())[:_EXCERPT]
             return (
-                f"sends text and no frames of the reliable link ({excerpt!r}): flash it with"
-                " Onceway's firmware library"
+                f"sends text and no frames of the reliable link ({excerpt!r}): flash a sketch"
+                " that uses Onceway's firmware library"
             )
         return (
             "sends no frames of the reliable link: it speaks another protocol, or at another rate"

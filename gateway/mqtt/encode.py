@@ -158,7 +158,7 @@ def _ack(packet: Ack, version: int) -> bytes:
         return _frame(first, _id(packet.packet_id), bytes((packet.reason,)), tail)
     if packet.reason >= ReasonCode.UNSPECIFIED_ERROR and type(packet) in (Puback, Pubrec):
         raise ValueError(
-            f"{type(packet).__name__} cannot say {packet.reason.name} before MQTT 5: close the"
+            f"{type(packet).__name__} cannot carry {packet.reason.name} before MQTT 5: close the"
             " connection instead"
         )
     return _pack_two(first, 2) + _id(packet.packet_id)

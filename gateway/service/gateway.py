@@ -333,7 +333,7 @@ def _open_broker(config: Config, clock: Clock) -> tuple[Broker, str | None]:
             if restored is not None:
                 forget(folder)  # before the start that makes the new generation permanent
                 for line in waiting_for_boards(database):
-                    log.warning("message dropped, since boards begin new sessions: %s", line)
+                    log.warning("message dropped, because boards begin new sessions: %s", line)
             try:
                 state = recover(
                     database,

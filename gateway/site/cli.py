@@ -320,7 +320,7 @@ def _settings(config: Path | None) -> Config:
 def _no_site() -> OncewayError:
     members = {"this-gateway": f"10.0.0.1:{_PORT}", "other": f"10.0.0.2:{_PORT}"}
     section = _section(members).replace("\n", "; ")
-    return OncewayError("the configuration has no [site]", hint=f"Add it, such as {section}")
+    return OncewayError("the configuration has no [site]", hint=f"Add it, for example: {section}")
 
 
 def _section(members: dict[str, str]) -> str:

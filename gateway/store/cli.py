@@ -96,7 +96,7 @@ def restore(
     with _stopped(folder):
         dropped = dropped_by_restore(source)
         for line in [] if as_json else dropped:
-            typer.echo(f"message dropped, since boards begin new sessions: {line}")
+            typer.echo(f"message dropped, because boards begin new sessions: {line}")
         old = copies.restore(folder, source)
     if as_json:
         fields = {

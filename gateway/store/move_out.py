@@ -59,7 +59,7 @@ def give(database: sqlite3.Connection, order: SessionExport) -> None:
             order.member,
             f"{amount(unsound, 'entry', 'entries')} of its queue cannot be read"
             if found
-            else "it is gone from the store",
+            else "the session is gone from the store",
         )
         database.execute("DELETE FROM given WHERE key = ?", (order.key,))
         _delete(database, order.session)

@@ -268,7 +268,7 @@ def _in_flight(database: sqlite3.Connection) -> Iterator[tuple[int, str]]:
             yield session, f"{amount(len(missing), 'message')} in flight, but gone from the store"
         if swept and (idle := _idle(following, flying | released, entries)):
             amount_idle = amount(len(idle), "entry", "entries")
-            yield session, f"{amount_idle} of its queue neither in flight nor to be sent"
+            yield session, f"{amount_idle} of its queue that are neither in flight nor to be sent"
 
 
 def _begun(

@@ -141,7 +141,7 @@ def _copy_all(
     lost += _end_sessions(target, gaps["flow"])
     lost += _end_what_is_not_whole(target)
     if target.execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone() == drawn:
-        lost.append("meta: the epoch, so the numbers of batches begin with 1 again")
+        lost.append("meta: the epoch; a new one begins, with batch 1")
         target.execute("DELETE FROM batch")
         target.execute("DELETE FROM batch_content")
     target.execute(

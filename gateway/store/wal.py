@@ -49,9 +49,16 @@ def vanished(path: Path) -> str | None:
     try:
         data = index.read_bytes()[: _INDEX.size]
     except FileNotFoundError:
-        return "the log and its index are missing: lost, or copied by another program"
+        return (
+            "the write-ahead log and its index are missing: lost, or deleted by another program"
+            " that used the database"
+        )
     frames = _INDEX.unpack(data)[0] if len(data) == _INDEX.size else 0
-    return f"the index names {frames} frames, but the log has {size} bytes" if frames else None
+    return (
+        f"the index of the write-ahead log names {frames} frames, but the log has {size} bytes"
+        if frames
+        else None
+    )
 
 
 def damage(path: Path) -> str | None:

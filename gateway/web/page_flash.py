@@ -144,7 +144,7 @@ class PageFlash:
         if deed != "update" and not (_KIND.fullmatch(kind) and self._knows(port)):
             return "Choose a kind of board and a port that exists."
         if self._job is not None and self._job.running:
-            return f"{self._job.device} is being written now. Try again when it is done."
+            return f"{self._job.device} is being flashed now. Try again when this is finished."
         words = ["device", deed, "--json", "--registry", str(self._registry_file)]
         if deed != "update":
             words += ["--board", kind, "--port", port]

@@ -54,7 +54,7 @@ class WebServer(AtEndpoint):
             response = web.Response(status=404, text="Here are /metrics, /healthz and /status.\n")
         elif request.method not in ("GET", "HEAD"):
             response = web.Response(
-                status=405, headers={"Allow": "GET, HEAD"}, text="This can only be read.\n"
+                status=405, headers={"Allow": "GET, HEAD"}, text="Use GET: this is read-only.\n"
             )
         else:
             response = await page()

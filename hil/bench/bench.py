@@ -204,7 +204,7 @@ class Bench(BaseModel):
             kind.kind for kind in self.fault if kind.part == "gateway" and kind.kind != EACH_STEP
         ]
         if of_site := [k.kind for k in self.fault if k.gateways == "several" and not self.gateway]:
-            raise ValueError(f"{of_site[0]} needs a site of several gateways: tables [[gateway]]")
+            raise ValueError(f"{of_site[0]} needs a site of several gateways: add [[gateway]]")
         if alone := [kind.kind for kind in self.fault if kind.air == "only" and not self.air]:
             raise ValueError(f"{alone[0]} is for radio boards; add a table [air]")
         for kind in self.fault:
@@ -228,7 +228,7 @@ class Bench(BaseModel):
         far = [OTHER_RESTART] * (OTHER_RESTART in kinds)
         far += ["[[subscriber]] with there = true"] * any(one.there for one in self.subscriber)
         if far and not self.bridge:
-            raise ValueError(f"{far[0]} needs another broker: a table [bridge]")
+            raise ValueError(f"{far[0]} needs another broker; add a table [bridge]")
         if AT_RELEASE in kinds and not any(table.qos == 2 for table in self.subscriber):
             raise ValueError(f"{AT_RELEASE} needs a table [[subscriber]] with qos = 2")
 
@@ -276,13 +276,13 @@ class Bench(BaseModel):
         }
         if present := [name for name, table in beyond.items() if table]:
             raise ValueError(
-                f"several gateways work only with simulated boards and [[client]]; leave"
+                f"several gateways are possible only with simulated boards and [[client]]; leave"
                 f" out {present[0]} or [[gateway]]"
             )
         keys = ("modem", "trace", "foreign", "sent_before")
         if set_keys := [key for key in keys if self.air and getattr(self.air, key)]:
             raise ValueError(
-                f"[air]: {set_keys[0]} is for the air of one gateway; leave it out, or [[gateway]]"
+                f"[air]: {set_keys[0]} is for a single gateway; leave out this key, or [[gateway]]"
             )
         if self.air and DIES in [kind.kind for kind in self.fault]:
             raise ValueError(
@@ -302,7 +302,7 @@ class Bench(BaseModel):
                 continue
             movers = [t for name, t in self.clients.items() if not kind.on or name in kind.on]
             if not movers or any((t.program, t.qos) != ("strict", 2) for t in movers):
-                named = "" if kind.of_all else "; name those that move by `on`"
+                named = "" if kind.of_all else "; name such clients in `on`"
                 raise ValueError(
                     f'{kind.kind} is only for a [[client]] with program = "strict" and'
                     f" qos = 2{named}"

@@ -75,14 +75,14 @@ def main(
     ] = 1,
     move: Annotated[
         list[int] | None,
-        typer.Option(help="Go to the next broker after the PUBREC of this message."),
+        typer.Option(help="Message after whose PUBREC the client goes to the next broker."),
     ] = None,
     hops: Annotated[
         bool, typer.Option("--hops", help="Go to the next broker when a connection ends.")
     ] = False,
     named: Annotated[
         bool,
-        typer.Option("--identity/--no-identity", help="Whether messages have an incarnation."),
+        typer.Option("--identity/--no-identity", help="Whether messages carry an incarnation."),
     ] = True,
 ) -> None:
     """Publish messages, and report each step on standard output."""

@@ -59,7 +59,7 @@ def main(
     seed: Seed,
     kills: Annotated[int, typer.Option(min=0, help="Number of kills.")] = 0,
     journal: Annotated[
-        Path | None, typer.Option(help="Internal: be the publisher itself, not its supervisor.")
+        Path | None, typer.Option(help="Internal: publish with this journal; do not supervise.")
     ] = None,
     announced: Annotated[int, typer.Option(min=0, help="Internal: reported messages.")] = 0,
     stored: Annotated[int, typer.Option(min=0, help="Internal: stored messages.")] = 0,

@@ -134,7 +134,7 @@ class Kind(BaseModel, ABC):
         for key in sorted(self.useless() & self.model_fields_set):
             # the record of a run has all keys; [nemesis] gives each kind a place
             if not self.drawn and getattr(self, key) != type(self).model_fields[key].default:
-                why = self.no_place or "strikes all"
+                why = self.no_place or "strikes all gateways or clients at once"
                 raise ValueError(f"it {why}, so `{key}` has no meaning; leave it out")
         return self
 

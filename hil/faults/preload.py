@@ -133,7 +133,7 @@ def _build(library: Path) -> None:
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or error
         raise OncewayError(
-            f"cannot build the machine that misbehaves ({reason})",
+            f"cannot build the library that makes a disk or a clock misbehave ({reason})",
             str(SOURCE),
             "Install a C compiler",
         ) from error

@@ -216,7 +216,7 @@ class GatewayDies(SiteFault):
                     await device.replug(fault.id, gateway, DOWN_S, THERE_WITHIN)
             except TimeoutError:
                 return None
-        fate = "{} publications of its card were landed" if readable else "{} had not landed"
+        fate = "{} publications were landed from its card" if readable else "{} had not landed"
         text = f"{site.name} is gone; " + fate.format(died)
         data = {"since": since, "gateway": site.name, "died": died if lost else 0}
         data |= {"copied": died} if site.copied and not readable else {}

@@ -69,7 +69,7 @@ class GlueRun:
             )
         if bench.board or bench.client:
             raise OncewayError(
-                "the glue runs with simulated boards only, without [[board]] and [[client]]",
+                "the glue supports only simulated boards: leave out [[board]] and [[client]]",
                 bench.title,
             )
         self._bench = bench

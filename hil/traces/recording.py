@@ -247,7 +247,7 @@ def _row(row: Mapping[str, Any], path: Path, number: int) -> _Row:
         wanted = " and one of ".join(", ".join(COLUMNS[column]) for column in ("sequence", "t"))
         joined = any(mark in str(name) for name in row for mark in ";\t|")
         raise OncewayError(
-            f"line {number} has no counter or no time",
+            f"line {number} lacks the counter or the time",
             str(path),
             "Separate the columns by commas" if joined else f"Name the columns one of {wanted}",
         )

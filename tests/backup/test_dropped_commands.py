@@ -67,7 +67,7 @@ async def test_restore_and_the_log_list_them(site: Path, tmp_path: Path) -> None
     assert [line.partition("sessions: ")[2] for line in said[:2]] == LINES
     assert "restored the gateway" in said[2]
     async with gateway(data, "--config", str(config)) as running:
-        await running.logged(f"dropped, since boards begin new sessions: {LINES[1]}")
+        await running.logged(f"dropped, because boards begin new sessions: {LINES[1]}")
         await running.end()
 
 

@@ -168,7 +168,7 @@ CASES = {
     "flow, next": (
         "waiting",
         "UPDATE flow SET next = 90 WHERE " + of("waiting"),
-        "89 entries of its queue neither in flight nor to be sent",
+        "89 entries of its queue that are neither in flight nor to be sent",
     ),
     "queue, under way": (
         "flying",

@@ -122,7 +122,7 @@ async def test_failed_write_is_answered_with_a_sentence(
         assert await flash("add", "roof-1") == (200, None)
         assert await flash("add", "roof-2") == (
             409,
-            "roof-1 is being written now. Try again when it is done.",
+            "roof-1 is being flashed now. Try again when this is finished.",
         )
         event = await client.hear("/api/flash", b'"running": false')
         assert b"boot loader" in event, event

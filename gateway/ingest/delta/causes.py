@@ -130,8 +130,8 @@ _ADVICE = [
     ),
     (
         "Python worker failed to connect",
-        "Is this machine very busy? Then start the ingest again. Otherwise Python does not start:"
-        " look at --conf spark.pyspark.python=…",
+        "If this machine is very busy, start the ingest again. Otherwise Spark cannot start Python:"
+        " set the path of Python with --conf spark.pyspark.python=…",
     ),
     (
         "PYTHON_VERSION_MISMATCH|No module named",

@@ -56,7 +56,7 @@ DAMAGED_HELP = (
 )
 
 SETTLE_HELP = (
-    "for a landing place that is copied here (rclone, rsync): how long a batch may be half copied,"
+    "for a landing place that is copied here (rclone, rsync): how long a batch may be incomplete,"
     " e.g. 10m, before it counts as damaged (default 0s)"
 )
 

@@ -84,7 +84,7 @@ def check(data: bytes, announced: Announced) -> pa.Table:
     except Damaged:
         raise
     except Exception as error:
-        log.exception("%s batch %d: an unexpected error", shown(announced.feed), announced.number)
+        log.exception("%s batch %d: cannot read it", shown(announced.feed), announced.number)
         raise Damaged(f"not readable: {type(error).__name__}: {str(error)[:200]}") from error
 
 

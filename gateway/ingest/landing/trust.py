@@ -70,7 +70,7 @@ class Trust:
         except OSError as error:
             complaint = f"{self._url}: the trusted keys cannot be read: {error_text(error)}"
         if complaint and complaint != self._complaint:
-            log.error("%s. The keys stay as they were until the file can be read", complaint)
+            log.error("%s. Until the file is valid, the ingest uses the previous keys", complaint)
         self._complaint = complaint
 
     def use(self, keys: Keys) -> None:

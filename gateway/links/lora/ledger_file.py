@@ -88,7 +88,7 @@ class Ledgers:
             raise ValueError(f"a transmission of {airtime:.3f} s is longer than {granted}")
         if wait := self._ledgers[band].wait(airtime, start):
             raise ValueError(
-                f"the law allows a transmission of {airtime:.3f} s only in {wait:.3f} s"
+                f"the law allows a transmission of {airtime:.3f} s only {wait:.3f} s later"
             )
         self._granted[band] -= airtime
         self._ledgers[band].add(airtime, start)

@@ -230,8 +230,8 @@ class LoraListener:
         ledger = self._ledgers.ledger(self._band.name)
         return (
             f"the radio has used {ledger.used(now):.0f} of the {ledger.limit:.0f} s that it may"
-            f" send in an hour ({self._band.rule}): soon boards have to wait. `onceway radio plan`"
-            " says what this site can carry"
+            f" send in an hour ({self._band.rule}): boards will soon have to wait. `onceway radio"
+            " plan` says what this site can carry"
         )
 
     def _load_is_near(self, now: float) -> str:

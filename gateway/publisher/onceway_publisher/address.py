@@ -69,7 +69,7 @@ def address(
             " of a gateway. Write mqtts://HOST or mqtt://HOST, with :PORT if not the usual port"
         )
     if tls is not None and parts.scheme == "mqtt":
-        raise Unreadable("tls is for an address that begins with mqtts://")
+        raise Unreadable("tls needs an address that begins with mqtts://")
     if parts.scheme == "mqtts" and not isinstance(tls, ssl.SSLContext):
         try:
             tls = ssl.create_default_context(cafile=tls)

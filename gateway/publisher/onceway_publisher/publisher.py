@@ -509,7 +509,7 @@ class Publisher:
         detail = f" ({refusal.text})" if refusal.text else ""
         self._trouble(
             f"{self._address} did not accept a message for {refusal.message.topic!r}:"
-            f" {refusal.kind.name} 0x{refusal.reason:02x}{detail}; it is sent again"
+            f" {refusal.kind.name} 0x{refusal.reason:02x}{detail}; the message is sent again"
         )
 
     def _trouble(self, text: str) -> None:

@@ -198,7 +198,9 @@ class Net:
         if link.expected is not None and name != link.expected:
             raise SiteError(f"the address {link.address} answers as {name!r}")
         if name == self._name:
-            raise SiteError("it shows this gateway's own name: there is a copy of this machine")
+            raise SiteError(
+                "its certificate has this gateway's own name: a copy of this machine is running"
+            )
         if name not in self._far:
             if certificate is not None and not self._removed.covers(certificate):
                 self._unlisted[name] = asyncio.get_running_loop().time()

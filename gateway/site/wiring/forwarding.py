@@ -158,7 +158,8 @@ class Forwarding:
     def _leave_out(self, topic_filter: str) -> None:
         if self._broker.log_throttle.allows("filters of the site"):
             log.warning(
-                "%s: too many filters: the other gateways of the site are not informed of this one",
+                "%s: too many topic filters: messages that match only this one do not arrive from"
+                " the other gateways of the site",
                 quote(topic_filter),
             )
 

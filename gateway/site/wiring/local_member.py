@@ -51,7 +51,7 @@ connection ends.
 """
 _UNSURE = (
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND,
-    "PUBREL of an identifier that is unknown here, and another gateway could not be asked",
+    "PUBREL: the packet identifier is unknown here, and another gateway could not be asked",
 )
 """Reason to end a connection with a version before MQTT 5, in which PUBCOMP cannot report this
 failure.

@@ -225,7 +225,7 @@ class SiteRetained:
         self._left_out += 1
         if self._broker.log_throttle.allows("retained messages of the site"):
             log.warning(
-                "%s: a retained message of another gateway of the site is beyond a limit"
-                " (limits.retained, limits.retained_bytes, limits.topic_levels)",
+                "%s: a retained message of another gateway of the site is left out: it is beyond a"
+                " limit (limits.retained, limits.retained_bytes, limits.topic_levels)",
                 quote(topic),
             )

@@ -389,11 +389,11 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[[fault]]\nkind = "other-broker-restart"',
-            "other-broker-restart needs another broker: a table [bridge]",
+            "other-broker-restart needs another broker; add a table [bridge]",
         ),
         (
             'title = "t"\n[[subscriber]]\nthere = true',
-            "[[subscriber]] with there = true needs another broker: a table [bridge]",
+            "[[subscriber]] with there = true needs another broker; add a table [bridge]",
         ),
         (
             'title = "t"\n[bridge]\nchanges = 0',
@@ -667,9 +667,9 @@ def test_gateway_fault_strikes_a_used_or_named_gateway() -> None:
         ({"gateway": [*SITE, SITE[0]]}, "have the same name"),
         ({"gateway": [{"name": "At tic"}, SITE[1]]}, "should match pattern"),
         ({"config": {"gateway": {"name": "x"}}}, "leave out gateway.name of \\[config\\]"),
-        ({"air": {"trace": "bursts"}}, "trace is for the air of one gateway"),
-        ({"air": {"foreign": "forge"}}, "foreign is for the air of one gateway"),
-        ({"air": {"sent_before": 9}}, "sent_before is for the air of one gateway"),
+        ({"air": {"trace": "bursts"}}, "trace is for a single gateway"),
+        ({"air": {"foreign": "forge"}}, "foreign is for a single gateway"),
+        ({"air": {"sent_before": 9}}, "sent_before is for a single gateway"),
         (
             {"air": {"modem": "/dev/m"}, "board": [REAL]},
             "leave out \\[\\[board\\]\\] or \\[\\[gateway\\]\\]",

@@ -161,7 +161,7 @@ def test_frame_marked_undelivered_in_json_is_lost(tmp_path: Path) -> None:
         ('{"source":"x"}', "the recording holds no frame"),
         (
             '{"fcnt":1,"t":0}\n{"fcnt":2}',
-            "line 2 has no counter or no time.*Name the columns one of sequence",
+            "line 2 lacks the counter or the time.*Name the columns one of sequence",
         ),
         ('{"fcnt":1,"t":0}\n[1]', "line 2 is not a JSON object"),
         ('{"fcnt":1,"t":0}\n{"fcnt"', "line 2 is not JSON"),
@@ -177,7 +177,10 @@ def test_frame_marked_undelivered_in_json_is_lost(tmp_path: Path) -> None:
             "fcnt,t,rssi\n1,0,weak",
             "line 2 says rssi = 'weak', which cannot be read. Write a number",
         ),
-        ("fcnt;t\n1;0\n2;1,5", "line 2 has no counter or no time. Separate the columns by commas"),
+        (
+            "fcnt;t\n1;0\n2;1,5",
+            "line 2 lacks the counter or the time. Separate the columns by commas",
+        ),
         (
             '{"onceway_trace":1,"name":"x","repeats":0,"resets":0}',
             "no frame of this recording was delivered",

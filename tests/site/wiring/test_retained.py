@@ -357,7 +357,7 @@ def test_each_member_keeps_its_own_bounds(sites: Sites, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING):
         retain(sites, "a", "t", "x" * 300)
     assert held(sites, "b") == {}, "the one that it replaces is over"
-    assert "is beyond a limit" in caplog.text
+    assert "it is beyond a limit" in caplog.text
     assert sites.members["b"].retained.figures()["retained_left_out"]
     assert held(sites, "c") == {"t": b"x" * 300}
 
