@@ -150,7 +150,7 @@ def run(
     ] = None,
     core: Annotated[
         bool,
-        typer.Option("--core", help="Run only benches that together judge each claim once."),
+        typer.Option("--core", help="Leave out benches whose claims other benches judge too."),
     ] = False,
     seed: Annotated[int | None, typer.Option(help="Seed, instead of the bench's.")] = None,
     readings: Annotated[

@@ -115,8 +115,8 @@ def _warn_of_names(rows: list[dict[str, Any]]) -> None:
         if row["radio"] and row["status"] != "revoked" and len(row["name"]) > LONGEST_NAME:
             print(
                 f"{row['name']}: with {len(row['name'])} characters the board cannot send all its"
-                f" readings by radio; at the cable, `onceway device rename {row['name']} NAME`"
-                f" gives it a name of {LONGEST_NAME} at most",
+                f" readings by radio. Connect it by cable, and give it a name of {LONGEST_NAME}"
+                f" characters at most: onceway device rename {row['name']} NAME",
                 file=sys.stderr,
             )
 

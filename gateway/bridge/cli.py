@@ -120,7 +120,7 @@ def again(
         done = _ask(folder, "bridge-again", name, wanted)
     except control.NotRunning:
         raise NoGateway(
-            "the gateway does not run, and only a running one can send messages again",
+            "the gateway does not run; only a running gateway can send messages again",
             str(folder),
             "sudo systemctl start onceway-gateway",
         ) from None

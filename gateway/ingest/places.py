@@ -14,7 +14,7 @@ _REFUSED = [
     (r"", "it is empty. Is a variable not set?"),
     (r"/+|file:/+", "it is the root folder"),
     (r"delta\.`.*", "leave out delta.` ` and write the path alone"),
-    (r"file:[^/].*", "a file: URL has a whole path, such as file:/srv/lake"),
+    (r"file:[^/].*", "a file: URL needs an absolute path, such as file:/srv/lake"),
     (r"file://[^/].*", "a file: URL names no machine: file:///srv/lake"),
 ]
 """Regular expressions for whole texts that are refused, each with the reason."""

@@ -234,9 +234,9 @@ class HomeAssistant:
                 "installed_version": listed.firmware[:12],
                 "latest_version": (newest or "")[:12],
                 "in_progress": running,
-                "release_summary": f"It failed: {error}"[:_LONGEST_SUMMARY]
+                "release_summary": f"The update failed: {error}"[:_LONGEST_SUMMARY]
                 if error
-                else f"Or on the gateway: sudo onceway device update {device}",
+                else f"The same on the gateway: sudo onceway device update {device}",
             }
             if self._section.page is not None:
                 url = page_of(self._section.page, device)

@@ -68,7 +68,7 @@ def _list_site(folder: Path, as_json: bool) -> None:
         rows = control.ask(folder, do="site-sessions")
     except control.NotRunning:
         raise NoGateway(
-            "the gateway does not run, and only a running one can ask other members of the site",
+            "the gateway does not run; only a running gateway can ask other members of the site",
             str(folder),
             "sudo systemctl start onceway-gateway",
         ) from None

@@ -82,7 +82,7 @@ RULES = (
     Rule(
         "given_part",
         "key NOT IN (SELECT key FROM given)",
-        "a part of a moved session without its row in the table given",
+        "a part of a moved session without its row in the table `given`",
     ),
 )
 """Rules between rows. A salvage deletes the rows that break a rule. It takes the rules in this

@@ -429,7 +429,10 @@ def _batches(database: sqlite3.Connection) -> Iterator[Missing]:
     for (number,) in database.execute(
         "SELECT number FROM batch WHERE number NOT IN (SELECT number FROM batch_content)"
     ):
-        yield Missing(f"batch {number}: the list of its readings is gone (onceway where)")
+        yield Missing(
+            f"batch {number}: the list of its readings is gone, so"
+            " `onceway where` does not find them"
+        )
     for (number,) in database.execute(
         "SELECT number FROM batch_content WHERE number NOT IN (SELECT number FROM batch)"
     ):

@@ -45,7 +45,8 @@ def begin_after_conflict(spool: Spool, landing: Landing, number: int) -> None:
     meta: dict[str, str | None] = {owner.SUCCESSOR: owner.new_number(), generation.MARK: why}
     spool.renumber(draw(), meta, first_new, new_key=True)
     log.warning(
-        "batch %d cannot land under epoch %s: epoch %s begins, with batch 1",
+        "batch %d of epoch %s cannot land, because the landing place already has a batch with this"
+        " number: epoch %s begins, with batch 1",
         number,
         old.epoch,
         spool.origin().epoch,

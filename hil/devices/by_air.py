@@ -129,7 +129,7 @@ class DeviceByAir(SimulatedDevice):
         reply = await reader.readline()
         writer.close()
         if reply != b"carried\n":
-            raise OncewayError("the ether does not carry a board", reply.decode())
+            raise OncewayError("the ether does not accept the radio of a board", reply.decode())
 
     def key(self) -> bytes:
         return key_on_board(self.board.flash_image)

@@ -824,7 +824,7 @@ async def test_messages_are_discarded_while_no_gateway_runs(tmp_path: Path) -> N
                 await publish(board, READING, b"%d" % number, 2, number + 1)
             found = await until_aside(tmp_path, 3)
     first = str(found[0]["number"])
-    assert "only a running one can send" in failing(tmp_path, "again", "cloud", first)
+    assert "only a running gateway can send" in failing(tmp_path, "again", "cloud", first)
     assert "1 message is deleted" in onceway(tmp_path, "bridge", "discard", "cloud", first)
     assert [item["number"] for item in aside(tmp_path)] == [item["number"] for item in found[1:]]
     assert "2 messages are deleted" in onceway(tmp_path, "bridge", "discard", "cloud", "--all")

@@ -117,7 +117,7 @@ NO_PLACES = {
     "/": "it is the root folder",
     "file:///": "it is the root folder",
     "delta.`/srv/lake/publications`": "write the path alone",
-    "file:publications": "has a whole path",
+    "file:publications": "needs an absolute path",
     "file://localhost/srv/lake/publications": "names no machine",
     "FILE://centre/publications": "names no machine",
 }

@@ -173,7 +173,7 @@ async def test_home_assistant_updates_a_board_with_another_firmware_than_the_bun
         line.master = os.open(os.devnull, os.O_RDONLY)
         while (state := await until_told(client, update["state_topic"]))["in_progress"]:
             pass
-        assert state["release_summary"].startswith("It failed: ")
+        assert state["release_summary"].startswith("The update failed: ")
         asked = [one for one in running.log if "'Home Assistant' asked for it" in one]
         assert len(asked) == 1, "only the payload of an installation begins one"
         client.send(replace(install, topic="commands/other/update"))

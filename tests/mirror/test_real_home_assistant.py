@@ -73,7 +73,7 @@ async def greet(running: GatewayProcess, lines: list[Pty]) -> list[Sensor]:
 def failed(state: State | None) -> bool:
     """Return whether the state of an update entity says that the update has failed."""
     return state is not None and str(state["attributes"].get("release_summary")).startswith(
-        "It failed"
+        "The update failed"
     )
 
 

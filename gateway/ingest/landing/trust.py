@@ -35,7 +35,7 @@ def say_how(url: str, demanded: bool) -> None:
     if keys.unsigned or (keys.unsigned is None and not demanded):
         log.warning(
             "gateways may land batches without a signature: %s. After `onceway ingest trust`, a"
-            " gateway has to sign; `--refuse-unsigned` requires it of all gateways",
+            " gateway has to sign; `--refuse-unsigned` requires signatures of all gateways",
             "that was allowed in " + url
             if keys.unsigned
             else "this table is older than signatures",

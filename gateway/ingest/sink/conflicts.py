@@ -77,8 +77,7 @@ class Conflicts:
         for one in found:
             log.error(
                 "two payloads of one key: %s (incarnation %d) sequence %d arrived again in batch"
-                " %d of"
-                " %s/%s with another payload; it is in %s",
+                " %d of %s/%s with another payload; the second payload is in %s",
                 one["device"],
                 one["incarnation"],
                 one["sequence"],
