@@ -217,8 +217,8 @@ class SiteRetained:
         if lost:
             more = f" and {len(lost) - _NAMES} more" if len(lost) > _NAMES else ""
             self._lost(
-                f"retained messages were changed both here and at {printable(member)} while both had"
-                f" no link; the older change is lost: {', '.join(lost[:_NAMES])}{more}"
+                f"retained messages were changed at both gateways while there was no link to"
+                f" {printable(member)}; the older change is lost: {', '.join(lost[:_NAMES])}{more}"
             )
 
     def _leave_out(self, topic: str) -> None:
