@@ -359,8 +359,8 @@ class Bench(BaseModel):
         without = [name for name, table in self.real.items() if table.power is None]
         if without and any(kind.kind == "board-switched-off" for kind in self.fault):
             raise ValueError(
-                f"board-switched-off needs a power switch, but {without[0]} has none: its [[board]]"
-                " names no power"
+                f"board-switched-off needs a power switch, but {without[0]} has none: add"
+                " `power` to its [[board]]"
             )
 
     @property

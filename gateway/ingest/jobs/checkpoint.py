@@ -104,8 +104,8 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
         others = [name for name, is_folder in inside.items() if is_folder and not _is_sparks(name)]
         if others:
             raise OncewayError(
-                f"the checkpoint does not fit the table: {why}; and it is not put aside, since"
-                f" {shown(min(others))} is in this folder, too",
+                f"the checkpoint does not fit the table: {why}. The ingest does not set it"
+                f" aside, because {shown(min(others))} is in this folder, too",
                 url,
                 OWN_FOLDER,
             )

@@ -53,7 +53,9 @@ def publish(
     journal: Annotated[
         Path | None, typer.Option(help="Journal; by default DEVICE.onceway in this folder.")
     ] = None,
-    ca: Annotated[Path | None, typer.Option(help="File of the CA that signs the gateway.")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="File of the CA that signs the gateway's certificate.")
+    ] = None,
     password_file: Annotated[
         Path | None, typer.Option(help="File with the password; default: $ONCEWAY_PASSWORD.")
     ] = None,

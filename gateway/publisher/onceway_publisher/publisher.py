@@ -423,9 +423,9 @@ class Publisher:
         counts = connack.user.get(IDENTITY)
         if counts is None:
             raise NoIdentity(
-                f"{self._address} is not an Onceway gateway, or one of version 0.2.0 or older: its"
-                f" CONNACK does not say {IDENTITY}. Through it, messages that are sent again"
-                " would be in the table twice"
+                f"{self._address} is not an Onceway gateway, or has version 0.2.0 or older: its"
+                f" CONNACK does not contain {IDENTITY}. Behind such a gateway, messages that are"
+                " sent again would be in the table twice"
             )
         if counts != "counts" or connack.maximum_qos < 2:
             user = self._address.user or ""

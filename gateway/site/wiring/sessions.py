@@ -32,7 +32,10 @@ log = logging.getLogger(__name__)
 _OTHERS = 0xFFFF
 """Packet identifier that stands for all identifiers that the client has used at another member."""
 _MOVED = ReasonCode.SESSION_TAKEN_OVER, "the client is at another gateway of the site"
-_LOST = "%s. So knowledge of clients is lost: sessions are suspect until their clients connect"
+_LOST = (
+    "%s. This gateway may not know of newer sessions of its clients, so all sessions are suspect"
+    " until their clients connect"
+)
 
 
 class _Given:
