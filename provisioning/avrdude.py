@@ -110,7 +110,7 @@ def _run(
         raise OncewayError(
             "the board stopped answering before avrdude was done",
             port,
-            "Did it lose its power? Run the same command again",
+            "Did the board lose its power? Run the same command again",
         )
     if code < 0 and not silent:
         raise OncewayError(
@@ -120,7 +120,7 @@ def _run(
         raise OncewayError(
             "the board's answers got out of step before avrdude was done",
             port,
-            "Was it reset, or its cable moved? Run the same command again",
+            "Was the board reset, or its cable moved? Run the same command again",
         )
     if silent or code != 0:
         raise _explain(reader.output, board, port, silent)
@@ -214,15 +214,16 @@ def _explain(output: str, board: Board, port: str, silent: bool) -> OncewayError
         return OncewayError(
             f"the flash differs from the written image from byte {mismatch[1]} on",
             port,
-            "Try again; if the error stays, the flash is worn out",
+            "Run the same command again. If the error stays, the flash is worn out: replace the"
+            " board",
         )
     if silent or _NO_ANSWER.search(output):
         return OncewayError(
             "the boot loader does not answer",
             port,
-            f"Is the board {board.title} (--board)? Has it a boot loader at {board.baud} baud?"
-            f" `onceway board probe --port {port}` finds out. Press its reset button as the"
-            " command starts",
+            f"Is the board {board.title} (--board), with a boot loader at {board.baud} baud?"
+            f" `onceway board probe --port {port}` finds out. Then run the same command again, and"
+            " press the board's reset button as the command starts",
         )
     if re.search(r"cannot open port|unable to open port|[Dd]evice or resource busy", output):
         return OncewayError("avrdude cannot open the port", port, _last_line(output))

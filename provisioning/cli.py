@@ -515,6 +515,6 @@ def _board_and_port(
         raise OncewayError(
             f"the registry has no kind of board for {name!r}",
             str(registry.path),
-            "Say which kind of board it is with --board",
+            "Name the kind of board with --board",
         )
     return boards.board(kind), port

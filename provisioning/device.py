@@ -127,10 +127,9 @@ def _write(
     wiping = not plan.rekeys and found is not None and found.key != identity.key
     if wiping and not target.empty and found and deletes(registry, identity, found):
         raise OncewayError(
-            f"the board on this port was {found.name!r}: the readings in it that it has not sent"
-            " would be deleted",
+            f"the board on this port was {found.name!r}: its unsent readings would be deleted",
             target.port,
-            "--empty deletes them",
+            "To delete them, add --empty",
         )
     earlier = registry.work(plan.name)
     work = registry.begin(identity, target.board.name, target.port, plan.was, plan.radio)
@@ -206,7 +205,7 @@ def _recognise(registry: Registry, plan: Plan, carried: Identity | None, port: s
         and carried.key != plan.identity.key
     ):
         raise _wrong_board(
-            plan, f"had the name {carried.name!r} before another board took it over", port
+            plan, f"had the name {carried.name!r} before another board took that name", port
         )
 
 

@@ -126,5 +126,5 @@ def list_users(
         typer.echo(json.dumps(names))
     else:
         typer.echo(
-            "\n".join(names) or f"no users in {users.path}; `onceway user add NAME` makes one"
+            "\n".join(names) or f"no users in {users.path}; add one with `onceway user add NAME`"
         )

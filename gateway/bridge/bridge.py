@@ -262,8 +262,8 @@ class Bridge:
                     "the other broker has forgotten the session: messages in flight may arrive"
                     " twice"
                     if pair.joined
-                    else "the other broker has a session that the bridge did not begin; a new one"
-                    " begins"  # [MQTT-3.2.2-4]
+                    else "the other broker has a session that the bridge did not begin; the bridge"
+                    " begins a new one"  # [MQTT-3.2.2-4]
                 )
             if not pair.joined:
                 await forget_received(self._engine, self.section.client)

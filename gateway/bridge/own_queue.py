@@ -112,8 +112,8 @@ class OwnQueue:
                 session.send_flow.pubcomp(released)
             self._give_up(released)
             self.start_over(
-                "a new session begins at the other broker, without the message that closed the last"
-                " connection"
+                "the bridge begins a new session at the other broker, and gives up the message that"
+                " made the other broker close the last connection"
             )
 
         self._soon("giving a message up", give_up)

@@ -328,7 +328,7 @@ def redistribute(core: Core, messages: Undelivered) -> None:
     core.statistics.overflowed += undelivered
     if core.log_throttle.allows(f"queues of {quote(share.name)}"):
         log.warning(
-            "%s: a member's session ended, and no other member has room for its messages",
+            "%s: messages of a session that ended were dropped: other subscribers have no room",
             quote(share.name),
             extra=about(reason="queue_full"),
         )

@@ -163,8 +163,8 @@ def advice(config: Config) -> list[str]:
         )
     if config.uplink is None and config.site is not None and config.site.copies > 1:
         found.append(
-            "site.copies: there is no [uplink], so nothing is spooled and nothing copied. If this"
-            ' is not intended, add [uplink] with landing = "URL"'
+            "site.copies has no effect: without [uplink] nothing is spooled, so nothing is copied."
+            ' If this is not intended, add [uplink] with landing = "URL"'
         )
     name = config.gateway.name
     if config.uplink is not None and (poor := gateway_name.caution(name)):

@@ -88,7 +88,7 @@ def _pair(
         yield wrong(
             part,
             f"everybody on this machine may read its key {key}",
-            f"`sudo chmod o-rwx {key}`, and choose a new key",
+            f"`sudo chmod o-rwx {key}`. Then replace the key: somebody may have read it",
         )
 
 

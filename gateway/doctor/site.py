@@ -56,7 +56,8 @@ def _certificate(config: Config) -> Finding:
         return wrong(part, "this gateway was removed from its site", _JOIN)
     ends, now = own.certificate.not_valid_after_utc, datetime.now(UTC)
     if own.certificate.not_valid_before_utc > now:
-        return wrong(part, "the certificate is not valid yet, by this clock", "`timedatectl`")
+        text = "the certificate is not valid yet, by this machine's clock"
+        return wrong(part, text, "See whether the clock is right: `timedatectl`")
     first = authority_of(config.site_folder) is not None
     if ends < now:
         remedy = _RENEW if first else _JOIN

@@ -11,7 +11,7 @@ import re
 import typer
 
 _REFUSED = [
-    (r"", "it is empty. Is a variable not set?"),
+    (r"", "it is empty. Perhaps a shell variable is not set"),
     (r"/+|file:/+", "it is the root folder"),
     (r"delta\.`.*", "leave out delta.` ` and write the path alone"),
     (r"file:[^/].*", "a file: URL needs an absolute path, such as file:/srv/lake"),

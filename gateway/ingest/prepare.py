@@ -44,7 +44,7 @@ def prepare(memory: str | None, say: Callable[[str], None]) -> Path:
     if jars is None:
         raise OncewayError(
             "Delta's jars are missing after the test run",
-            hint="Run the command again, and read Spark's lines about the download",
+            hint="Run the command again, and read what Spark prints about the download",
         )
     say("Running the ingest on one batch, and storing Java's classes")
     folder = jars[0].parent

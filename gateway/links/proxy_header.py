@@ -44,7 +44,7 @@ async def read_header(connection: socket.socket) -> tuple[str, int] | None:
     command, family = fixed[12:14]
     size = int.from_bytes(fixed[14:], "big")
     if size > LONGEST:
-        raise ProxyHeaderError(f"a PROXY header of {size} bytes, at most {LONGEST} are read")
+        raise ProxyHeaderError(f"a PROXY header of {size} bytes; at most {LONGEST} are allowed")
     return client_of(command, family, await _exactly(connection, size))
 
 

@@ -196,7 +196,7 @@ class SerialPort:
         except OncewayError as error:
             hint = f"{error.hint} " if error.hint else ""
             self._warn(
-                f"{error.what}. {hint}Trying again until it opens.",
+                f"{error.what}. {hint}The gateway tries again until the port opens.",
                 self._held_by if isinstance(error, PortBusy) else str,
             )
             return
@@ -285,7 +285,7 @@ class SerialPort:
             try:
                 self.close("internal error")
             except Exception as other:
-                blame(self.path, other, "its session cannot be ended")
+                blame(self.path, other, "the session of this port cannot be ended")
 
     def _on_readable(self, tty: Tty) -> None:
         try:

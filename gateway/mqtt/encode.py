@@ -118,7 +118,7 @@ def _connect(packet: Connect, _: int) -> bytes:
     )
     parts = [encode_string(packet.client_id)]
     if will is not None:
-        _require(0 <= will.qos <= 2, f"CONNECT with will QoS {will.qos} does not exist")
+        _require(0 <= will.qos <= 2, f"CONNECT: will QoS is {will.qos}, not 0…2")
         flags |= 0x04 | will.qos << 3 | will.retain << 5
         parts += [
             _properties(will.properties, version),

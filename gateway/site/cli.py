@@ -150,8 +150,8 @@ def join(
         typer.echo(f"Add this to the configuration:\n\n{_section(members)}\n")
     elif settings.site.members != members:
         typer.echo(
-            f"[site.members] here differs from [site.members] of {invitation.inviter}:\n\n"
-            f"{_section(members)}\n\nMake both the same"
+            f"[site.members] of this gateway differs from that of {invitation.inviter}, which is"
+            f"\n\n{_section(members)}\n\nMake both the same"
         )
     typer.echo(f"Then: {_RESTART}")
 

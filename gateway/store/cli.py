@@ -108,7 +108,7 @@ def restore(
         return
     typer.echo(f"{folder}: restored from {source}")
     if old is not None:
-        typer.echo(f"The previous store is now {old}")
+        typer.echo(f"The previous store was moved to {old}")
 
 
 @app.command()

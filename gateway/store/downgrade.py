@@ -82,7 +82,7 @@ _LEFT_OUT = {
     " gateways that are not sent yet: wait until `onceway site status` shows neither",
     4: "the accepted sequences of each board: a reading that arrives again may be in the"
     " spool twice; the table keeps each reading once",
-    3: "the generation of the store: it does not notice that a store is a copy",
+    3: "the generation of the store: the older version does not notice that a store is a copy",
     2: "the owner of each session: any user may take over any session",
 }
 

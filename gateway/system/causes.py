@@ -25,8 +25,8 @@ FULL = Cause("the disk is full", "Make room on the disk: sudo onceway doctor")
 QUOTA = Cause("the disk quota of this account is used up", "Make room, or raise the quota")
 READ_ONLY = Cause(
     "the disk or the file is read-only",
-    "See why with dmesg: the kernel makes a disk with errors read-only. After the repair, mount it"
-    " for writing",
+    "See why with dmesg: the kernel makes a disk with errors read-only. After the repair, mount the"
+    " disk for writing",
 )
 FAILS = Cause("the disk fails: it reports an error", "Look at dmesg, and replace the disk")
 DAMAGED = Cause("the database is damaged", "See: onceway store check")

@@ -290,7 +290,7 @@ def _clients(source: Source) -> Iterator[Metric]:
     yield _gauge("partial_packet_bytes", "Memory of incomplete packets", broker.partial)
     yield _gauge(
         "memory_limit_bytes",
-        "Limit of the memory for queues; filters and incomplete packets have the same limit each",
+        "Limit of the memory for queues; as much again for filters, and for incomplete packets",
         broker.limits.memory_bytes,
     )
     yield _gauge("queue_messages", "Messages in the queues of all sessions", found.queued)

@@ -159,8 +159,8 @@ class Bench(BaseModel):
         self._possible_tables()
         if self.used_store and (self.until == "table" or self.gateway):
             raise ValueError(
-                'first_row and first_batch need one gateway and until = "batch": an ingest waits'
-                " for the earlier batches"
+                'first_row and first_batch can be set only with one gateway and until = "batch": an'
+                " ingest would wait for the batches before first_batch"
             )
         if self.gateway:
             self._possible_at_several_gateways()
@@ -253,7 +253,7 @@ class Bench(BaseModel):
             once = [k.kind for k in self.fault if k.kind in ONCE_A_LINE and k.breaks(name)]
             if len(set(once)) < len(once):
                 raise ValueError(
-                    f"two tables {once[0]} are for the line of {name}; give each its boards by `on`"
+                    f"two tables {once[0]} are for the line of {name}; name other boards by `on`"
                 )
 
     def _possible_at_several_gateways(self) -> None:

@@ -67,7 +67,7 @@ class BoardTable(BaseModel):
                 "a board has either a `port`, if it is a real one, or a `sketch` or a `sensor`"
             )
         if not self.port and (self.link, self.kind, self.power) != ("serial", "uno", None):
-            raise ValueError("a sketch runs on a simulated Uno; leave out link, kind and power")
+            raise ValueError("a board without port is a simulated Uno; omit link, kind and power")
         return self
 
     @field_validator("kind")

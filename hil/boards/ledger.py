@@ -236,12 +236,13 @@ class Ledger:
             last = self.publications[-1].sequence if self.publications else 0
             if publication.sequence <= last:
                 self.contradictions.append(
-                    f"sequence {publication.sequence} became complete after {last}"
+                    f"the record of sequence {publication.sequence} became complete after that of"
+                    f" {last}"
                 )
             self.publications.append(publication)
         elif known.source != publication.source:
             self.contradictions.append(
-                f"sequence {publication.sequence} was {known.source.hex()} and became"
+                f"the record of sequence {publication.sequence} was {known.source.hex()} and became"
                 f" {publication.source.hex()}"
             )
 

@@ -57,7 +57,7 @@ class Samples:
         conversion = self._log.conversions[index]
         life = self._log.life(conversion.cycle)
         if self._ran < self._log.life(begun) and (self._tells or self._ran >= 0):
-            raise ImpossibleContentError("no status reports this start before the reading")
+            raise ImpossibleContentError("the board has not reported its start before this reading")
         since = self._log.starts[life].cycle if life >= 0 else 0
         first = max(self._used, self._log.newest(since))
         missed = min(index - first - 1, MOST_MISSED)

@@ -145,9 +145,9 @@ class UplinkKill(ProgramKill):
             return None
         data = manifest.with_suffix(".parquet")
         if not data.exists():
-            return f"{data.name} is not there"
+            return f"{data.name} is missing"
         if fault.detail["window"] == "landed" and not manifest.exists():
-            return f"{manifest.name} is not there"
+            return f"{manifest.name} is missing"
         return None
 
 
@@ -299,7 +299,7 @@ async def cut_power(system: SystemUnderTest, name: str, disk: LoopDisk | None) -
     killed = await kill(system, name)
     disk.restart(copy)  # at once, so that no file of the rig is open on it
     lost = sorted(written - set(names(disk.mount)))
-    text = f"{killed.text}; {len(lost)} file(s) of its disk were gone"
+    text = f"{killed.text}; {len(lost)} file(s) were lost from its disk"
     return Evidence(text, {**killed.data, "gone": lost})
 
 

@@ -29,7 +29,7 @@ def _quarantined(seen: Seen) -> Iterator[str]:
     planned = sum(kind == DAMAGED for kind in seen.planned.values())
     least = seen.happened[DAMAGED] if "table" in seen.complete else 0
     if not least <= copies <= planned:
-        yield f"{copies} copies of batches are in quarantine, but {planned} were to be damaged"
+        yield f"{copies} copies of batches are in quarantine, but {least} to {planned} were damaged"
 
 
 def _conflicting(seen: Seen) -> Iterator[str]:

@@ -39,13 +39,13 @@ def wrong(
     """
     columns, published = found.columns, board.columns
     if "topic" in published and columns.get("topic") != published["topic"]:
-        return f"its topic is {columns.get('topic')!r}, but was {published['topic']!r}"
+        return f"its topic is {columns.get('topic')!r}, but must be {published['topic']!r}"
     # from the batch on, only rows of clients without an identity name their client
     client = key.device if nameless or STAYS not in columns else None
     if columns.get("client", client) != client:
         return f"its client is {columns['client']!r}, but must be {client!r}"
     if "undecodable" in columns and (columns["undecodable"] is None) != (found.records is not None):
-        return f"`undecodable` is {columns['undecodable']!r}, but the payload differs"
+        return f"`undecodable` is {columns['undecodable']!r}, which does not fit the payload"
     if gateways and found.origin.partition("/")[0] not in gateways:
         named = " or ".join(map(repr, sorted(gateways)))
         return f"its origin is {found.origin!r}, but the gateway is {named}"

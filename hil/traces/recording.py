@@ -249,7 +249,7 @@ def _row(row: Mapping[str, Any], path: Path, number: int) -> _Row:
         raise OncewayError(
             f"line {number} lacks the counter or the time",
             str(path),
-            "Separate the columns by commas" if joined else f"Name the columns one of {wanted}",
+            "Separate the columns by commas" if joined else f"It needs one of the columns {wanted}",
         )
     return _Row(time, sequence, value("rssi", float), value("snr", float))
 

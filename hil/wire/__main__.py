@@ -65,7 +65,7 @@ def main(
     baud: Annotated[int, typer.Option(help="Bits per second on the line.", min=300)] = 115200,
     real: Annotated[
         bool,
-        typer.Option("--real", help="The board is real: if its port goes away, wait for it."),
+        typer.Option("--real", help="The board is real: wait while its port is away."),
     ] = False,
     flash: Annotated[
         Path | None, typer.Option(help="The board's flash image: its key is read from it.")

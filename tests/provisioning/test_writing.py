@@ -166,7 +166,8 @@ def test_replaced_board_is_no_longer_that_device(
     with pytest.raises(
         OncewayError,
         match=(
-            "/dev/a: the board on this port had the name 'roof-1' before another board took it over"
+            "/dev/a: the board on this port had the name 'roof-1' before another board took"
+            " that name"
         ),
     ):
         _write(registry, plans.flash(registry, "roof-1"), firmware, "/dev/a")

@@ -107,7 +107,7 @@ def test_a_sequence_that_becomes_another_publication_is_a_contradiction() -> Non
     )
     assert [one.source for one in ledger.publications] == [source(1)]
     assert ledger.contradictions == [
-        f"sequence 1 was {source(1).hex()} and became {source(2).hex()}"
+        f"the record of sequence 1 was {source(1).hex()} and became {source(2).hex()}"
     ]
 
 
@@ -164,7 +164,7 @@ def test_a_sequence_that_falls_back_is_a_contradiction() -> None:
     ledger = Ledger.replay(
         [*writes_of(0, slot_bytes(5, source(1))), *writes_of(1, slot_bytes(4, source(2)))]
     )
-    assert ledger.contradictions == ["sequence 4 became complete after 5"]
+    assert ledger.contradictions == ["the record of sequence 4 became complete after that of 5"]
 
 
 def test_marks_are_those_of_this_sequence_only() -> None:

@@ -57,7 +57,7 @@ DIFFERENCES = {
     ),
     "unlisted": Difference(
         (
-            "[site.members] lacks cellar, which tries to join. " + SAME,
+            "[site.members] lacks gateways that try to join: cellar. Make [site.members] the same",
             "'cellar' is not in [site.members] of attic",
         ),
         "Write the same",

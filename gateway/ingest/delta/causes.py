@@ -59,8 +59,8 @@ _WRAPPERS = (
 """Beginnings of messages that only announce another message."""
 
 _LOG_FILE = (
-    "A file of the table's log (_delta_log) is missing or damaged. Restore it from a backup, with"
-    " all files that belong to it: no job of the ingest can create it again"
+    "A file of the table's log (_delta_log) is missing or damaged. Restore the table from a"
+    " backup, with all its files: no job of the ingest can create a file of the log again"
 )
 _MEMORY = "Give Spark more memory (--memory), or take smaller micro-batches (--rows)"
 _ADVICE = [

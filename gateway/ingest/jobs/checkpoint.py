@@ -117,7 +117,7 @@ def set_aside(spark: SparkSession, url: str, why: str) -> None:
             f"the checkpoint does not fit the table: {why}; and it cannot be put aside: {how}",
             url,
             "Move the checkpoint away, or name another folder with --checkpoint. No progress is"
-            " lost: the table has it",
+            " lost, because the table records it",
         ) from error
     log.warning(
         "the checkpoint %s does not fit the table: %s. It is now called %s, and the ingest"

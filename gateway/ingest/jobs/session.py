@@ -139,7 +139,7 @@ def settings(present: dict[str, str], named_tables: bool) -> dict[str, str]:
         made[CATALOG] = SETTINGS[CATALOG]
     for key, value in made.items():
         if present.get(key, value).lower() not in (value.lower(), *SAME_ZONE):
-            log.warning("the setting %s=%s is ignored: it is %s here", key, present[key], value)
+            log.warning("the setting %s=%s is ignored: %s is used", key, present[key], value)
     others = [one.strip() for one in present.get(EXTENSIONS, "").split(",") if one.strip()]
     if SETTINGS[EXTENSIONS] not in others:
         made[EXTENSIONS] = ",".join([*others, SETTINGS[EXTENSIONS]])

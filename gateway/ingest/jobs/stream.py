@@ -260,8 +260,8 @@ def refuse_emptied(landing: Landing, sink: Sink) -> None:
         raise OncewayError(
             f"the landing place is empty, but {progress_text(sink.progress.feeds)}",
             landing.url,
-            "Is it the right place, and mounted? If it was emptied on purpose, start the ingest"
-            " when a gateway has landed something",
+            "Check that this is the right place, and that it is mounted. If it was emptied on"
+            " purpose, start the ingest after a gateway has landed a batch",
         )
 
 

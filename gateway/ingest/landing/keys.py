@@ -88,8 +88,8 @@ def _check_name(gateway: str, old_names: bool) -> None:
     problem = gateway_name.problem(gateway)
     if problem and not (old_names and gateway):
         raise ValueError(
-            f"no gateway's name: {gateway[:80]!r} {problem}. If a gateway up to version 0.2.0"
-            " landed batches under this name, add --old-names"
+            f"not a valid gateway name: {gateway[:80]!r} {problem}. If a gateway of version 0.2.0"
+            " or older landed batches under this name, add --old-names"
         )
 
 

@@ -294,7 +294,8 @@ class Landing:
         exist.
         """
         if not self.any_feed():
-            raise OncewayError(NOTHING_LANDED, self.url, "Is it the right place, and mounted?")
+            hint = "Check that this is the right place, and that it is mounted"
+            raise OncewayError(NOTHING_LANDED, self.url, hint)
 
     def _may_have_landed(self, gateway: str) -> bool:
         try:

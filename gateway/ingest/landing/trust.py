@@ -130,7 +130,7 @@ class Trust:
             why = self.waits(gateway)
         elif announced.signature is None:
             old = announced.number <= self._keys.until.get(announced.feed, 0)
-            why = None if old else "its manifest is not signed, although this gateway signs"
+            why = None if old else "its manifest is not signed, although this gateway signs batches"
         else:
             why = self._wrong(announced)
         return announced if why is None else replace(announced, flaw=f"not to be trusted: {why}")

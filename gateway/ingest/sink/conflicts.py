@@ -29,7 +29,7 @@ CONFLICTS = Layout(
         ("received", "timestamp", "Time of receipt at the gateway, if the gateway knew the time"),
         ("gateway", "string", "Gateway that sent it"),
         ("epoch", "string", "As in publications"),
-        ("batch", "bigint", "Number of the batch in that epoch"),
+        ("batch", "bigint", "Number of the batch in the epoch"),
         ("found", "timestamp", "When the conflict was found"),
     ),
 )

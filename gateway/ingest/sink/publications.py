@@ -53,9 +53,9 @@ PUBLICATIONS = Layout(
         ("boot", "bigint", "Boot counter of the gateway at the receipt"),
         ("monotonic", "bigint", "Microseconds from that boot to the receipt"),
         ("gateway", "string", "Gateway whose batch brought the publication first"),
-        ("epoch", "string", "Series of that gateway's batch numbers: eight hex digits"),
-        ("batch", "bigint", "Number of the batch in that epoch"),
-        ("spool_id", "bigint", "Order of arrival at that gateway"),
+        ("epoch", "string", "Series of batch numbers of the gateway: eight hex digits"),
+        ("batch", "bigint", "Number of the batch in the epoch"),
+        ("spool_id", "bigint", "Order of arrival at the gateway"),
         (
             "undecodable",
             "string",

@@ -202,7 +202,7 @@ class KissModem:
                 self._done_by = None
                 events.append(Sent(now, False))
             else:
-                events += self._fail("the modem does not report that a frame was sent: it hangs")
+                events += self._fail("the modem hangs: it has not reported that a frame was sent")
         elif self._look_at is not None and now >= self._look_at and self._asked is None:
             self._look_at = None
             self._steps.append(_Step("for its channel", bytes((GET_RADIO,)), RADIO))

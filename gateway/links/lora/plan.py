@@ -202,7 +202,7 @@ def _changes(site: Site) -> Iterator[tuple[str, Site | None]]:
         yield f"a reading every {say(slowest)}", replace(site, every=slowest)
     for factor in reversed([factor for factor in FACTORS if factor < site.factor]):
         if _works(changed := replace(site, factor=factor)):
-            yield f"SF{factor}, which reaches less far", changed
+            yield f"SF{factor}, which has a shorter range", changed
             break
     if site.frequency != site.region.frequency:
         changed = replace(site, frequency=site.region.frequency)

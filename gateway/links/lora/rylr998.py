@@ -207,7 +207,7 @@ class Rylr998:
         if self._leaves is not None and self._accepted and now >= self._leaves:
             return self._sent(now, True)
         if self._done_by is not None and now >= self._done_by:
-            return self._fail("the modem does not report that it has accepted a frame: it hangs")
+            return self._fail("the modem hangs: it has not reported that it accepted a frame")
         if self._look_at is not None and now >= self._look_at and self.idle:
             self._look_at = None
             self._steps.extend(self._channel)

@@ -430,7 +430,7 @@ class Publisher:
         if counts != "counts" or connack.maximum_qos < 2:
             user = self._address.user or ""
             raise NoIdentity(
-                f"{self._address} ignores the identity of messages of {self.device!r}, so those"
+                f"{self._address} ignores the identity of messages of {self.device!r}, so messages"
                 " that are sent again would be in the table twice. Add this line to an [[acl]]"
                 f' section with users = ["{user}"] in gateway.toml, and reload the gateway:'
                 f' identity = ["{self.device}"]'

@@ -96,4 +96,7 @@ def missing(unlisted: Mapping[str, float], now: float) -> str | None:
     if not names:
         return None
     text = ", ".join(map(printable, sorted(names)))
-    return f"[site.members] lacks {text}, which tries to join. Make it the same at all members"
+    return (
+        f"[site.members] lacks gateways that try to join: {text}. Make [site.members] the same at"
+        " all members"
+    )

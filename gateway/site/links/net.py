@@ -196,7 +196,7 @@ class Net:
         certificate = link.certificate
         name = name_in(certificate) if certificate is not None else ""
         if link.expected is not None and name != link.expected:
-            raise SiteError(f"the address {link.address} answers as {name!r}")
+            raise SiteError(f"the gateway at {link.address} is {name!r}, not {link.expected!r}")
         if name == self._name:
             raise SiteError(
                 "its certificate has this gateway's own name: a copy of this machine is running"
@@ -246,7 +246,7 @@ class Net:
             way = "ahead of" if link.clock_s > 0 else "behind"
             link.differs.append(
                 f"its clock is {abs(link.clock_s):.0f} s {way} this gateway's: times of readings"
-                " differ by this much"
+                " from both gateways differ by this much"
             )
 
     def joined(self, link: Link) -> None:

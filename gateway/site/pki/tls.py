@@ -75,7 +75,7 @@ def why(error: Exception | None) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "no program listens there"
     if isinstance(error, UnicodeError):
-        return "its address is not the name of a machine"
+        return "its address has no valid host name"
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):
         return error.strerror or str(error) or type(error).__name__
     return "it ended the connection"

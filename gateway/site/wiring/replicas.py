@@ -434,8 +434,8 @@ class _Own:
             return
         if refuses:
             log.warning(
-                "no other member of the site has accepted copies for %d s: publications for the "
-                "spool are refused until one does (site.copies)",
+                "in the last %d s no other member of the site has accepted copies: publications for"
+                " the spool are refused until a member does (site.copies)",
                 WAIT_S,
             )
         else:

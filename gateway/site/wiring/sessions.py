@@ -457,8 +457,8 @@ class SessionHolder:
         self._mark_all_suspect()
         if self.places.in_doubt:
             log.warning(
-                "a member cannot tell whether sessions here have ended: they are suspect until "
-                "their clients connect"
+                "another member does not know whether sessions of this gateway have ended: these"
+                " sessions are suspect until their clients connect"
             )
         self._broker.promise()
         self.on_disk(done)

@@ -293,7 +293,7 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[[board]]\nsketch = "b.hex"\nkind = "nano"',
-            "line 2: [[board]] number 1: a sketch runs on a simulated Uno; leave out link, kind",
+            "line 2: [[board]] number 1: a board without port is a simulated Uno; omit link, kind",
         ),
         (
             'title = "t"\n[[board]]\nsketch = "b.hex"\n[[fault]]\nkind = "board-watchdog"',
@@ -764,7 +764,7 @@ def test_missing_sketch_is_reported_before_the_start(tmp_path: Path) -> None:
 def test_used_store_is_for_a_bench_without_ingest(key: str) -> None:
     assert Bench.model_validate({"title": "t", "until": "batch", key: 7}).used_store
     assert not Bench.model_validate({"title": "t", "until": "batch"}).used_store
-    with pytest.raises(ValidationError, match='need one gateway and until = "batch"'):
+    with pytest.raises(ValidationError, match='only with one gateway and until = "batch"'):
         Bench.model_validate({"title": "t", key: 7})
 
 

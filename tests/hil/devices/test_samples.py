@@ -46,7 +46,7 @@ def test_a_reading_is_the_last_conversion_before_its_slot_was_written() -> None:
 
 
 def test_a_board_that_is_known_to_tell_its_starts_tells_the_first_one_too() -> None:
-    with pytest.raises(ImpossibleContentError, match="no status reports this start"):
+    with pytest.raises(ImpossibleContentError, match="has not reported its start"):
         made([10], tells=True).reading(12)
     told = made([10], tells=True)
     told.status(5, 1, POWER_ON)
@@ -136,7 +136,7 @@ def test_a_board_that_tells_its_starts_tells_each() -> None:
     samples = made([20, 120], [(0, "power-on"), (100, "external")])
     samples.status(10, 1, POWER_ON)
     samples.reading(21)
-    with pytest.raises(ImpossibleContentError, match="no status reports this start"):
+    with pytest.raises(ImpossibleContentError, match="has not reported its start"):
         samples.reading(121)
     samples.status(122, 2, EXTERNAL)
     samples.reading(123)

@@ -42,10 +42,10 @@ async def test_a_program_that_comes_to_its_window_too_late_is_not_left_standing(
 @pytest.mark.parametrize(
     ("window", "there", "told"),
     [
-        ("data", (), "000000000007.parquet is not there"),
+        ("data", (), "000000000007.parquet is missing"),
         ("data", (".parquet",), None),
-        ("landed", (".parquet",), "000000000007.json is not there"),
-        ("landed", (".json",), "000000000007.parquet is not there"),
+        ("landed", (".parquet",), "000000000007.json is missing"),
+        ("landed", (".json",), "000000000007.parquet is missing"),
         ("landed", (".parquet", ".json"), None),
         ("deleted", (), None),
     ],

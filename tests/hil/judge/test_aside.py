@@ -22,9 +22,9 @@ def test_a_copy_that_a_fault_has_damaged_is_in_quarantine_and_nothing_else() -> 
     good = [*run_of(3), planned, happened, quarantined("copy")]
     assert check(good).verdict is Verdict.HOLDS
     two = check([*good, quarantined("copy", 3)])
-    assert two.reasons == ["2 copies of batches are in quarantine, but 1 were to be damaged"]
+    assert two.reasons == ["2 copies of batches are in quarantine, but 1 to 1 were damaged"]
     none = check([*run_of(3), planned, happened])
-    assert none.reasons == ["0 copies of batches are in quarantine, but 1 were to be damaged"]
+    assert none.reasons == ["0 copies of batches are in quarantine, but 1 to 1 were damaged"]
     assert check([*run_of(3), quarantined("copy")]).verdict is Verdict.FAILS
     # the rig broke before it had read the tables
     unread = [

@@ -63,7 +63,7 @@ def test_a_given_zone_or_table_default_is_ignored_with_a_line(
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="onceway.ingest"):
         open_session()
-    assert "spark.sql.session.timeZone=Europe/Paris is ignored: it is UTC here" in caplog.text
+    assert "spark.sql.session.timeZone=Europe/Paris is ignored: UTC is used" in caplog.text
     assert f"{DEFAULTS}columnMapping.mode=name is ignored" in caplog.text
     for key, value in OURS.items():
         assert f"the setting {key}={GIVEN[key]} is ignored" in caplog.text

@@ -188,7 +188,9 @@ def test_a_modem_that_hangs_or_is_reset_is_noticed_and_opened_again() -> None:
     modem.send(b"one", 1.0)
     late = 1.0 + modem.airtime(3) + ANSWER_WAIT
     assert modem.deadline == late
-    assert modem.tick(late) == [Failed("the modem does not report that a frame was sent: it hangs")]
+    assert modem.tick(late) == [
+        Failed("the modem hangs: it has not reported that a frame was sent")
+    ]
     modem.open(10.0)
     tnc.boot()
     assert len(exchange(modem, tnc, 10.0)) == 1

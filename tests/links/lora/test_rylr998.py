@@ -189,7 +189,7 @@ def test_port_without_a_modem_or_with_a_hanging_one_is_reported() -> None:
     late = pair.radio.deadline
     assert late is not None
     assert pair.radio.tick(late) == [
-        Failed("the modem does not report that it has accepted a frame: it hangs")
+        Failed("the modem hangs: it has not reported that it accepted a frame")
     ]
 
 

@@ -365,7 +365,7 @@ def test_state_forgotten_by_a_restore_swallows_no_publish(
     for pair in (("a", "b"), ("a", "c3"), ("b", "c3")):
         sites.join(*pair)
     sites.pass_time(2)
-    assert "a member cannot tell whether sessions here have ended" in caplog.text
+    assert "another member does not know whether sessions of this gateway have ended" in caplog.text
     comes_back_unknown(sites, "c3")
     assert not sites.members["b"].site.holder.places, "all have heard of it"
 
@@ -747,7 +747,7 @@ def test_a_session_that_is_replaced_tells_how_many_messages_are_lost(
     sites.pass_time(1)
     assert "c" not in sites["a"].broker.sessions
     assert sites.members["a"].site.figures()["lost"] == 3
-    lines = [line for line in caplog.messages if "3 waiting messages are lost" in line]
+    lines = [line for line in caplog.messages if "Waiting messages that are lost: 3" in line]
     assert len(lines) == 1
     assert lines[0].startswith("c: the session here ends, because its client has a newer one")
 
