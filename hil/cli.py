@@ -466,8 +466,8 @@ def _shrink(name: str, bench: Bench, made: Plan, failed: Folder, console: Consol
 
     needed = shrink(made.faults, fails)
     console.print(
-        f"fails with these {len(needed)} of {len(made.faults)} faults, after {tried} runs; the run"
-        f" is in {last}",
+        f"after {tried} runs: the bench fails with only {len(needed)} of {len(made.faults)} faults;"
+        f" the last failing run is in {last}",
         soft_wrap=True,
     )
     for fault in needed:

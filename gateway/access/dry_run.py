@@ -57,7 +57,7 @@ def mistakes(
     if silent_users:
         found.append(
             f"acl: {_some('user', silent_users)} can publish nothing. If this is not intended,"
-            " name them in users, with write = [...]"
+            " add a section with users = [...] and write = [...]"
         )
     if anonymous and all(acl.writes_nothing(None, client) for client in {"", *identifiers}):
         found.append(

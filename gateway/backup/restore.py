@@ -31,7 +31,7 @@ def put_back(folder: Path, manifest: Manifest, data: Path, config: Path) -> list
         if entry.name == STORE:
             old = store_backup.restore(data, folder / STORE)
             if old is not None:
-                notes.append(f"the previous store is now {old}")
+                notes.append(f"the previous store was moved to {old}")
         elif entry.name == REGISTRY:
             notes += _registry(folder / REGISTRY, data / REGISTRY, entry)
         else:

@@ -138,7 +138,7 @@ class BridgeAside:
                 raise OncewayError(
                     f"the queue has no room for more messages; messages put back: {done}",
                     f"bridge {name}",
-                    "Try the others when fewer wait: onceway gateway status",
+                    "Put back the others when fewer messages wait: onceway gateway status",
                 )
             if not qos and session.connection is None:
                 raise OncewayError(

@@ -207,7 +207,7 @@ class Bridge:
         plain, before = error.partition(SAYS)[0], self._error.partition(SAYS)[0]
         if (plain != before or self._down_since is None) and self._may_log(plain):
             log.warning(
-                "bridge %s: %s. Messages wait until the bridge is connected; it keeps trying",
+                "bridge %s: %s. Messages wait. The bridge tries again until it has connected",
                 self.section.name,
                 error.rstrip("."),
             )

@@ -171,7 +171,7 @@ def _say(done: int, wanted: list[int], text: str, as_json: bool) -> None:
     if done < len(set(wanted)):
         numbers = amount(len(set(wanted)), "number")
         raise OncewayError(
-            f"no message found for {len(set(wanted)) - done} of {numbers}",
+            f"{len(set(wanted)) - done} of {numbers}: no such message is set aside",
             hint="See: onceway bridge aside",
         )
 

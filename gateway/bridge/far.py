@@ -408,7 +408,7 @@ def _password(section: BridgeSection) -> bytes | None:
         raise OncewayError(
             f"the password cannot be read ({error.strerror})",
             str(section.password_file),
-            "The service's user must be able to read it",
+            "The service's user must be able to read the file",
         ) from error
 
 

@@ -96,8 +96,8 @@ def _remedy(problem: str, other: str) -> str:
 
 
 _JOIN = (
-    "On the first gateway `sudo onceway site invite NAME`, here `sudo onceway site join FILE`"
-    " (README of the gateway)"
+    "Run `sudo onceway site invite NAME` on the first gateway, then here"
+    " `sudo onceway site join FILE` (see the gateway's README)"
 )
 _RENEW = (
     "This gateway renews the certificate at its next start:"

@@ -166,7 +166,7 @@ def _check_readable(path: Path) -> None:
         raise OncewayError(
             f"cannot be read: {error.strerror}",
             str(path),
-            "The service's user must be able to read it.",
+            "The service's user must be able to read the file.",
         ) from error
 
 

@@ -167,4 +167,4 @@ def salvage(
         typer.echo(f"{table:14} {rows:9} rows")
     for title, lines in (("Found", result.findings), ("Lost", result.lost)):
         typer.echo(f"{title}: {'; '.join(lines) or 'nothing'}")
-    typer.echo(f"The old file is {result.old}")
+    typer.echo(f"The old store was moved to {result.old}")

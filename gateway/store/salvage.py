@@ -225,7 +225,7 @@ def _missing_in_spool(target: sqlite3.Connection, known: bool, ends: bool) -> li
         if known
         else [
             *lost,
-            "spool: the number of the last row, so rows after the last readable one are not listed",
+            "spool: the number of the last row. So rows after the last readable one are not listed",
         ]
     )
 

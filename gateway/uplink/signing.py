@@ -74,8 +74,8 @@ def _damaged(path: Path) -> OncewayError:
     return OncewayError(
         "this is not a key that signs batches",
         str(path),
-        "Restore the key from a backup. Or delete the file: the uplink then makes a new key, which"
-        " the centre must be given (`onceway uplink key`).",
+        "Restore the key from a backup. Or delete the file: the uplink then makes a new key. Give"
+        " this key to the centre (`onceway uplink key`).",
     )
 
 

@@ -184,7 +184,7 @@ def _clients(source: Source) -> list[Problem]:
     found = sorted(source.broker.fights.present.items())
     named = [Problem(CLIENTS, text, about=client) for client, text in found[:MOST_NAMED]]
     if more := found[MOST_NAMED:]:
-        text = f"{amount(len(more), 'more client identifier')} used by two clients at once"
+        text = f"{are(len(more), 'more client identifier')} used by two clients at once"
         named.append(Problem(CLIENTS, text))
     return named
 

@@ -35,7 +35,7 @@ class LandingUnwritable(Kind):
     async def inject(self, fault: Fault, system: SystemUnderTest) -> Evidence | None:
         system.site.landing.unmount()
         system.say(
-            f"the landing place is unwritable from {system.counters['spooled']} publications on"
+            f"after {system.counters['spooled']} publications the landing place is unwritable"
         )
         await system.counters.reach("spooled", fault.detail["until"])
         stuck = await comes(lambda: system.spool.committed > system.spool.landed)
@@ -168,6 +168,6 @@ class BatchReworded(BatchCopy):
         if not await self.put_aside(fault, system, system.site.folder.conflicts, before + rows):
             return None
         return Evidence(
-            f"batch {batch} with {rows} publications, whose second payloads were put aside",
+            f"batch {batch} with {rows} publications, whose second payloads were set aside",
             {"batch": batch, "rows": rows},
         )

@@ -273,7 +273,7 @@ class Clocks:
             if low <= us * 1000 <= high:
                 return None
         first, last = (_utc(self._offsets[0] + t) for t in (sampled, seen))
-        return f"`received` is {_utc(us * 1000)}, but it was received between {first} and {last}"
+        return f"`received` is {_utc(us * 1000)}, but the receipt was between {first} and {last}"
 
     def batch_mistake(
         self, landed: int | None, ingested: int | None, sampled: int, seen: int

@@ -120,7 +120,7 @@ class Watch:
         if not done():
             self._history.add("rig", "stalled")
             self._display.say(
-                f"  nothing has moved for {self._bench.stall_s:.0f} s: going on to the check", "red"
+                f"  nothing has moved for {self._bench.stall_s:.0f} s: the check begins", "red"
             )
 
     def _gives_up(self) -> bool:

@@ -641,7 +641,7 @@ async def test_set_aside_messages_are_shown_discarded_and_tried_again(tmp_path: 
         for words, what in (
             (("discard", "cloud"), "no message is named"),
             (("discard", "cloud", "1", "--all"), "no message is named"),
-            (("discard", "cloud", "99"), "no message found for 1 of 1 number"),
+            (("discard", "cloud", "99"), "1 of 1 number: no such message is set aside"),
             (("again", "nobody", "--all"), "there is no such bridge"),
         ):
             error = await asyncio.to_thread(failing, tmp_path, *words)

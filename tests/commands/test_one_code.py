@@ -106,7 +106,7 @@ def test_disk_that_takes_no_data_is_the_cause_that_each_command_says(
         disk.fill()
     else:
         disk.let_write(False)
-    words = {"read-only": "mount it for writing", "full": "Make room"}[state]
+    words = {"read-only": "mount the disk for writing", "full": "Make room"}[state]
     for name in sorted(OF_NONE - READ_ANYWAY):
         code, err = _run(run, name, folder, monkeypatch)
         assert code, name

@@ -171,7 +171,7 @@ def test_replaced_board_is_no_longer_that_device(
         ),
     ):
         _write(registry, plans.flash(registry, "roof-1"), firmware, "/dev/a")
-    with pytest.raises(OncewayError, match="the readings in it that it has not sent"):
+    with pytest.raises(OncewayError, match="its unsent readings would be deleted"):
         _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/a")
     _write(registry, plans.provision(registry, "roof-2"), firmware, "/dev/a", empty=True)
     assert _statuses(registry) == {"roof-1": "ready", "roof-2": "ready"}

@@ -79,7 +79,7 @@ _ADVICE = [
     ),
     (
         "Read-only file system|Input/output error|Stale file handle",
-        "Look at the disk or the mount (`journalctl -k`), and mount it again. The next start"
+        "Look at the disk or the mount (`journalctl -k`), and mount the disk again. The next start"
         " continues from the state of the table",
     ),
     (

@@ -162,7 +162,9 @@ def start(spark: SparkSession, options: argparse.Namespace) -> tuple[StreamingQu
     except (PySparkException, Py4JJavaError) as error:
         if not is_used(spark, checkpoint):
             raise
-        set_aside(spark, checkpoint, f"Spark does not start with it ({cause_of(error)})")
+        set_aside(
+            spark, checkpoint, f"Spark does not start with this checkpoint ({cause_of(error)})"
+        )
         return _begin(spark, options, sink, source), sink
 
 

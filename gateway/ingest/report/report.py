@@ -259,7 +259,7 @@ def text(report: Report) -> str:
     conflicts = [f"conflicts: {_conflicts(report.conflicts)}"] if report.conflicts else []
     refused = [
         f"refused: another gateway named {gateway} (host {host}, {at}). Its readings"
-        " stay in its spool until it gets a name of its own. This is reported"
+        " stay in its spool until that gateway has a name of its own. This is reported"
         f" for {REFUSED_DAYS} days"
         for gateway, host, at in report.refused
     ]

@@ -27,7 +27,7 @@ CONFLICTS = Layout(
         ("topic", "string", "MQTT topic"),
         ("payload", "binary", "MQTT payload of this publication"),
         ("received", "timestamp", "Time of receipt at the gateway, if the gateway knew the time"),
-        ("gateway", "string", "Gateway that sent it"),
+        ("gateway", "string", "Gateway that sent this publication"),
         ("epoch", "string", "As in publications"),
         ("batch", "bigint", "Number of the batch in the epoch"),
         ("found", "timestamp", "When the conflict was found"),

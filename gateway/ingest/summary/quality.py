@@ -24,7 +24,7 @@ QUALITY = Layout(
         ("device", "string", "Name of the device; @GATEWAY for clients without an identity"),
         ("incarnation", "bigint", "As in publications"),
         ("day", "date", "Day of receipt at the gateway, or of landing if that is not known"),
-        ("expected", "bigint", "Publications that the sequences show: arrived and missing ones"),
+        ("expected", "bigint", "Publications according to the sequences: arrived and missing"),
         ("arrived", "bigint", "Publications in the table"),
         ("late", "bigint", "Publications that landed more than an hour after their receipt"),
         ("missing", "bigint", "Sequences that the table lacks, before those that arrived"),

@@ -139,8 +139,8 @@ class Ledgers:
             RecursionError,
         ) as error:
             _log.warning(
-                "the record of what the radio has sent cannot be read (%r): the whole hour "
-                "counts as used",
+                "the record of the radio's airtime cannot be read (%r): the airtime of a whole hour"
+                " counts as used",
                 error,
             )
             blocks = {name: [(0.0, ledger.limit)] for name, ledger in self._ledgers.items()}

@@ -87,6 +87,6 @@ def _keep(folder: Path, own: Membership, certificate: x509.Certificate) -> Membe
     with files.os_errors_explained(folder), files.locked(folder):
         now = membership(folder).certificate
         if now != own.certificate:
-            raise OncewayError("the certificate has changed meanwhile", str(folder))
+            raise OncewayError("the certificate was replaced in the meantime", str(folder))
         files.replace(folder / files.MEMBER, made.to_pem())
     return made

@@ -377,7 +377,7 @@ def test_all_shipped_benches_load() -> None:
         ),
         (
             'title = "t"\n[[fault]]\nkind = "line-bursts"\n[[fault]]\nkind = "line-bursts"',
-            "two tables line-bursts are for the line of uno-1; give each its boards by `on`",
+            "two tables line-bursts are for the line of uno-1; name other boards by `on`",
         ),
         (
             'title = "t"\n[[fault]]\nkind = "line-cut"\non = ["uno-9"]',

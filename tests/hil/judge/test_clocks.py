@@ -218,7 +218,7 @@ def test_received_lies_between_sample_and_sight(error: float) -> None:
     wrong = made.received(int((UTC + 150 + error) * 1_000_000), sampled, seen)
     assert wrong
     assert (
-        "but it was received between 2023-11-14T22:15:50.000+00:00 and 2023-11-14T22:15:51" in wrong
+        "but the receipt was between 2023-11-14T22:15:50.000+00:00 and 2023-11-14T22:15:51" in wrong
     )
 
 

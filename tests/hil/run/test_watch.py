@@ -37,7 +37,7 @@ async def test_stuck_run_is_logged_before_the_run_gives_up(
     assert lines == [
         "nothing has moved for 30 s; the run gives up at 80 s",
         "nothing has moved for 60 s; the run gives up at 80 s",
-        "nothing has moved for 80 s: going on to the check",
+        "nothing has moved for 80 s: the check begins",
     ]
     assert [event.event for event in read(history.path)] == ["stalled"]
     history.close()

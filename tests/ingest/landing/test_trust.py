@@ -211,7 +211,7 @@ def test_impossible_trust_command_is_reported(
 
 
 def test_a_key_without_a_gateway_is_no_key(signer: Signer) -> None:
-    with pytest.raises(OncewayError, match="no gateway's name"):
+    with pytest.raises(OncewayError, match="not a valid gateway name"):
         change(Keys(), [signer.public])
 
 
