@@ -88,7 +88,7 @@ def _pair(
         yield wrong(
             part,
             f"everybody on this machine may read its key {key}",
-            f"`sudo chmod o-rwx {key}`. Then replace the key: somebody may have read it",
+            f"`sudo chmod o-rwx {key}`. Then replace the key: another user may have read it",
         )
 
 

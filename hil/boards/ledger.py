@@ -236,8 +236,7 @@ class Ledger:
             last = self.publications[-1].sequence if self.publications else 0
             if publication.sequence <= last:
                 self.contradictions.append(
-                    f"the record of sequence {publication.sequence} became complete after that of"
-                    f" {last}"
+                    f"the record of {publication.sequence} became complete after that of {last}"
                 )
             self.publications.append(publication)
         elif known.source != publication.source:

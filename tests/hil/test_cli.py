@@ -208,8 +208,8 @@ def test_a_run_that_fails_is_shrunk_to_the_faults_that_matter(
     runs = tmp_path.glob("run-shrink-*")
     last = tmp_path / f"run-shrink-{max(int(path.name.rpartition('-')[2]) for path in runs)}"
     assert done.output.splitlines()[-2:] == [
-        f"after {len(tried) - 1} runs: the bench fails with only 1 of 15 faults; the last failing run"
-        f" is in {last}",
+        f"after {len(tried) - 1} runs: the bench fails with only 1 of 15 faults; the last failing"
+        f" run is in {last}",
         next(
             line
             for line in done.output.splitlines()

@@ -164,7 +164,7 @@ def test_a_sequence_that_falls_back_is_a_contradiction() -> None:
     ledger = Ledger.replay(
         [*writes_of(0, slot_bytes(5, source(1))), *writes_of(1, slot_bytes(4, source(2)))]
     )
-    assert ledger.contradictions == ["the record of sequence 4 became complete after that of 5"]
+    assert ledger.contradictions == ["the record of 4 became complete after that of 5"]
 
 
 def test_marks_are_those_of_this_sequence_only() -> None:

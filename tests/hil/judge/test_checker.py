@@ -240,13 +240,12 @@ def test_a_ledger_that_contradicts_itself_fails_the_run() -> None:
         5,
         "board",
         "contradiction",
-        {"device": "uno-1", "text": "the record of sequence 2 became complete after that of 3"},
+        {"device": "uno-1", "text": "the record of 2 became complete after that of 3"},
     )
     result = check([*run_of(3), event])
     assert result.verdict is Verdict.FAILS
     assert result.reasons == [
-        "the ledger of uno-1 contradicts itself: the record of sequence 2 became complete after"
-        " that of 3"
+        "the ledger of uno-1 contradicts itself: the record of 2 became complete after that of 3"
     ]
 
 

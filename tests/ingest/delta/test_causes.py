@@ -135,9 +135,12 @@ S3 = "software.amazon.awssdk.services.s3.model.S3Exception"
     [
         ("java.io.FileNotFoundException: /tmp/blockmgr-7a/0c/x (Too many open files)", "ulimit"),
         ("java.lang.OutOfMemoryError: unable to create native thread", "TasksMax"),
-        ("OSError: [Errno 30] Read-only file system: '/srv/lake/publications'", "mount it again"),
-        ("java.io.IOException: Input/output error", "mount it again"),
-        ("OSError: [Errno 116] Stale file handle: '/srv/landing/site'", "mount it again"),
+        (
+            "OSError: [Errno 30] Read-only file system: '/srv/lake/publications'",
+            "mount the disk again",
+        ),
+        ("java.io.IOException: Input/output error", "mount the disk again"),
+        ("OSError: [Errno 116] Stale file handle: '/srv/landing/site'", "mount the disk again"),
         (f"{S3}: The provided token has expired (Code: ExpiredToken, Status: 400)", "credentials"),
         ("PermissionError: An error occurred (RequestTimeTooSkewed): too large", "clock"),
         (f"{S3}: The specified bucket does not exist (Status Code: 404)", "Make the bucket"),
