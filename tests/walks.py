@@ -207,7 +207,9 @@ class _Board:
                 return
 
     def bring(self, frames: bytes) -> None:
-        """Let the gateway handle frames of the board, with everything that follows."""
+        """Let the gateway read these frames from the board's serial line, and run until no work
+        remains.
+        """
         self.tty.came = frames
         self._read()
         self.world.turn()

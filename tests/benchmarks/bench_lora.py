@@ -1,9 +1,9 @@
-"""LoRa: the airtime of a reading, the share of the legal limit that a gateway can use, and the CPU
-time of a turn.
+"""LoRa: the airtime of a reading, the share of the legal airtime that a gateway can use, and the
+CPU time of a turn.
 
-The airtime is that of frames that the codec makes, not of a table. The exchanges are those of a
-station whose boards never pause, for three hours of simulated time. No peer is measured: the goals
-are a budget.
+The airtime is computed from frames that the codec makes, not from a table of frame lengths. The
+exchanges are those of a station whose boards never pause, for three hours of simulated time. No
+other product is measured: each result is compared with a fixed goal.
 """
 
 import sys

@@ -60,12 +60,13 @@ class BrokerProcess:
 
     @property
     def written(self) -> int:
-        """Bytes to disk so far."""
+        """Number of bytes that the process has caused to be written to disk since its start."""
         return written_by(self.process.pid)
 
 
 def written_by(pid: int) -> int:
-    """Return the bytes to disk that a process has caused so far."""
+    """Return the number of bytes that a process has caused to be written to disk since its start.
+    """
     return int(Path(f"/proc/{pid}/io").read_text().partition("\nwrite_bytes: ")[2].split()[0])
 
 

@@ -42,7 +42,9 @@ from tests.service.wire import wire
 from tests.system.test_dial import silent
 
 PATIENCE_S = 30.0
-"""Time in seconds until missing messages count as lost, and different topics as diverged."""
+"""Time limit, in seconds. Messages that are still missing after it count as lost, and topics that
+still differ count as diverged.
+"""
 STATES = range(6)
 LEVELS = "x/" * 198
 """Topic levels that the other broker accepts. With PREFIX in front of them they are too many."""

@@ -86,7 +86,7 @@ class Ends:
         self.unsure: set[str] = set()
         """Topics for which the bridge cannot know which end has the newer state."""
         self.unmarked: set[str] = set()
-        """Topics that changed or crossed after the newest mark."""
+        """Topics whose message changed at one end, or crossed the bridge, after the newest mark."""
         self.lost = False
         """Whether the other broker has lost its session, or messages that are older than the newest
         mark.

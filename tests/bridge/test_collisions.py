@@ -63,7 +63,7 @@ class Line:
         self.here: Digest = None
         self.there: Digest = None
         self.waiting: list[tuple[int, Digest]] = []
-        """Messages in the queue of the gateway, as QoS and state."""
+        """Messages that the gateway has not yet sent over the bridge: QoS and state of each."""
         self.up: list[tuple[int, Digest]] = []
         self.down: list[tuple[int, Digest]] = []
         self.reading: tuple[Digest, Digest] | None = None
@@ -137,7 +137,9 @@ class Line:
         self.collisions.ended(50)
 
     def settles(self) -> None:
-        """Let all messages arrive, and read both states until no topic is in doubt."""
+        """Let all messages arrive, and read both states until no topic is in doubt. Assert that
+        both states are then equal, and that at most ROUNDS readings were needed.
+        """
         before = self.reads
         while self.waiting or self.up or self.down or self.reading or self.collisions.topics:
             self.ends()
@@ -274,7 +276,9 @@ class Node:
 
 
 class Bridge:
-    """A bridge from one node to another. down: messages also cross from the other node."""
+    """A bridge that sends messages from `near` to `far`. down: it also sends messages from `far` to
+    `near`.
+    """
 
     def __init__(self, clock: Clock, random: Random, near: Node, far: Node, down: bool) -> None:
         self._clock, self._random, self.near, self.far = clock, random, near, far

@@ -210,8 +210,8 @@ class MemoryWriter:
     def look_for_space(self) -> None: ...
 
     def work(self, commits: bool) -> bool:
-        """Do the next piece of work. Return False if there is none, or if it is a commit and
-        `commits` is false.
+        """Do the writer's next piece of work. Return False if no work remains, or if the next piece
+        is a commit and `commits` is false.
         """
         if not self._work or (isinstance(self._work[0], Commit) and not commits):
             return False

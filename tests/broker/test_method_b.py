@@ -1,5 +1,5 @@
-"""Delivery Method B towards publishers: stored state, answers, and the commits that they wait
-for.
+"""The gateway as a receiver of QoS 2 messages by Method B: the stored state, the answers, and the
+commit for which each answer waits.
 """
 
 import pytest

@@ -1,5 +1,5 @@
-"""Rows of messages in the store: one for each message. Row numbers are used again, but no queue
-ever refers to another message's row.
+"""Rows of the table `message`. Each message has one row. A new message takes the row of a finished
+one, but no queue ever refers to another message's row.
 """
 
 from gateway.mqtt.packets import Puback, Publish

@@ -133,8 +133,8 @@ def test_message_sent_before_a_power_cut_has_dup_despite_a_slow_disk(cuts: int) 
 
 @pytest.mark.parametrize("expiry", [0, 3600])
 def test_a_slow_disk_holds_up_and_a_commit_lets_go(expiry: int) -> None:
-    """expiry: Session Expiry Interval. If it is 0, the session does not outlive a power cut, so its
-    deliveries need no commit and have no bound.
+    """expiry: Session Expiry Interval, in seconds. If it is 0, a power cut ends the session. So
+    deliveries to it wait for no commit, and a slow disk does not limit their number.
     """
     world = World(inflight=4)
     subscriber = world.accepted("s", properties={P.SESSION_EXPIRY_INTERVAL: expiry}, answers=True)

@@ -42,7 +42,7 @@ class Client:
 
 
 def clients() -> list[Client]:
-    """Return the clients that are installed."""
+    """Return the clients that are installed on this machine."""
 
     def python(name: str, file: str, **more: object) -> Client:
         return Client({4: name, 5: name}, (sys.executable, str(DRIVERS / file)), **more)  # type: ignore[arg-type]

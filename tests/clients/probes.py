@@ -53,7 +53,9 @@ async def refused(client: Client, reason: R | None, qos: int) -> str:
 
 
 async def most_in_flight(client: Client) -> str:
-    """Check that the client respects a Receive Maximum of 1."""
+    """Run a client whose CONNACK has a Receive Maximum of 1. Return the verdict for the page:
+    "kept" if at most one message was in flight, and how many messages arrived if some are missing.
+    """
     async with server() as own:
         own.connack = Connack(False, properties={PropertyId.RECEIVE_MAXIMUM: 1})
         async with running(client, "publish", port=own.port, count=50, within_s=20) as driver:
@@ -64,7 +66,9 @@ async def most_in_flight(client: Client) -> str:
 
 
 async def keep_alive(client: Client) -> str:
-    """Check that the client respects Server Keep Alive."""
+    """Run a client whose CONNACK has a Server Keep Alive. Return the verdict for the page: "kept"
+    if the client sends PINGREQ in time.
+    """
     async with server() as own:
         own.connack = Connack(False, properties={PropertyId.SERVER_KEEP_ALIVE: KEEP_ALIVE_S})
         async with running(client, "subscribe", port=own.port) as driver:
@@ -180,8 +184,9 @@ def few(cuts: int) -> str:
 
 
 def count(found: list[int], wanted: int, ordered: bool = True) -> str:
-    """Return "once", or how many of the wanted messages were lost and how many arrived twice.
-    ordered: whether the messages were published in order.
+    """Return "once" if each wanted message arrived exactly once. Otherwise return how many were
+    lost and how many duplicates arrived. ordered: whether the first arrivals must be in order; if
+    they are not, the result says so.
     """
     lost, doubled = wanted - len({*found}), len(found) - len({*found})
     if not lost and not doubled:

@@ -32,7 +32,7 @@ def test_messages_are_counted(found: list[int], ordered: bool, text: str) -> Non
 
 
 def test_page_in_the_tree_is_that_of_its_cells() -> None:
-    """If this fails, run `make docs`."""
+    """If the page and the file of cells differ, run `make docs`."""
     assert PAGE.read_text() == page(read(CELLS))
 
 

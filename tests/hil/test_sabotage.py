@@ -52,8 +52,8 @@ DEGENERATE = [
 
 @pytest.fixture(scope="module")
 def values() -> dict[str, str]:
-    """Return the judge's words about the values of each patched decoder (tests/hil/values.py), by
-    sabotage; `-` is the unpatched decoder.
+    """Return what `tests.hil.values` prints about each patched decoder, by the name of the
+    sabotage. `-` is the decoder without a sabotage.
     """
     argv = [sys.executable, "-m", "tests.hil.values", "-", *DEGENERATE]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -66,7 +66,9 @@ def test_values_of_the_decoder_as_it_is_hold(values: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_unusual_values_that_are_harmed_are_noticed(name: str, values: dict[str, str]) -> None:
-    """The judge runs without a bench, because each bench starts Spark, which takes long."""
+    """`tests.hil.values` calls the judge without a bench, because a bench starts Spark, which takes
+    long.
+    """
     assert values[name].startswith("message "), values[name]
 
 

@@ -215,7 +215,9 @@ def test_one_pass_and_all_upkeep_run_as_they_are_written(centre: Centre) -> None
 
 @pytest.mark.soak
 def test_the_unit_s_line_runs_where_the_package_is(centre: Centre, tmp_path: Path) -> None:
-    """WorkingDirectory has a link to the installed package, and PATH leads to its programs."""
+    """The unit's WorkingDirectory contains the package, here by a link. The shell finds the
+    programs of the line by PATH.
+    """
     (tmp_path / "opt").mkdir()
     (tmp_path / "opt/gateway").symlink_to(ROOT / "gateway")
     centre.land(1, range(1, 6))

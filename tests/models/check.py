@@ -34,8 +34,8 @@ CLIENT = QOS2 | {"Identity": False}
 
 
 def _move(**bounds: int) -> dict[str, object]:
-    """Return the constants of SiteMove. bounds: how often each event may happen; the default is 0,
-    and 1 for Moves.
+    """Return the constants of SiteMove. bounds: how often each kind of event may happen. Without an
+    entry: once for Moves, never for the others.
     """
     named = ("Messages", "Misses", "Crashes", "Cuts", "Expiries")
     bounds = {"Moves": 1} | dict.fromkeys(named, 0) | bounds
@@ -50,7 +50,9 @@ AT_LAST = _move(Cuts=1) | {"Patient": True}
 
 
 def _forward(**bounds: int) -> dict[str, object]:
-    """Return the constants of SiteForward. bounds: how often each event may happen."""
+    """Return the constants of SiteForward. bounds: how often each kind of event may happen. Without
+    an entry: once for Gives and Messages, never for Restarts.
+    """
     return {"Gives": 1, "Messages": 1, "Restarts": 0, **bounds}
 
 

@@ -102,7 +102,9 @@ def installed_with(packages: set[str]) -> set[str]:
 def owners(programs: set[str]) -> dict[str, str]:
     """Return the package of each program, if the program is on this machine or in OWNERS."""
     paths: dict[str, str] = {}
-    """For each path of a program or of a link's target, as a package may name it: the program."""
+    """The program for each path that a package may list: paths of programs and of the targets of
+    their symbolic links, each also without /usr.
+    """
     for program in programs - OWNERS.keys():
         places = [Path(folder, program) for folder in ("/usr/bin", "/usr/sbin", "/bin", "/sbin")]
         path = next((place for place in places if place.exists()), None)

@@ -124,7 +124,9 @@ def _functions(body: list[ast.stmt], above: str, *, steps: bool) -> Iterator[str
 
 
 def constant(file: Path, name: str) -> float:
-    """Return the value of a constant, in seconds, bytes or counts."""
+    """Return the value of a constant of a Python file, or of a `#define` of a C file. A name that
+    ends with a unit of SCALES is converted to seconds, bytes or counts.
+    """
     if file.name.startswith("test_") or ".setup" in file.parts:
         value: Any = _literal(file, name)
     elif file.suffix == ".py":

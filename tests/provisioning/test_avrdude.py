@@ -13,7 +13,9 @@ PAGE = "7d80  4f 57 31 |OW1|"
 
 
 def _says(folder: Path, monkeypatch: pytest.MonkeyPatch, *runs: tuple[str, int]) -> None:
-    """Let each further run of avrdude print the next of these texts and end with its exit code."""
+    """Let the next runs of avrdude print these texts and end with these exit codes, one pair for
+    each run.
+    """
     for number, (said, code) in enumerate(runs):
         (folder / str(number)).write_text(f"cat <<'END' >&2\n{said}\nEND\nexit {code}\n")
     program = folder / "avrdude"

@@ -139,7 +139,9 @@ async def test_ctrl_c_ends_a_command_that_waits_for_input(tmp_path: Path) -> Non
 
 
 async def test_no_line_is_read_when_standard_output_is_closed(tmp_path: Path) -> None:
-    """Standard output has no reader, as with `| head -1`, or is closed."""
+    """First, standard output is a pipe without a reader, as after `| head -1`. Then, in a second
+    run, standard input is closed from the start.
+    """
     async with server() as own:
 
         async def run(closed: str, out: int) -> tuple[int | None, str]:

@@ -166,8 +166,8 @@ def test_a_journal_that_was_copied_or_restored_gets_another_incarnation(
 def test_a_start_that_a_power_cut_undoes_is_no_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A power cut may keep only one of two changes: that of the journal, or that of the file next
-    to it.
+    """A start writes to the journal and to the file next to it. After a power cut, only one of the
+    two changes may be on disk, in either order.
     """
     path = tmp_path / "j.db"
     incarnation, before = three(path), (tmp_path / "j.db.place").read_text()

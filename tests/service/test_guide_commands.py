@@ -48,8 +48,9 @@ CODES = {
     "site status": {1},
     "session list --site": {1},
 }
-"""Exit codes other than 0, by pattern of a line. They are right here: nothing has landed, no client
-is called `dashboard`, no other member runs, and the machine's clock may not be synchronised.
+"""Expected exit codes of the lines that may fail here, by pattern of the line. Such failures are
+right: nothing has landed, no client is called `dashboard`, no other member runs, and the machine's
+clock may not be synchronised.
 """
 
 TYPED = {r"install .* /dev/stdin /etc/onceway/cloud.password": "secret\n\x04"}

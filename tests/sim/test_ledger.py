@@ -112,8 +112,8 @@ def test_a_sequence_that_becomes_another_publication_is_a_contradiction() -> Non
 
 
 def test_slot_valid_for_a_moment_counts_only_if_the_board_starts_then() -> None:
-    """While the second attempt at sequence 1 is written, the slot has the content of the first
-    attempt, until the last byte.
+    """The board writes the slot for sequence 1 twice. Until the last byte of the second attempt,
+    the slot has the content of the first attempt.
     """
     first, second = writes_of(0, slot_bytes(1, source(0))), writes_of(0, slot_bytes(1, source(1)))
     torn = [*first[14:], *first[12:14], *first[5:12], Start(0, "power-on")]

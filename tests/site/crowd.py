@@ -192,7 +192,7 @@ class Crowd:
 
     @property
     def windows(self) -> int:
-        """Number of merge windows in the elapsed time."""
+        """Number of merge windows between the first move, at 10 s, and now."""
         return round((self.now - 10.0) / WINDOW_S) + 1
 
 

@@ -82,8 +82,8 @@ class Gateways:
         removed.save()
 
     async def joined(self, *names: str, lost: str = "") -> None:
-        """Wait until these gateways have a lease of each other member, except `lost`. Without
-        names: all gateways.
+        """Wait until each of these gateways has a lease from each other member, except from `lost`.
+        Without names: all gateways. Raises TimeoutError if one takes longer than SOON_S.
         """
         for name in names or self.names:
             async with asyncio.timeout(SOON_S):
@@ -105,7 +105,9 @@ class Gateways:
             ) from error
 
     async def shown(self, name: str, true: Callable[[list[dict[str, Any]]], bool]) -> None:
-        """Wait until `true` holds for this gateway's rows about the other members."""
+        """Wait at most SOON_S until `true` holds for this gateway's status rows about the other
+        members.
+        """
         async with asyncio.timeout(SOON_S):
             while True:
                 if true((await self.rows(name))[1:]):
@@ -113,7 +115,8 @@ class Gateways:
                 await asyncio.sleep(0.05)
 
     async def told(self, name: str, words: str) -> None:
-        """Wait until a row of this gateway's status has a problem with these words."""
+        """Wait at most SOON_S until a row of this gateway's status has a problem with these words.
+        """
         async with asyncio.timeout(SOON_S):
             while True:
                 if any(words in (row["problem"] or "") for row in await self.rows(name)):

@@ -60,8 +60,9 @@ class Client:
         self.marked = False
         """Whether the client was ever informed that its session is suspect."""
         self.doubted = 0
-        """Newest message that may be delivered twice. After it, the session continued as suspect,
-        ended by a late Clean Start, or was replaced by one whose CONNACK the client missed.
+        """Messages up to this number may be delivered twice: those from before the session
+        continued as suspect, ended by a late Clean Start, or was replaced by a session whose
+        CONNACK the client missed. 0: none.
         """
         self.went_on = 0
         """Number of the last session that continued as suspect, 0 for none."""

@@ -88,8 +88,8 @@ DIFFERENCES = {
 
 @pytest.mark.parametrize("what", DIFFERENCES)
 async def test_difference_is_named_everywhere_at_both_ends(tmp_path: Path, what: str) -> None:
-    """Status, health, log and doctor of both members name the difference. If the members get no
-    link, clients get suspect sessions.
+    """Each member that runs names the difference in its status, its health, its log and its doctor.
+    If the difference prevents a link between the members, clients get suspect sessions.
     """
     differs = DIFFERENCES[what]
     found = Gateways(tmp_path, "attic", "barn", "cellar", web=True)

@@ -66,8 +66,9 @@ def silent(rows: Rows, before: Rows) -> set[str]:
 
 
 def unread(image: bytes) -> bytearray:
-    """Return for each byte 1 if SQLite does not read it: it is between the cells of a page and
-    their list (https://sqlite.org/fileformat.html, section 1.6).
+    """Return one byte for each byte of the image: 1 for an unused byte, which SQLite does not read,
+    otherwise 0. The unused bytes of a page are between its array of cell pointers and its cells
+    (https://sqlite.org/fileformat.html, section 1.6).
     """
     size = int.from_bytes(image[16:18], "big")
     found = bytearray(len(image))

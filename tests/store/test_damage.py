@@ -164,8 +164,8 @@ COLUMNS["meta"] = ["key", "value"]
 
 
 def cases(wanted: str | None) -> Iterator[tuple[str, str, str]]:
-    """Yield table, column and value of each case: for the table `wanted` all values in each column;
-    for None, one value in each column of every table, and SUBTLE.
+    """Yield the cases, each as table, column and value. For the table `wanted`: each value in each
+    column. For None: one value in each column of every table, and the cases of SUBTLE.
     """
     columns = [(table, column) for table, names in COLUMNS.items() for column in names]
     for number, (table, column) in enumerate(columns):

@@ -338,8 +338,8 @@ def taught(tmp_path: Path) -> Iterator[tuple[sqlite3.Connection, list[tuple[str,
 def test_no_function_of_the_conditions_fails_at_a_cell_of_any_type(
     taught: tuple[sqlite3.Connection, list[tuple[str, int]]], data: st.DataObject
 ) -> None:
-    """SQLite may call the function even for cells that another condition of the statement
-    excludes.
+    """SQLite may evaluate the terms of a WHERE clause in any order. So it may call a function for a
+    cell that another term excludes.
     """
     store, functions = taught
     assert len(functions) >= 10, functions

@@ -67,7 +67,7 @@ def world() -> World:
 
 
 def _as_in_a_site(database: sqlite3.Connection) -> None:
-    """Fill the tables that only a site and the uplink use."""
+    """Add rows to the tables that only a site or the uplink fills."""
     (session,) = database.execute("SELECT id FROM session WHERE client = 'willing'").fetchone()
     journey = (session, 5, 1, '["b"]', "[]", "[]", None, None, None, "[]")
     database.execute(f"INSERT INTO journey VALUES ({','.join('?' * 10)})", journey)

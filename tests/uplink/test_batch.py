@@ -108,8 +108,9 @@ def test_manifest_names_and_content():
 
 
 def test_bytes_per_reading_keep_their_promise():
-    """The limits: 20 bytes per reading with 500 readings, and 45 bytes with 50. A payload of 24
-    random bytes, which cannot be compressed, adds at most 12 bytes.
+    """Limits of the file size: 20 bytes per reading in a batch of 500, and 45 bytes in a batch of
+    50. If each payload is 24 random bytes, which cannot be compressed, at most 12 bytes per reading
+    are added to them.
     """
     assert len(encode(sensor_rows(500), ORIGIN, 1)) / 500 <= 20
     assert len(encode(sensor_rows(50, devices=5), ORIGIN, 1)) / 50 <= 45

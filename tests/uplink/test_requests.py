@@ -96,7 +96,7 @@ class Polls(threading.Event):
 
 
 def test_idle_uplink_asks_nothing(data: GatewayData, tmp_path, monkeypatch) -> None:
-    """An idle uplink makes no request, even if the check of the owner mark is due."""
+    """The check of the owner mark is always due, but the idle uplink does not make it."""
     monkeypatch.setattr("gateway.uplink.runner.OWNER_CHECK_S", 0.0)
     asked: list[str] = []
 

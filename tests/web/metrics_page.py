@@ -74,7 +74,9 @@ def labels(family: Metric) -> list[str]:
 
 
 def users(name: str) -> str:
-    """Return the alert rules and panels that use a metric, or why it exists if none does."""
+    """Return the alert rules and panels that use a metric, separated by commas. For an unused
+    metric, return why it exists.
+    """
     rules = re.split(r"- alert: ", ALERTS.read_text())[1:]
     word = re.compile(rf"\b{name}(_bucket|_sum|_count)?\b")
     found = [f"`{rule.split()[0]}`" for rule in rules if word.search(rule)]

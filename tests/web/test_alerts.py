@@ -33,7 +33,9 @@ PORT_LABEL, BRIDGE_LABEL = {"port": "/dev/ttyUSB0"}, {"bridge": "cloud"}
 LINK = "onceway_link_"
 REFUSED = 'onceway_refused_total{request="connect",reason="bad_user_name_or_password"}'
 EVERY_S = round(BackOff.LONGEST_S)
-"""Seconds between two wrong passwords from one address, if it tries them for hours."""
+"""Longest pause, in seconds, that the gateway imposes on an address with wrong passwords. An
+address that guesses for hours tries one password in this time.
+"""
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ def test_a_message_that_is_not_retained_leaves_the_retained_one_alone(version: V
 def test_retain_handling(
     handling: int, first: int, again: int, after_end: int, power_cut: bool
 ) -> None:
-    """first: number of retained messages for a new subscription. again: for the same filter once
-    more. after_end: for the same filter after UNSUBSCRIBE.
+    """first, again, after_end: number of retained messages that the client receives for its first
+    SUBSCRIBE, for a second one with the same filter, and for one after UNSUBSCRIBE.
     """
     world = World()
     world.accepted(answers=True).publish("t", "kept", 1, retain=True)

@@ -61,9 +61,9 @@ def leave(world: World, client: Client, power_cut: bool) -> None:
 def test_a_session_keeps_all_that_belongs_to_it_even_for_another_version(
     before: Version, after: Version, power_cut: bool
 ) -> None:
-    """The session has subscriptions; QoS 1 and 2 messages that are sent, released, or not sent; and
-    received QoS 2 messages. After a power cut, DUP is also set on messages that may not have been
-    sent.
+    """The session has a subscription, outbound messages at QoS 1 and 2 (sent, released by PUBREL,
+    and not yet sent), and an inbound message at QoS 2. After a power cut, DUP is also set on
+    messages that may not have been sent.
     """
     world = World(inflight=3)
     client = kept(world, "c", before)

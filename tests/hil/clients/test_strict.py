@@ -29,8 +29,8 @@ class _FoundError(Exception):
 def test_hopping_client_connects_to_the_next_broker_at_once(
     monkeypatch: pytest.MonkeyPatch, hops: bool, tried: list[int], waits: list[float]
 ) -> None:
-    """The first broker accepts the client, then the connection breaks. All later connections are
-    refused.
+    """The first broker accepts the client, then the connection breaks. Until the last one in
+    `tried`, all later connections are refused. waits: the pauses in seconds before new attempts.
     """
     ports: list[int] = []
     slept: list[float] = []

@@ -1,5 +1,5 @@
-"""The expected payloads of a simulated board come from its simulator, not from the records of its
-program.
+"""The rig computes the expected payloads of a simulated board from what the simulator logs about
+its ADC, not from the records of the board's program.
 """
 
 import re

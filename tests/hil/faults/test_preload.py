@@ -250,7 +250,7 @@ def stopped(pid: int) -> bool:
 def test_a_program_is_stopped_in_the_window_that_is_armed(
     machine: Machine, tmp_path: Path, window: int, stands: bool, committed: int, answered: bytes
 ) -> None:
-    """Another process has the database open, as the uplink has the gateway's database."""
+    """The test itself has the database open, too, as the uplink has the gateway's database."""
     database = tmp_path / "data" / "store.db"
     argv = [sys.executable, "-c", SERVER, str(database)]
     env = {**os.environ, **machine.env}

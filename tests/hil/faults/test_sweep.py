@@ -50,7 +50,9 @@ def returns_behind(makers: str, behind_others: bool, monkeypatch: Any) -> int | 
 
 
 def test_sweep_waits_for_the_end_of_an_exchange(monkeypatch: Any) -> None:
-    """After a power cut of uno-2, only an exchange shows that uno-2 has started again."""
+    """After a power cut of uno-2, an exchange of uno-2 shows that it has started again. Exchanges
+    of uno-1 do not show this.
+    """
     assert returns_behind("1112", False, monkeypatch) == 4
     assert returns_behind("111", False, monkeypatch) is None
 

@@ -107,7 +107,9 @@ def test_an_answer_says_the_same_to_both(
 
 @given(content=st.binary(max_size=12))
 def test_frames_that_the_gateway_refuses_are_refused(content: bytes) -> None:
-    """The rig may refuse more frames than the gateway, because it also reads the packets inside."""
+    """The rig may refuse more frames than the gateway, because the rig also reads the packets in a
+    turn.
+    """
     try:
         packing.read_turn(content)
     except gateway_frames.FrameError:

@@ -58,8 +58,8 @@ def test_other_windows_do_not_ask_for_it() -> None:
 
 
 def test_repetition_is_not_required_of_clients() -> None:
-    """The kill may have concerned a client's publication, and the rig does not see a client's
-    PUBLISH on a wire.
+    """The publication that was in work at the kill may be a client's, and the rig sees no wire of a
+    client. So the judge requires no second PUBLISH.
     """
     message = {"device": "client-1", "incarnation": 5, "sequence": 1, "kind": "message", "qos": 0}
     client = Event(S, "board", "publication", {**message, "topic": "t", "payload": "00"})

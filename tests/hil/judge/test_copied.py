@@ -56,7 +56,9 @@ def copied(events: list[Event], hops: tuple[str, ...] = ("spool", "batch")) -> l
 
 HELD = of_site(until_batch(4))
 ALONE = without(HELD, ("batch",), 3)
-"""A run in which the attic was lost before it had landed the third reading."""
+"""HELD without the attic's batch of the third reading: the attic was lost before it landed this
+reading.
+"""
 
 
 def test_rows_landed_by_another_gateway_are_not_lost() -> None:

@@ -117,7 +117,9 @@ OF_LOG = {name: one for name, one in catalogue().items() if one.symbol == "add_a
 
 @pytest.mark.parametrize("name", ["", *OF_LOG])
 def test_harmed_entry_of_the_product_s_own_log_is_noticed(tmp_path: Path, name: str) -> None:
-    """The judge runs without a bench, because each bench starts Spark, which takes long."""
+    """The test calls the judge's function on a small table, because a bench starts Spark, which
+    takes long.
+    """
     source = ROOT / "gateway/ingest/sink/data_files.py"
     text = edited(OF_LOG[name], ROOT)[1] if name else source.read_text()
     harmed: dict[str, Any] = {"__name__": "harmed"}

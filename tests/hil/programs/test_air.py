@@ -1,5 +1,5 @@
-"""For each frame in the ether, the rig finds the board of the run that it belongs to, and the
-radios that heard it.
+"""For each frame in the air, the rig finds the board of this run to which the frame belongs, and
+the radios that heard it.
 """
 
 from types import SimpleNamespace

@@ -384,7 +384,7 @@ def test_rows_deleted_before_the_next_start_leave_no_readings(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job dies after the commit of the publications and before that of the readings. Then a
-    user deletes one row and changes another.
+    user deletes one publication and changes another. The changed one still gets its reading.
     """
     sink = job.open()
     sink(job.micro_batch([row("dev", 1, payload=PAYLOAD)]), 0)

@@ -118,7 +118,9 @@ class Site:
         self._gateway()
 
     def settle(self) -> None:
-        """End all faults, wait until all readings have arrived, and check them."""
+        """End all faults of the air. Run for at most 120 minutes of simulated time, until all
+        readings that the board has accepted are in the spool. Then `check` them.
+        """
         self.lost = self.damaged = self.late = 0.0
         for _ in range(120):
             self.run(60.0)

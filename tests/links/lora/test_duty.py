@@ -330,8 +330,8 @@ def test_a_copy_that_is_put_back_counts_as_an_hour_used_up(
 
 
 def saved_after(folder: Path) -> int:
-    """Let a gateway write its file once more. Return the count of writes that the file had
-    before.
+    """Write the airtime file once more, as a gateway does. Return the file's count of writes before
+    that.
     """
     file = folder / "airtime.json"
     before = read_count(file)

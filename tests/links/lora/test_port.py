@@ -1,4 +1,6 @@
-"""A radio at a port warns before its channel is full, once for as long as this lasts."""
+"""A radio at a port logs a warning before its channel is full, once for as long as the channel is
+that busy.
+"""
 
 import asyncio
 import logging

@@ -152,8 +152,8 @@ async def test_each_reads_what_the_other_one_writes(oracle: Oracle) -> None:
 
 
 async def test_broken_frames_are_dropped_by_both_parsers(oracle: Oracle) -> None:
-    """The input is noise with many delimiters and escapes. It has no escape before a delimiter:
-    after one, the other parser also drops the next frame.
+    """The input is noise with many delimiters and escapes, but without an escape directly before a
+    delimiter: there, the other parser would also drop the next frame.
     """
     random = Random(17)
     noise = b"\xc0" + b"".join(contents(random, 2000, 20)).replace(b"\xdb\xc0", b"\xdb\x00\xc0")

@@ -1,5 +1,5 @@
 """The turn link over bad air and through power cuts: every reading arrives once, no nonce is used
-twice, and the board keeps the law. The board's half is the C code.
+twice, and the board exceeds no legal limit of airtime. The board's half is the C code.
 """
 
 import ctypes

@@ -111,7 +111,7 @@ class Board:
         self.incarnation = 0
         self.next_sequence = 1
         self.journal: dict[int, bool] = {}
-        """Whether PUBREC has arrived, by sequence."""
+        """The unfinished publications, by sequence. The value says whether PUBREC has arrived."""
         self.sent_before: set[int] = set()
 
     def start(self, now: float) -> None:

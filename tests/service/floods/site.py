@@ -54,7 +54,7 @@ class Flood:
     says: str = ""
     """Part of the log line with cause and remedy; empty: no such line is needed."""
     lines: int = 1
-    """Largest number of warnings in the log about the flood."""
+    """Largest number of warnings about the flood that the log may have."""
     counts: str = ""
     """Metric that counts the flood, without `onceway_`, with its labels: `refused_total
     request=connect`.

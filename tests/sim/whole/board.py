@@ -29,7 +29,9 @@ _LINE, _LOG = 8192, 1 << 18
 
 
 class Outside(ctypes.Structure):
-    """State that survives a power cut, input, and output: `struct outside` of board.c."""
+    """`struct outside` of board.c: state that survives a power cut, and the board's input and
+    output.
+    """
 
     _fields_ = (
         ("eeprom", ctypes.c_uint8 * 1024),

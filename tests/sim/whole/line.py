@@ -45,8 +45,8 @@ class Line:
         """Number of times that an end was connected."""
 
     def lay(self, way: str, end: End) -> None:
-        """Connect an end. From now on, bytes of this direction arrive at this end. Bytes on their
-        way are lost.
+        """Connect `end` as the receiver of one direction. From now on, bytes of this direction go
+        to it. All bytes on their way, in both directions, are lost.
         """
         self._ends[way] = end
         self._laid += 1

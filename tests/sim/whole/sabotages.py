@@ -63,7 +63,7 @@ MUST = {
 QUICK = ("forged-completion", "identifier-zero-is-used")
 """Sabotages that `make test` tries, one in the gateway and one in the firmware."""
 SEEDS = 500
-"""Number of seeds for all other sabotages."""
+"""Number of seeds for each sabotage that is not in MUST."""
 _OURS = ("tests/sim/whole", "tests/broker", "tests/links")
 
 

@@ -22,7 +22,7 @@ UNTIL = "batch"
 
 
 class Truth:
-    """The events of a run so far."""
+    """The history of a run: all events up to now."""
 
     def __init__(self, time: Time) -> None:
         self.events: list[Event] = []

@@ -40,7 +40,9 @@ STEP_MS = 10
 """A board runs for this long, in ms. Then its bytes are sent."""
 LOOK_MS = 70
 SILENT_S = 2.0
-"""Seconds of silence after which a gateway lands its copies of another gateway's rows."""
+"""`copies_silent_s` of all gateways: after this time without a word of another gateway, in seconds,
+a gateway lands its copies of the other gateway's rows.
+"""
 _PATIENCE_S = 120.0
 """Seconds after the last fault within which everything must have landed."""
 _LANDED = """

@@ -90,8 +90,9 @@ def test_negative_reply_waits_for_the_disk(site: Site) -> None:
 
 
 def test_reply_to_an_earlier_run_answers_no_new_query(site: Site) -> None:
-    """b asks a and restarts. The new queries of b have the same numbers, and meanwhile the session
-    begins at a. With a's first `no`, b would create a second session.
+    """b sends a query to a, and restarts before a replies. The new queries of b have the same
+    numbers. Meanwhile, the client begins its session at a. If b took a's first `no` for the reply
+    to a new query, b would create a second session.
     """
     slow_commit(site, "a", 2.0)
     site.come("b", 0.1)

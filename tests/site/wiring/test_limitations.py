@@ -167,8 +167,8 @@ def test_third_member_may_have_its_messages_delivered_by_both_of_two_sessions(
 
 
 def joins(self: Member, member: str) -> None:
-    """Join as a running gateway does: messages to the member may wait until the other links are
-    back.
+    """Begin a link to `member` as a running gateway does: messages to it may wait until the links
+    to the other members are back.
     """
     self.site.joined(member)
     self.retained.joined(member)

@@ -309,7 +309,9 @@ def test_a_silent_member_costs_a_second_at_most_and_is_marked(
 
 
 def test_a_stale_session_swallows_no_publish(sites: Sites) -> None:
-    """The client began another session at b while a was silent, and now returns to a."""
+    """The client published at a, then began another session at b while a was silent. Now it returns
+    to a, which is still cut off and still has the first session.
+    """
     client = sites.connect("a")
     client.take(Connack)
     sites.say(client, Publish("x", b"old", 2, 7))
@@ -351,7 +353,9 @@ def leave_an_identifier(sites: Sites, at: str) -> None:
 def test_state_forgotten_by_a_restore_swallows_no_publish(
     sites: Sites, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only b knew that the session at a is over, and b is restored from an earlier backup."""
+    """b, the only member that knew that the session at a is over, is restored from an earlier
+    backup.
+    """
     backup = copy_of(sites["b"])
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
@@ -393,7 +397,9 @@ def test_state_of_a_lost_store_swallows_no_publish(sites: Sites, way: str) -> No
 
 
 def test_state_of_a_departed_member_swallows_no_publish(sites: Sites) -> None:
-    """Only b knew that the session at a is over, and b leaves the site."""
+    """b, the only member that knew that the session at a is over, leaves the site. When the client
+    connects at c3, c3 must not use the old session of a.
+    """
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):
         sites.part("a", other)
@@ -432,7 +438,7 @@ def test_state_of_a_returning_member_swallows_no_publish(meanwhile: str) -> None
 
 
 def run_alone(member: Member) -> None:
-    """Start the gateway without a section [site]."""
+    """Restart the gateway of a member without the section [site]."""
     world = member.world
     world.power_cut()
     alone = world.config.model_copy(update={"site": None})

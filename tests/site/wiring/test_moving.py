@@ -214,7 +214,9 @@ def test_a_power_cut_while_it_is_called_back_loses_nothing(victim: str) -> None:
 def test_session_may_move_again_before_its_first_forwarder_is_empty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """a does not send the queue of the first forwarder until the session has moved again."""
+    """The session moves from a to b, back to a, and to b again. Until then, no forwarder sends its
+    queue.
+    """
     ride = Ride()
     ride.move("b")
     ride.until(ride.has_left)

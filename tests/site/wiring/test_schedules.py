@@ -141,8 +141,8 @@ class Mover:
             self._client.break_line()
 
     def cut(self, name: str) -> None:
-        """Record that a gateway has lost its power. Messages at QoS 1 from this gateway may arrive
-        again.
+        """Record that the gateway `name` has lost its power. Messages at QoS 1 that it had sent may
+        arrive again.
         """
         self.look()
         self._before |= self._from[name]
@@ -247,7 +247,9 @@ class Repeater:
         self._connected, self._gone = False, True
 
     def cut(self, name: str) -> None:
-        """Record that a gateway has lost its power, and with it the connections of its clients."""
+        """Record that the gateway `name` has lost its power. If the client is connected there, its
+        connection is gone.
+        """
         if name == self._name:
             self._connected, self._gone = False, True
 
