@@ -59,7 +59,7 @@ def reading(packet: Packet, version: Version) -> float:
 
 
 def connecting() -> float:
-    """Return the time to read a CONNECT, in µs. Each is on a new stream."""
+    """Return the CPU time to read a CONNECT from a new stream, in µs."""
     data = encode(Connect("sensor-12", keep_alive=60, username="u", password=b"p"), Version.V5)
 
     def run() -> float:
@@ -74,7 +74,7 @@ def connecting() -> float:
 
 
 def writing(write: Callable[[], bytes]) -> float:
-    """Return the time of a call, in µs."""
+    """Return the CPU time of a call, in µs."""
 
     def run() -> float:
         started = time.process_time()

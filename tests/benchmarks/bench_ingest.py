@@ -47,7 +47,7 @@ SMALL = 1_000_000
 
 TURNS = 3
 FIRST = 1_000_000
-"""Sequences from here on are new to every table."""
+"""Lowest sequence in the landed batches. The tables have only lower sequences before."""
 
 
 def land(landing: Path, count: int, rows: int, first: int = 1, devices: int = DEVICES) -> None:
@@ -189,8 +189,8 @@ def fixed_cost(spark: Any, folder: Path) -> list[Figure]:
 
 
 def growth(spark: Any, folder: Path, history: int) -> list[Figure]:
-    """Measure micro-batches of 50,000 rows in tables that differ in their rows and devices. The
-    tables are measured in turns.
+    """Measure micro-batches of 50,000 rows in three tables with different numbers of rows and
+    devices. The measurements of the tables alternate.
     """
     tables = {"few": (SMALL, 1000), "many": (SMALL, 100_000), "large": (history, 100_000)}
     places = {name: Place(spark, folder / name) for name in tables}

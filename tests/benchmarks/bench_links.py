@@ -33,7 +33,9 @@ from tests.service import process
 BAUD = 115_200
 BYTES_PER_SECOND = BAUD / 10
 MTU, WINDOW = 64, 2
-"""Largest payload of a board's frame in bytes, and its window in frames: firmware/src/ow_link.c."""
+"""Largest payload of a frame of the board, in bytes, and the board's window, in frames, as in
+firmware/src/ow_link.c.
+"""
 KEY = bytes(range(16))
 OVERHEAD = 7
 """Bytes of a frame that are not payload, with a key."""

@@ -30,7 +30,9 @@ def allow_files(count: int) -> None:
 
 
 def settled(broker: BrokerProcess) -> int:
-    """Wait until the resident memory no longer changes, at most 5 s. Return it in bytes."""
+    """Wait until the resident memory is the same in three successive looks, at most 5 s. Return the
+    resident memory in bytes.
+    """
     seen = [broker.memory]
     for _ in range(20):
         time.sleep(0.25)

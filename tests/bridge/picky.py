@@ -65,7 +65,9 @@ class Picky:
         PUBREL.
         """
         self.taken: list[Publish] = []
-        """Accepted messages, without repetitions at QoS 2."""
+        """Messages that the broker has accepted. A QoS 2 message that was received again is listed
+        once.
+        """
         self.connections = 0
         self.silent: set[int] = set()
         """Packet identifiers whose PUBREL gets no answer."""

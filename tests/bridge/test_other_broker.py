@@ -158,8 +158,8 @@ async def test_expired_certificate_is_a_sentence_and_its_renewal_is_found(tmp_pa
 async def test_another_client_with_the_bridge_s_client_identifier(
     tmp_path: Path, clean: bool
 ) -> None:
-    """The other client takes over the session, or ends it by Clean Start. Messages cross again
-    afterwards.
+    """The other client takes over the bridge's session, or ends it by Clean Start. After this
+    client has gone, messages cross again.
     """
     async with mosquitto(tmp_path / "far") as far, bridged(tmp_path, far.port, BRIDGE) as near:
         await say(near.port, up_a="1")

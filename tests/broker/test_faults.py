@@ -344,7 +344,7 @@ class Scene:
         self.last: dict[str, Any] = {}
         """Arguments of the victim's last CONNECT."""
         self.rounds = 0
-        """Number of the victim's finished acts."""
+        """Number of finished turns, each with one act of the victim."""
         self.broke = self.patient = False
 
     # -- one turn for all
@@ -708,8 +708,8 @@ def sound(broker: Broker) -> None:
 
 
 def state(broker: Broker) -> dict[str, Any]:
-    """Return the state that must be in the store, from the broker's memory. A board's identifiers
-    are in its anti-replay window.
+    """Return the part of the broker's state in memory that must be in the store. Identifiers that a
+    board has sent are left out, because the board's anti-replay window has them.
     """
     durable = [session for session in broker.sessions.values() if session.durable]
     return {

@@ -1,5 +1,5 @@
-"""Clients that fight for one client identifier: one log line a minute with both addresses, and a
-problem.
+"""Clients that fight for one client identifier cause one log line a minute, which has both
+addresses, and a problem in the status.
 """
 
 import pytest

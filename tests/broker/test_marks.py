@@ -23,7 +23,7 @@ TOPIC = "spool/t"
 
 
 class BrokenOff(Exception):
-    """An exception at the place where the gateway is killed."""
+    """Raised at the point where a test kills the gateway."""
 
 
 def board(name: str = "b", incarnation: int = 7, next_sequence: int = 1) -> DeviceIdentity:

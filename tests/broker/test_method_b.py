@@ -229,8 +229,8 @@ def test_a_device_has_its_name_incarnation_and_sequence_in_the_spool() -> None:
 
 
 def test_a_device_waits_for_one_commit_per_publication_and_a_client_for_two() -> None:
-    """The PUBREC of a device's publication has waited for the commit of the same state. A second
-    commit before PUBCOMP would only wear the card.
+    """A device's PUBREC has already waited for a commit, which also stored what PUBCOMP promises. A
+    second commit would only wear out the card.
     """
     for device, commits in ((DeviceIdentity("c", 7, 1), 1), (None, 2)):
         world = World(receive_maximum=1)

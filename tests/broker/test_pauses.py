@@ -378,8 +378,8 @@ def test_qos_0_that_is_refused_for_good_is_dropped_and_counted(
 
 
 def test_oversized_publication_gets_its_reason_on_a_full_spool_and_disk_too() -> None:
-    """The reason code tells the sender that the message will never fit. Without it, the sender
-    would reconnect again and again.
+    """The reason code tells the sender that the message will never fit. If the gateway let the
+    sender wait for space instead, the sender would reconnect again and again.
     """
     full = _spool()
     full.world.disk_full(True)

@@ -129,8 +129,8 @@ def _groups(words: list[str], command: Any) -> Iterator[tuple[list[str], Any]]:
 
 
 def test_only_the_terminal_breaks_the_lines_of_help() -> None:
-    """A paragraph in the source of a help text has no line breaks. It has no square brackets
-    either, because rich takes them for markup.
+    """In the source, each paragraph of a help text is one line. No help text has a square bracket,
+    because rich takes brackets for markup.
     """
     texts = {name: command.help or "" for name, command in TREE.items()}
     for point in [None, *sorted(item.name for item in entry_points(group="onceway.commands"))]:

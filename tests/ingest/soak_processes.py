@@ -152,7 +152,9 @@ def test_two_jobs_at_once(site: Site, writer: WriterName) -> None:
 
 
 def test_a_catalog_table_is_the_same_table_at_the_next_start(site: Site) -> None:
-    """Without a metastore, Spark creates one in the folder in which it starts."""
+    """Without a configured metastore, Spark creates one in its working directory, where the next
+    start finds the table.
+    """
     warehouse = f"spark.sql.warehouse.dir={site.folder}"
     for _ in range(2):
         assert site.start(table="default.publications", conf=[warehouse]).wait(timeout=300) == 0, (

@@ -12,8 +12,8 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 BY_URL = {ROOT / "gateway" / "uplink" / "landing" / f"{kind}.py" for kind in ("s3", "sftp")}
-"""Modules that are imported only for URLs of their kind. The extras s3 and sftp install their
-packages.
+"""Modules that the ingest imports only for URLs of their kind. The packages that they need are in
+the extras `s3` and `sftp`.
 """
 
 

@@ -399,8 +399,8 @@ async def test_a_board_that_starts_again_and_again_is_named(
 async def test_a_board_that_its_watchdog_resets_before_it_answers_is_no_matter_of_the_wire(
     broker: Broker, line: Pty, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A sketch whose loop has delay(3000) polls once: the greeting leaves, but the sketch never
-    reads the answer.
+    """The loop of the sketch calls delay(3000), so the watchdog resets the board after one poll.
+    The board has sent its HELLO, but never reads the answer.
     """
     async with listening(broker, line.path) as listener:
         for boot in range(1, 2 * UNHEARD_AFTER):

@@ -1,4 +1,4 @@
-"""Packets that are never written, and properties that are left out so that a packet is small
+"""Packets that the encoder refuses to write, and properties that it omits to make a packet small
 enough.
 """
 

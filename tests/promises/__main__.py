@@ -113,7 +113,7 @@ def _places(words: str, all_of: list[Sentence]) -> range:
 
 
 def marks() -> dict[str, dict[str, str | list[str]]]:
-    """Return the evidence by guide and by words of a sentence."""
+    """Return the evidence of each guide: by words of the sentence that it supports."""
     read = [tomllib.loads(path.read_text()) for path in TABLES.glob("*.toml")]
     return {table["guide"]: table["promises"] for table in read if "guide" in table}
 

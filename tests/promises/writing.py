@@ -12,7 +12,9 @@ from tests.promises.guide import FIGURE, UNITS, Sentence, sentences, value_of
 
 
 def renewed(guide: str, table: str, marks: dict[str, str | list[str]], root: Path) -> list[str]:
-    """Return the guide and the table with present figures. marks: the evidence in the table."""
+    """Return the texts of the guide and of its table of evidence, with the figures that the
+    constants and measurements have now. marks: the evidence in the table, by words of the sentence.
+    """
     every = list(sentences(guide))
     for words, value in marks.items():
         for evidence in [value] if isinstance(value, str) else value:

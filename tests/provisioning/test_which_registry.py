@@ -167,8 +167,8 @@ def test_error_is_json_under_the_json_option(site: Path) -> None:
 
 @root_only
 def test_the_uplink_cannot_connect_to_the_control_socket(site: Path) -> None:
-    """The socket's folder belongs to the administrators' group. The uplink's account is only in the
-    gateway's group.
+    """The folder of the socket belongs to the group of the administrators and is closed to all
+    others. The uplink's account is only in the gateway's group.
     """
     folder = site / "run"
     folder.mkdir()

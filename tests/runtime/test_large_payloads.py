@@ -14,7 +14,7 @@ BIG = bytes(range(256)) * 1200
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[bytes | memoryview]:
-    """Return a list to which each write to a client's link is added."""
+    """Return a list that receives the data of each write to a client's link."""
     found: list[bytes | memoryview] = []
     write = ClientLink.write
 

@@ -30,8 +30,9 @@ class Report(TypedDict):
     said: list[str]
     """Payloads that were passed to paho."""
     published: list[str]
-    """Payloads that paho reports as published, by `is_published()` or by `on_publish`. If a client
-    was not connected when it published, `is_published()` always raises, and `on_publish` counts.
+    """Payloads that paho reports as published. If the client was connected when it published,
+    `is_published()` reports this. Otherwise `is_published()` always raises an error, and the call
+    of `on_publish` counts.
     """
 
 

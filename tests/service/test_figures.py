@@ -58,7 +58,7 @@ class Sent:
     """
 
     by: Counter[str] = field(default_factory=Counter)
-    """Number of messages, by a text for sender and kind."""
+    """Number of messages by sender and kind. The keys are texts such as "board, reading"."""
     readings: int = 0
     """Number of readings of the board."""
 

@@ -125,7 +125,7 @@ class Reader:
         )
 
     async def start(self) -> None:
-        """Start the gateway, and let the board connect and publish. It stays connected."""
+        """Start the gateway. Let the board connect, publish, and stay connected."""
         before = len(self._board.board.started) if self._board else 0
         await self.machine.start()
         if self._board is None:

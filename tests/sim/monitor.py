@@ -11,7 +11,7 @@ from hil.boards.simulator import HZ, SimulatedBoard, Stats
 
 MS = HZ // 1000
 START_UP = 70 * MS
-"""More cycles than any start takes until its first bytes."""
+"""Cycles from reset after which each program has sent its first bytes, with a margin."""
 
 
 def build(source: Path, folder: Path) -> Path:

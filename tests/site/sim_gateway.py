@@ -31,7 +31,7 @@ class Gateway:
         """Number of the connection to each other gateway, as this process knows it."""
         self.starts = 0
         self.met: dict[str, int] = {}
-        """Number of each other gateway's start when that gateway last joined."""
+        """For each other gateway that has joined: the number of its start at that moment."""
         self.paused = False
         self._resumes = False
         self._waiting: list[Event] = []
@@ -96,7 +96,9 @@ class Gateway:
                 self._check_wake()
 
     def _check_wake(self) -> None:
-        """Check that the gateway will be woken in time for the member's next planned call."""
+        """Check that the simulation will wake the gateway no later than the next call that its
+        member has planned.
+        """
         if self.member is None:
             return
         contacts = self.member.contacts

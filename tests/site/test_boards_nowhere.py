@@ -31,8 +31,8 @@ async def missing(site: Gateways, name: str) -> list[str]:
 
 
 async def looked(site: Gateways, name: str, times: int) -> None:
-    """Wait until the other gateway counts as lost, and this gateway has then checked its boards
-    `times` times, once a second.
+    """Wait until the other gateway counts as lost. Then wait `times` seconds and one more, in which
+    this gateway looks for its boards at least `times` times.
     """
     async with asyncio.timeout(SOON_S):
         while (await site.rows(name))[1]["connected"]:  # noqa: ASYNC110 - it has no event

@@ -103,7 +103,7 @@ async def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(
 async def test_a_reader_that_moves_while_all_publish_gets_each_message_once(
     tmp_path: Path,
 ) -> None:
-    """Afterwards, the forwarders of the reader's session end."""
+    """After the last move, all forwarders of the reader's session end."""
     async with gateways(tmp_path, "a", "b", "c") as site:
         reader = Reader()
         wire, _ = await site.connect("a", "reader")

@@ -160,7 +160,9 @@ async def test_a_knock_changes_nothing_about_a_link_that_is_alive(site: Site) ->
 async def test_a_knock_ends_a_link_on_which_nothing_comes(
     site: Site, log: pytest.LogCaptureFixture
 ) -> None:
-    """The other machine has lost its power. It is back before the link's timeout."""
+    """The machine of barn had a power cut. It is running again before attic's timeout for the old
+    link has passed.
+    """
     async with joined(*map(site.config, site.addresses)) as (attic, _):
         link = attic.net._far["barn"].link
         assert link is not None

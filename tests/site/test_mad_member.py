@@ -144,7 +144,9 @@ class Site:
         return [message for message in self.said if isinstance(message, kind)]
 
     def claimed(self, *clients: str) -> None:
-        """Let these clients connect here. `mad` replies that it has their sessions."""
+        """Let these clients connect at the gateway under test. `mad` replies that it has their
+        sessions.
+        """
         for client in clients:
             done = self._found(client)
             self.member.want_session(client, self.now, done)

@@ -206,7 +206,9 @@ async def begin(found: Gateways, name: str, address: str) -> None:
 
 
 async def names(found: Gateways, name: str, *wanted: str) -> None:
-    """Wait until the gateway has exactly these other members, and a lease of each."""
+    """Wait until the status of the gateway `name` lists exactly the other members `wanted`, and the
+    gateway has a lease from each.
+    """
     async with asyncio.timeout(SOON_S):
         while True:
             rows = (await found.rows(name))[1:]

@@ -89,7 +89,9 @@ async def restart(site: Gateways, name: str, how: signal.Signals, away_s: float)
 
 
 async def shared_out(site: Gateways) -> None:
-    """Create a third of the sessions at each gateway, each with a message that waits."""
+    """Create a third of the sessions at each gateway, and publish a message for each. The clients
+    are away.
+    """
     coming = (subscribe(site, NAMES[n % 3], client) for n, client in enumerate(CLIENTS))
     await asyncio.gather(*coming)
     for number, name in enumerate(NAMES):

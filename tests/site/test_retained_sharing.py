@@ -13,7 +13,7 @@ from gateway.site.shared_state.sharing import FRAME, MOST_ITEMS, Link
 
 
 class One:
-    """A member that stores newer entries at once."""
+    """A member that stores each received entry at once, if the entry is newer than its own."""
 
     def __init__(self) -> None:
         self.held: dict[str, Entry] = {}

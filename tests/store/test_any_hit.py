@@ -29,7 +29,9 @@ SOAK = pytest.mark.soak
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use few messages, so that the other tables have a larger part of the pages."""
+    """Fill the store with few messages, so that the tables for other things have a larger share of
+    the pages.
+    """
     monkeypatch.setattr("tests.store.test_references.COUNT", 30)
 
 

@@ -192,7 +192,9 @@ def test_a_salvaged_store_takes_once_more_what_a_board_sends_again(tmp_path: Pat
 
 @pytest.mark.parametrize("members", ['["b"]', "damaged"])
 def test_salvaged_knowledge_of_other_members_is_suspect(tmp_path: Path, members: str) -> None:
-    """The lost rows may say which member has a newer session."""
+    """A row that was lost may have said that a member has a newer session. So after a salvage, the
+    store knows no member any more, and each counts as new.
+    """
     filled(tmp_path)
     with closing(open_store(tmp_path, "site-7")) as database:
         database.execute("INSERT INTO meta VALUES ('members', ?)", (members,))

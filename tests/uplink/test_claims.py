@@ -56,7 +56,9 @@ for name in STEPS:
 
 
 class Table:
-    """Two gateways at one landing place. It fails if the content under the name ever changes."""
+    """A landing place for two gateways with one name. `watch` fails if the content of the file NAME
+    has changed.
+    """
 
     def __init__(self, folder: Path, way: Way) -> None:
         self._folder, self._way = folder, way

@@ -81,7 +81,7 @@ def test_one_marker_stands_there_and_says_the_last_batch(data, server) -> None:
 
 
 def test_next_start_writes_a_missing_marker(data, server) -> None:
-    """The uplink has crashed between the manifest and the marker."""
+    """The first uplink cannot write its marker, as if it had crashed just before that."""
     data.add(10)
 
     def without(url: str, options: dict) -> Landing:

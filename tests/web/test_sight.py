@@ -159,7 +159,9 @@ async def two_boards(folder: Path, rules: str, section: str = "") -> AsyncIterat
 
 
 async def said(client: Browser, shown: Any, bob: Any) -> str:
-    """Make every request as this user, also forbidden ones. Return all answers."""
+    """As this user, read each GET address of the page except `/api/flash`, also for forbidden
+    devices and clients, and both event streams. Return the text of all answers.
+    """
     texts = []
     queries = {
         "/api/clients": ("", "?wanted=roof", "?wanted=bob", "?wanted=127.0.0.1", "?wanted=cellar"),

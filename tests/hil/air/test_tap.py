@@ -177,7 +177,7 @@ def test_counters_go_on_beyond_their_low_bits(talk: Talk) -> None:
 
 
 def test_a_frame_under_another_key_fits_no_session(talk: Talk) -> None:
-    """Board and gateway use a key that does not follow from their greetings."""
+    """Board and gateway use a session key that does not follow from their handshake."""
     talk.key = bytes(16)
     talk.turn(reading(9))
     talk.answered(answer(Kind.PUBREC, 9))

@@ -135,7 +135,10 @@ def test_publications_on_a_board_at_the_end_wait_or_remain(
 
 
 def test_publications_of_a_board_that_met_no_gateway_are_entered(tmp_path: Path) -> None:
-    """An unsent publication of a new board has no identity yet: its incarnation is 0."""
+    """A new board gets its incarnation from a gateway. Until then, its publications have
+    incarnation 0. swapped: the board is replaced by another one, so its publications count as left
+    behind.
+    """
     (tmp_path / "swapped").mkdir()
     assert entered(tmp_path, slot(1)) == [("publication", 0, 1), ("waiting", 0, 1)]
     assert entered(tmp_path / "swapped", slot(1), swapped=True) == [

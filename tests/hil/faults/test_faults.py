@@ -412,7 +412,9 @@ async def test_a_swap_that_is_interrupted_leaves_no_board_behind(
 async def test_a_cut_that_fell_outside_of_an_exchange_is_made_again_at_the_next_sample(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The history keeps the fault's first place, although the cut at that place had no effect."""
+    """The first cut has no effect. The history states the sample of the first cut as the fault's
+    place, and the cycle of the second one.
+    """
     monkeypatch.setattr("hil.faults.board.OFF_S", 0)
     device = Struck(struck(12), cut(1, tx=9), struck(13), cut(2, tx=9))
     device.taken = 12

@@ -16,7 +16,9 @@ UTC = 1_700_000_000
 HZ = 16_000_000
 FITTING = {"fitting": 9, "strange": 0}
 UNSURE = 4
-"""Error of a reading's time, in seconds, that a board reports soon after it has got the time."""
+"""Possible error, in seconds, that a board states for the time of a reading soon after it got the
+time.
+"""
 MET = S // 2
 """Time at which the boards got the WELCOME, in nanoseconds. They started at 0."""
 

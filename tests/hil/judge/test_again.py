@@ -29,7 +29,7 @@ def by_radio(t: int) -> Event:
 
 
 STORED = 2 * S + S // 10 * HOPS.index("spool")
-"""Time at which the second publication was stored."""
+"""Time at which the second publication was stored in the spool, in nanoseconds."""
 
 
 @pytest.mark.parametrize(

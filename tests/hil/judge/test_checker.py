@@ -860,7 +860,9 @@ def test_batches_are_numbered_without_gaps() -> None:
 def test_batches_are_numbered_from_where_a_used_store_begins(
     first: int, behind: int, reasons: list[str]
 ) -> None:
-    """A number that is far too high is reported in one line."""
+    """One line reports a first batch number that is too high, even if 10^12 numbers are missing
+    before it.
+    """
     events = [
         Event(e.t, e.hop, e.event, {**e.data, "batch": e.data["batch"] + behind})
         if e.event == "publication" and "batch" in e.data

@@ -240,7 +240,9 @@ def test_memory_that_is_kept_is_reported() -> None:
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_program_that_never_waits_is_reported(share: float) -> None:
-    """A program may compute without a pause when it starts."""
+    """Only the second half of the life counts: in the first seconds, a program may use a whole
+    core.
+    """
     begin = [1.0 * t for t in range(5)]
     events = usage(7, [10] * 60, share)
     for event, cpu in zip(events, begin, strict=False):

@@ -203,8 +203,8 @@ def test_invalid_mqtt_is_counted_as_frames_only(packets: bytes) -> None:
 
 
 def between(up: list[Packet], down: list[Packet], before: bytes = b"") -> Told:
-    """Return the tap's reports of answers for which no packet asked. First the board sends `up`,
-    then the gateway sends `down`. before: earlier bytes from the board, perhaps not MQTT.
+    """Let the board send `up`, then the gateway `down`. Return the tap's reports of answers that
+    answer no packet. before: bytes that the board sends first, perhaps not MQTT.
     """
     talk = Talk(1, 0)
     talk.until_met()

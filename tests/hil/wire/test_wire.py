@@ -257,8 +257,9 @@ def test_an_ordered_strike_is_carried_out_and_reported(rig: Callable[..., Rig]) 
 def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The flag DUP does not decide: a publication that a board stored without power is new and has
-    DUP. A retransmission is not new.
+    """Only new publications count, by their packet identifier: a retransmission does not count. DUP
+    does not matter, because a publication that the board stored before a power cut is new and has
+    DUP.
     """
     said: list[Event] = []
     monkeypatch.setattr("hil.wire.wire.emit", said.append)
@@ -293,7 +294,9 @@ def test_a_forger_may_end_a_frame_of_the_board(rig: Callable[..., Rig]) -> None:
     gateway = GatewayLink(Greeter(1))
 
     def carry(last: int | None = None) -> None:
-        """Carry the device's bytes, up to number `last` if given, and then the gateway's answer."""
+        """Carry the device's bytes to the gateway, without those from index `last` on, if given.
+        Then carry the gateway's answer to the device.
+        """
         device.tick(0.0)
         said = device.take()[:last]
         os.write(wire.board, said)

@@ -22,8 +22,8 @@ def columns(*ranges: tuple[Key, Span]) -> Ranges:
 
 
 def filled(added: list[list[tuple[Key, Span]]]) -> tuple[SeenRanges, set[tuple[Key, int]]]:
-    """Add values to new ranges, one inner list per call. Return the ranges, and the set of all
-    their numbers as a model.
+    """Make new ranges by one call of `add` for each inner list. Return them, and the set of all
+    numbers in them as a model.
     """
     ranges, model = SeenRanges(), set[tuple[Key, int]]()
     for some in added:

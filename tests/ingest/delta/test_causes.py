@@ -31,7 +31,7 @@ WORKER = "org.apache.spark.api.python.PythonException: Traceback (most recent ca
 
 
 def stacked(text: str) -> Exception:
-    """Return an error with this text, as Py4J and Spark raise it."""
+    """Return the exception that Spark's Python API raises for an error with this text."""
     return StreamingQueryException(text)
 
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 PAYLOAD = b'[{"n":"a","v":1}]'
 KEPT = Path(__file__).parents[2] / "vectors" / "deletion-vectors.tar.gz"
-"""An archive of the folder that `make` makes with Delta 4.4.0."""
+"""An archive of a folder that `make` made with Delta 4.4.0."""
 
 FIRST, SECOND, WHOLE_FILE, CHANGED, MERGED, RESTORED = range(4, 10)
 """Versions of the table of `make` that have deletion vectors."""
@@ -163,7 +163,9 @@ def test_rows_return_when_a_delete_is_undone(spark: "SparkSession", copy: Any) -
 
 
 def test_a_commit_stays_when_the_vector_that_it_replaced_is_gone_too(copy: Any) -> None:
-    """The previous version is unreadable as well, so a rollback would not help."""
+    """The vectors of the previous version are missing as well, so that version is unreadable, too,
+    and a rollback to it would not help.
+    """
     table = copy(SECOND)
     for version in (FIRST, SECOND):
         for file in files_of(commit_of(table, version)):

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 LINE = -1
-"""The commit is cut off after its first line."""
+"""As `left`: only the first line of the commit's file is left. Other values of `left` are numbers
+of bytes.
+"""
 
 PAYLOAD = b'[{"n":"a","v":1}]'
 

@@ -48,8 +48,8 @@ def test_one_device_and_one_day_are_in_few_files(
 
 
 def test_a_table_without_clustering_stays_without(spark: "SparkSession", tmp_path: Path) -> None:
-    """The ingest does not change the clustering of a table. Its owner may, by ALTER TABLE … CLUSTER
-    BY.
+    """The ingest clusters only the tables that it creates. For another table, the owner may set the
+    clustering by ALTER TABLE … CLUSTER BY.
     """
     name = str(tmp_path / "old")
     Table(spark, name, Layout(PUBLICATIONS.comment, PUBLICATIONS.columns)).create()

@@ -420,8 +420,8 @@ def test_a_clone_goes_on_by_itself_and_leaves_the_table_alone(job: Job, writer: 
 
 
 def test_the_table_under_the_ingest_is_deleted(job: Job) -> None:
-    """A job creates no files at the path of the deleted table, so the next start can create the
-    table again.
+    """The running job creates no files at the path of the deleted table, so that the next start can
+    create the table again.
     """
     sink = job.open()
     sink(job.micro_batch([row("dev", 1)]), 0)

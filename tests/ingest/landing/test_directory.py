@@ -101,7 +101,9 @@ def test_pass_without_new_batches_makes_two_requests_for_any_number_of_gateways(
 def test_an_outage_costs_no_gateway_its_turn(
     place: Place, clock: Clock, monkeypatch: pytest.MonkeyPatch, down: str
 ) -> None:
-    """After the outage, the first pass also finds a batch without a marker."""
+    """During the outage, a full pass over all gateways was due. The first pass after the outage is
+    a full one, too, so it finds a batch without a marker.
+    """
     monkeypatch.setattr(place_module, "PAUSES", (None,))
     monkeypatch.setattr(place_module, "ANSWERED_S", 0.0)
     offset = place.fill()

@@ -146,7 +146,9 @@ def test_folder_that_is_not_a_feed_is_ignored(
 
 
 def test_an_unreadable_folder_of_a_file_server_is_no_batch(tmp_path: Path) -> None:
-    """The landing place counts as empty, so the report says that nothing has landed."""
+    """File servers create such folders, for example for deleted files, and allow only root to read
+    them. A landing place with nothing else counts as empty.
+    """
     with open_folder() as folder:
         for name in OF_SERVERS:
             (folder / name).mkdir(mode=0o700)
@@ -155,7 +157,9 @@ def test_an_unreadable_folder_of_a_file_server_is_no_batch(tmp_path: Path) -> No
 
 
 def test_a_gateway_that_is_called_like_a_folder_of_a_file_server_is_taken(tmp_path: Path) -> None:
-    """The ingest looks into such folders. A gateway's folder has batches."""
+    """The ingest looks into each folder with such a name. A gateway's folder has batches, so it is
+    read.
+    """
     for name in OF_SERVERS[:4]:
         land(tmp_path, name, 1, [row("dev", 1)])
     feeds = Feeds(Landing(str(tmp_path)))

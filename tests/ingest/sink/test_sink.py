@@ -183,8 +183,8 @@ def steps(lake: Lake) -> list[tuple[type, str, int]]:
 
 
 def test_death_after_any_step(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The steps: rows are read; publications are committed; readings are committed; the snapshot is
-    written. After each death, a new process continues.
+    """A process dies after each of these steps in turn: it has read rows, committed publications,
+    committed readings, or written the snapshot. A new process continues after each death.
     """
     lake.open()(lake.micro_batch(rows("before d", 1)), 0)  # the steps of a new table would differ
     count = len(steps(lake))

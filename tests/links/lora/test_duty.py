@@ -1,5 +1,5 @@
-"""In no hour does a radio send longer than the law allows, even if each frame leaves as early as
-possible.
+"""In each period of an hour, a radio sends at most as long as the law allows, even if each frame
+leaves as early as possible.
 """
 
 import json
@@ -24,7 +24,7 @@ Span = tuple[float, float]
 HOUR = 3600.0
 DUTIES = st.sampled_from([0.001, 0.01, 0.1])
 TINY = 2e-6
-"""Rounding error of a clock that counts microseconds, in seconds."""
+"""Allowed rounding error of times, in seconds: the clock counts whole microseconds."""
 
 
 def worst_hour(sent: list[Span], hour: float = HOUR) -> float:
@@ -216,7 +216,9 @@ def test_frames_may_go_on_while_the_file_is_written() -> None:
 
 
 def test_kill_during_a_transmission_does_not_use_up_the_hour() -> None:
-    """The ledger's file is written while a frame is on the air."""
+    """The contents of the ledger's file are made while a frame is on the air. A kill then costs the
+    time of the frame and the reserved time, not the whole hour.
+    """
     ledgers = Ledgers(EU868, "m", None, 100.0)
     ledgers.ask("P", 1.0, 100.0)
     ledgers.grant()

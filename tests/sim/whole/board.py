@@ -89,8 +89,8 @@ def libraries() -> tuple[Library, ...]:
 
 
 class Board:
-    """A board. seed: of its random values, not 0. first: its next sequence. Above 1, the board has
-    already published before.
+    """A simulated board. seed: of its random values, not 0. first: the sequence of its next
+    publication; if above 1, the board has published before the run.
     """
 
     def __init__(self, number: int, name: str, key: bytes, seed: int, first: int) -> None:

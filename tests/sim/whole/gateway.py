@@ -153,9 +153,9 @@ class Gateway:
         uplink = UplinkSection(landing="file:///landing")
         self._config = Config(gateway=GatewaySection(name=name), site=site, uplink=uplink)
         self.restored = False
-        """Whether this life began with another store."""
+        """Whether the present start of the gateway had a restored store."""
         self.gone = False
-        """Whether the gateway is gone for good, with its disk."""
+        """Whether the gateway and its disk are lost, so that it never starts again."""
         self.failing = False
         """Whether the disk refuses all commits."""
         self.committed: Callable[[Gateway], object] = lambda _: None

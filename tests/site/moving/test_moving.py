@@ -364,8 +364,8 @@ def test_members_that_are_in_the_site_no_longer_are_forgotten_at_the_start() -> 
 
 
 def test_sessions_known_to_a_departed_member_are_suspect_once() -> None:
-    """If a member leaves, other members forget its decisions. The departed member may have decided
-    that a session here is over.
+    """If a member leaves, the other members forget its decisions. One of them may have been that a
+    session here is over, so each session here is suspect once.
     """
     site = Site()
     a = site.worlds["a"]

@@ -71,8 +71,9 @@ def test_a_confirmation_that_never_came_to_the_disk_ends_no_newer_session(site: 
 
 
 def gone_behind_the_back_of(site: Site, member: str, to: str) -> None:
-    """Leave a session with an identifier at `member`, and begin another one at `to`. Only `to`
-    knows that the first session is over.
+    """Let the client begin a session at `member` and publish a message, so that the session has a
+    packet identifier. Then cut `member` off, and begin another session at `to`. Only `to` knows
+    that the first session is over.
     """
     site.eager = 0.0
     site.come(member)
@@ -135,7 +136,9 @@ def test_a_restored_store_is_reported_once_and_clients_that_stay_go_on(site: Sit
 
 
 def test_stays_reply_to_a_restore_report_does_not_end_it(site: Site) -> None:
-    """a is faulty: its reply is STAYS. b must keep its report, because c has not received it."""
+    """a is faulty: it answers b's report of a restore with STAYS. b must keep the report, because c
+    has not received it.
+    """
     site.silence("b")
     forget(site, "b")
     send = site.send

@@ -13,7 +13,7 @@ from tests.broker.harness import FOREVER, Client, World
 from tests.site.wiring.test_local_member import Sites
 
 RUNS = 3
-"""Number of messages before the measured one. The first messages fill caches."""
+"""Number of messages that are sent before the measured one, so that caches are filled."""
 
 
 def join(world: World, client_id: str, clean: bool) -> Client:

@@ -376,7 +376,7 @@ def test_state_forgotten_by_a_restore_swallows_no_publish(
 
 @pytest.mark.parametrize("way", ["it joins again", "its file is gone"])
 def test_state_of_a_lost_store_swallows_no_publish(sites: Sites, way: str) -> None:
-    """Only b knew that the session at a is over, and b begins with an empty store."""
+    """b, the only member that knew that the session at a is over, begins with an empty store."""
     empty = copy_of(sites["b"])
     leave_an_identifier(sites, "a")
     for other in ("b", "c3"):

@@ -124,7 +124,9 @@ class Mover:
         self._known = True
 
     def come(self, name: str) -> None:
-        """Read the messages from the previous gateway, then connect to a gateway."""
+        """Look at the messages that the previous gateway has sent, then connect to the gateway
+        `name`.
+        """
         self.look()
         self._connect(name)
 
