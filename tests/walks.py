@@ -164,7 +164,7 @@ class _Tty:
 
 
 class _Board:
-    """A board at the other end of a `_Tty`."""
+    """A board and the gateway's serial port, connected by a `_Tty`."""
 
     def __init__(self, world: World) -> None:
         self.world = world

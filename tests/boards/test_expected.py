@@ -41,7 +41,9 @@ class Site:
         return self.expected.states["roof-1"].word
 
     def wait(self, seconds: float, seen: Seen) -> str:
-        """Check the board at each of the next seconds. Return the state at the last check."""
+        """Check the board now, and then once a second for `seconds`. Return the state at the last
+        check.
+        """
         word = self.look(seen)
         for _ in range(round(seconds)):
             self.now += 1
@@ -49,7 +51,7 @@ class Site:
         return word
 
     def words(self, seconds: int, seen: Seen) -> set[str]:
-        """Check the board at each of the next seconds. Return all states that were shown."""
+        """Check the board once a second, for `seconds`. Return all states that were shown."""
         found = set()
         for _ in range(seconds):
             self.now += 1

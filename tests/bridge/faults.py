@@ -175,7 +175,7 @@ class Pair:
         self.near, self.far, self.proxy, self.prefix = near, far, proxy, prefix
         self.published: list[bytes] = []
         self.newest: dict[str, bytes] = {}
-        """Payload by topic of each retained message that both brokers should have."""
+        """The retained messages that both brokers should have: payload by topic."""
         self.arrived: Counter[bytes] = Counter()
         self.renew: Callable[[], object] = lambda: None
         """A function that replaces the certificate of the other broker by a valid one. The broker

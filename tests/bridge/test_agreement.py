@@ -82,7 +82,7 @@ class Ends:
         self.number = 0
         """Number of the newest mark. Like `held` and `doubted`, it is on disk."""
         self.base: dict[str, str] = {}
-        """State of each topic when both ends were equal last."""
+        """State of each topic when it was last equal at both ends."""
         self.unsure: set[str] = set()
         """Topics for which the bridge cannot know which end has the newer state."""
         self.unmarked: set[str] = set()

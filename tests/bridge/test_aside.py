@@ -374,8 +374,9 @@ async def test_a_message_at_qos_0_that_closes_connections_costs_no_other_one(
 
 
 async def test_a_broker_that_goes_down_takes_no_message_along(tmp_path: Path) -> None:
-    """While a message is in flight, the other broker closes the connection, announces its end, or
-    is killed. None of these sets the message aside.
+    """While a message is in flight, the other broker closes the connection, sends a DISCONNECT
+    about its own state, or closes new connections before CONNACK. None of these sets the message
+    aside.
     """
     async with (
         picky() as far,
@@ -400,8 +401,8 @@ async def test_a_broker_that_goes_down_takes_no_message_along(tmp_path: Path) ->
 async def test_a_broker_that_closes_every_connection_takes_no_message_along(
     tmp_path: Path,
 ) -> None:
-    """The other broker closes each connection, whether the message was sent or not. The bridge sets
-    a message aside only if a connection without that message has lasted.
+    """The other broker closes each connection, whether or not the message was sent over it. The
+    bridge would set the message aside only if a connection without this message had lasted.
     """
     async with (
         picky() as far,

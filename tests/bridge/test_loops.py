@@ -132,8 +132,8 @@ async def test_a_loop_over_three_brokers_is_stopped(tmp_path: Path) -> None:
 
 
 async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path) -> None:
-    """Two bridges of one gateway lead to the same mosquitto. One bridge sends the topic there, and
-    the other bridge brings it back.
+    """Two bridges of one gateway lead to the same mosquitto. One bridge sends each message there,
+    and the other bridge brings it back.
     """
     async with mosquitto(tmp_path / "far") as far:
         text = 'up = ["loop/#"]\n' + section("back", far.port, 'down = ["loop/#"]')
@@ -152,7 +152,9 @@ async def test_a_loop_through_a_broker_of_another_make_is_stopped(tmp_path: Path
 async def test_a_message_that_comes_back_is_acknowledged_and_goes_nowhere(
     tmp_path: Path, qos: int
 ) -> None:
-    """Afterwards, other messages cross, and the packet identifiers are free again."""
+    """The test then checks that other messages cross, and that the packet identifiers are free
+    again.
+    """
     text = f'up = ["loop/#"]\ndown = ["loop/#"]\nqos = {qos}'
     async with (
         scripted() as far,

@@ -110,8 +110,8 @@ async def test_changes_and_deletions_at_qos_0_cross_after_an_outage(tmp_path: Pa
     "state", ["theirs", pytest.param("", marks=pytest.mark.soak)], ids=["change", "deletion"]
 )
 async def test_topic_that_both_ends_change_at_once_ends_equal(tmp_path: Path, state: str) -> None:
-    """Both changes are on the way at the same time, so each end first replaces its own state by the
-    other one.
+    """Both changes are on the way at the same time. So each end first replaces its own message by
+    the other end's message.
     """
     both = 'up = ["up/#"]\ndown = ["up/#"]\nprefix = "s/"\n'
     async with AsyncExitStack() as stack:

@@ -67,8 +67,9 @@ async def settles(
     what: Callable[[], object] = lambda: "",
     wanted: tuple[str, ...] = ("equal",),
 ) -> None:
-    """Wait until `right` returns true, all bridges have compared both ends, and no more messages
-    cross. what: returns a text for the failure. wanted: accepted results of a comparison.
+    """Wait until `right` returns true, all bridges have compared both ends, and no message has
+    crossed for half a second. After 60 s, the test fails. what: returns a text for the failure.
+    wanted: accepted results of a comparison.
     """
     before: object = None
     try:

@@ -101,8 +101,8 @@ def test_changes_get_their_marks_and_put_no_comparison_off() -> None:
 
 @pytest.mark.parametrize("changed", [True, False], ids=["crossed", "came back"])
 def test_topic_in_doubt_is_compared_seconds_later(changed: bool) -> None:
-    """Topics in doubt are compared even if no message has crossed, for example after a message that
-    came back in a loop.
+    """The doubt comes at 100 s. Its topics are compared whether or not a message has crossed; no
+    message crosses if it has come back in a loop.
     """
 
     async def doubtful() -> None:
@@ -188,7 +188,8 @@ def test_pause_after_a_reconnect_is_for_a_broker_that_has_lost_nothing(
 
 class Busy:
     """A stand-in for a `Convergence` while many messages cross. speed: messages per second that
-    enter the queue and leave it. waiting: messages in the queue.
+    enter the queue, and that leave it at the same time. waiting: constant number of messages in the
+    queue.
     """
 
     def __init__(self, speed: float, waiting: int) -> None:

@@ -44,8 +44,8 @@ class Target:
 
 
 def seeds() -> list[bytes]:
-    """Return example packets of all versions, each after an accepted CONNECT and after one as raw
-    bytes.
+    """Return an input for each example packet of each version. In one half of the inputs, the
+    client has connected before. In the other half, the bytes begin with a CONNECT.
     """
     from gateway.mqtt.encode import encode
     from gateway.mqtt.packets import Connect, Version

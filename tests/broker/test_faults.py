@@ -187,8 +187,8 @@ def client_of(item: object) -> str | None:
 
 
 class Trap:
-    """A replacement of a function that raises in one call. nth: number of that call, from 0. late:
-    raise after the original function has done its work.
+    """A replacement of a function. In one call, the replacement raises an exception. nth: number of
+    this call, from 0. late: the exception comes after the original function has done its work.
     """
 
     def __init__(self, call: Call, nth: int, late: bool, scene: "Scene") -> None:
@@ -807,8 +807,9 @@ SCRIPTS = "client", "bounds"
 
 
 def trials(seen: Seen, call: Call) -> Iterator[tuple[str, int]]:
-    """Yield a script, and the numbers of the calls that shall raise in it. Of the victim's calls,
-    these are the last one, and for each number of unfinished steps the first one.
+    """Yield each call that is to raise an exception, as a script and the call's number in it.
+    Chosen are calls that belong to the victim, or, if the victim has none, to all clients: the last
+    call, and the first one for each number of unfinished steps.
     """
     for kind in "victim", "all":
         for script in SCRIPTS:

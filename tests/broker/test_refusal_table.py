@@ -103,7 +103,9 @@ def test_a_refusal_is_reported_as_the_table_says(
 
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES.keys())
 def test_no_refusal_ends_in_a_storm(make: Callable[[], Case]) -> None:
-    """For two minutes, a client before MQTT 5 reconnects at once after each refusal."""
+    """For two minutes, a client of MQTT 3.1.1 connects again as soon as a refusal has ended its
+    connection.
+    """
     world, packet, _, _ = make()
     connections, begun = 0, world.broker.now
     while world.broker.now - begun < 120:

@@ -133,8 +133,9 @@ def by(way: str) -> Probe:
 
 
 async def restart(client: Client, at: Where) -> str:
-    """Restart the broker while it keeps a session. Publish messages to the session before and after
-    the restart.
+    """Restart the broker while it keeps the session of a disconnected subscriber. Publish messages
+    to this session before and after the restart. Return how many arrive when the subscriber
+    connects again.
     """
     with tempfile.TemporaryDirectory() as folder:
         common = at.options() | {"folder": folder}

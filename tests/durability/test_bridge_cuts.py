@@ -185,8 +185,8 @@ class Pair:
             self.subscriber.ledger.settle("p", self.publisher.published)
 
     async def _something_new(self) -> None:
-        """Wait until a newly published message has crossed. At QoS 0, earlier messages may
-        be lost.
+        """Publish until a message from after the begin of this call has crossed. Messages before it
+        may be lost at QoS 0.
         """
         before = self.publisher.published
         self.publisher.start()

@@ -179,9 +179,9 @@ def test_an_option_in_the_sketch_alone_ends_the_build(
 
 @pytest.mark.parametrize("lto", ["-flto", "-fno-lto"])
 def test_each_way_to_link_compares_the_options(lto: str, tmp_path: Path) -> None:
-    """The program is stripped, linked with section collection, or linked from an archive. From an
-    archive, the linker takes only objects that the sketch needs. Here that is only the object with
-    the options.
+    """The options are compared if the program is stripped, is linked with section collection, or
+    takes the library from an archive. From an archive, the linker takes only the objects that the
+    sketch needs: here, only the object with the options.
     """
     sketch = tmp_path / "sketch.c"
     sketch.write_text("#include <Onceway.h>\nint main(void) { return 0; }\n")

@@ -181,7 +181,9 @@ async def test_home_assistant_updates_a_board_with_another_firmware_than_the_bun
 
 
 async def test_an_update_that_is_retained_runs_once(tmp_path: Path, line: Pty) -> None:
-    """The gateway receives a retained request again after each of its starts."""
+    """The request is retained, so the gateway receives it again after each start, and must then
+    ignore it.
+    """
     for start in range(2):
         async with (
             running_with(tmp_path, line) as (running, sensor),

@@ -1,4 +1,5 @@
-"""CONNECT packets that must be refused, and the version of MQTT in which the answer is written."""
+"""CONNECT packets that the gateway must refuse, and the MQTT version in which it writes the answer.
+"""
 
 import pytest
 

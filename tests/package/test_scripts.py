@@ -74,8 +74,8 @@ def failing(what: str, old: Path, how: str) -> list[Call | str]:
 
 FAILING = ("old prerm", "both prerm", "new preinst", "unpacking", "old postrm", "both postrm")
 NOTED_BY_NOBODY = ((OLD, "both prerm", "at the end"), (OLD, "new preinst", "at once"))
-"""Upgrades in which 0.2.0's scripts stop the services before any script of the new version can note
-which of them ran.
+"""Failing upgrades from 0.2.0. The old scripts stop the services before a script of the new version
+can note which of them ran.
 """
 HERE = VERSIONS[NOW]
 GIVEN_UP: dict[str, list[Call | str]] = {

@@ -74,7 +74,9 @@ exec sleep infinity
 
 
 class Machine:
-    """A machine for a reader. gateway: the running gateway, or None."""
+    """A machine on which a reader of a guide types its command lines. gateway: the running gateway,
+    or None.
+    """
 
     def __init__(self, folder: Path, beside: "Machine | None" = None) -> None:
         """Set up the machine. beside: another machine, whose network this one shares."""

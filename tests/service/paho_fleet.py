@@ -26,7 +26,7 @@ SETTLE_S = 90.0
 
 class Report(TypedDict):
     reconnections: int
-    """Sum over all clients."""
+    """Number of reconnections of all clients together."""
     said: list[str]
     """Payloads that were passed to paho."""
     published: list[str]

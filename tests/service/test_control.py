@@ -396,7 +396,7 @@ async def test_unknown_board_has_one_exit_code_and_a_hint(tmp_path: Path) -> Non
 
 
 async def test_answers_know_the_registry_as_it_is_now(tmp_path: Path) -> None:
-    """A script may ask immediately after it has changed the registry."""
+    """A script may change the registry and then ask the gateway at once."""
     registry = Registry(tmp_path / "registry.db")
     registry.admit("roof-1")
 

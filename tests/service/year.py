@@ -59,7 +59,9 @@ FLOOR = 1.0
 lines, MB).
 """
 DEVIATIONS = 3.0
-"""A slope counts as too steep if it is above its limit by this number of standard errors."""
+"""A slope counts as too steep if it exceeds its limit by more than this number of its standard
+errors.
+"""
 
 PLANTS = {
     "memory": "kept.append(os.urandom(50_000))",

@@ -216,7 +216,7 @@ async def test_a_build_without_a_watchdog_reboots_too(tmp_path: Path) -> None:
 
 
 def statuses(gateway: Gateway) -> list[dict[str, float]]:
-    """Return the values of each status, by the last part of their names."""
+    """Return the values of each status message, by the last part of their SenML names."""
     packs = [decode(delivery.payload) or () for delivery in gateway.deliveries]
     return [
         {record.name.rpartition(":")[2]: record.value for record in records}

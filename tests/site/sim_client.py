@@ -91,7 +91,9 @@ class Client:
         self.world.after(self.world.delay(), arrive)
 
     def leave(self, notice: bool = True) -> None:
-        """Disconnect. notice: whether the gateway learns of it."""
+        """End the client's connection. notice: whether the gateway learns that the connection has
+        ended.
+        """
         connection, accepted = self.connection, self.accepted
         self.connection, self.accepted = None, False
         if connection is not None and connection.clean and not accepted:

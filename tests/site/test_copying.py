@@ -28,7 +28,7 @@ class Owner:
         self.safe_to = 0
         self.lines = 0
         self.slow = False
-        """Whether the disk does not answer."""
+        """Whether reads of the disk are not answered."""
         self.said: list[tuple[str, Message]] = []
         self.copying = Copying(self, self.send, told(), rows, 0.0)
 

@@ -21,7 +21,9 @@ def site() -> Site:
 
 
 def begin_unheard(site: Site, gateway: str, seconds: float) -> None:
-    """Begin a session at a gateway. The client disconnects before it gets the CONNACK."""
+    """Let the client begin a session at a gateway, and disconnect before it gets the CONNACK. Then
+    run the site for `seconds`.
+    """
     site.client.connect(gateway)
     begun = site.reached["none"]
     while site.reached["none"] == begun:

@@ -84,8 +84,8 @@ async def test_when_a_member_joins_the_other_absent_ones_are_tried_at_once(
 async def answering(
     site: Site, name: str, talk: Callable[[Peer], object]
 ) -> AsyncIterator[list[Peer]]:
-    """Run a server at a member's address. `talk`, a coroutine, handles each connection. Yield the
-    list of connections.
+    """Run a server at a member's address. The coroutine `talk` handles each connection. Yield the
+    list of connections, which grows.
     """
     came: list[Peer] = []
 

@@ -41,7 +41,7 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def fill(database: sqlite3.Connection, size: int) -> None:
-    """Commit `size` bytes."""
+    """Make the database larger by at least `size` bytes, in one commit."""
     with database:
         database.execute("CREATE TABLE filler (data BLOB)")
         database.execute("INSERT INTO filler VALUES (zeroblob(?))", (size,))

@@ -136,7 +136,9 @@ def test_commits_after_a_dropped_one_are_not_written(
     acknowledged: "queue.Queue[int]",
     failures: "queue.Queue[Exception]",
 ) -> None:
-    """Commit 2 may refer to a message in commit 1."""
+    """Commit 2 may refer to a message in commit 1. So if commit 1 fails, commit 2 is not written
+    either.
+    """
     disk.broken = {1}
     writer.submit(Commit(1))
     writer.submit(Commit(2))
@@ -170,7 +172,9 @@ def test_read_is_tried_again_only_when_the_error_can_pass(
     code: int,
     tries: int,
 ) -> None:
-    """A read that fails for good is answered with its error. Commits continue."""
+    """The answer to a read that has failed for good is the error. The writer then goes on with
+    commits.
+    """
     assert disk.written == []
     monkeypatch.setattr(module, "READS", 3)
     error, tried = _error(code), list[float]()

@@ -36,7 +36,9 @@ def properties(block: bytes) -> bytes:
 
 
 def breaks(client: Client, data: bytes, byte_by_byte: bool) -> None:
-    """Send the bytes between two valid PUBLISH packets."""
+    """Send a valid PUBLISH, `data`, and another valid PUBLISH. byte_by_byte: the broker receives
+    each byte separately.
+    """
     good = encode(Publish("good", b"before", 1, 1), client.version)
     data = good + data + encode(Publish("good", b"after", 1, 2), client.version)
     if byte_by_byte:

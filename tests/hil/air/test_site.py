@@ -1,4 +1,6 @@
-"""A gateway with a radio, and boards: readings land once, over the ether, within the law."""
+"""A gateway with a radio, and radio boards: each reading lands once, and the airtime stays within
+the legal limit.
+"""
 
 import asyncio
 import os

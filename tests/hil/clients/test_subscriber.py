@@ -1,5 +1,5 @@
-"""A receiver that follows the MQTT standard strictly: its answers, and its report before each
-answer.
+"""The rig's subscriber, which follows the MQTT standard strictly: its answers to messages, and the
+report that it prints before each answer.
 """
 
 import json

@@ -179,8 +179,8 @@ def contradictions(folder: Path, writes: Writes) -> list[str]:
 
 
 def test_a_message_that_is_taken_twice_is_a_contradiction(tmp_path: Path) -> None:
-    """The interval is the same after the second time, so only the identifiers show the
-    repetition.
+    """The board accepts one message twice. The second time changes no setting, so only the recorded
+    identifiers show the repetition.
     """
     told = contradictions(tmp_path, command(201) + held(1, 7) + held(2, 7) + held(3, 0))
     assert told == ["the message with the identifier 7 was accepted twice"]

@@ -1,5 +1,5 @@
-"""If kills fell between a commit and its acknowledgement, a run proves something only if a board
-sent a stored publication again.
+"""A run with kills between a commit and its acknowledgement proves something about them only if a
+board has sent a stored publication again. Otherwise the verdict is `unknown`.
 """
 
 from typing import Any

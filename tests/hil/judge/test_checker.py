@@ -386,7 +386,9 @@ def test_two_rows_with_one_key_at_the_landing_place_are_never_silent(
 
 
 def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -> None:
-    """The copy lands under an epoch that belongs to no store of the run."""
+    """A fault copies the file of a batch to an epoch of no store of the run. One copy of a row is
+    accepted, but a second copy, or a copy with another payload, is not.
+    """
     events = run_of(3)
     [row] = [e for e in events if is_of(e, 2) and e.hop == "batch"]
     copy = Event(row.t, row.hop, row.event, {**row.data, "origin": "site/copy", "batch": 1})
@@ -399,8 +401,8 @@ def test_a_copy_of_a_batch_by_a_fault_doubles_nothing_but_may_not_be_another() -
 
 
 def test_publication_repeated_after_a_start_has_no_time() -> None:
-    """The board could still reckon the time of a sample from before its first WELCOME. A new start
-    loses that knowledge, so the repeated publication has no time.
+    """uno-1 samples before its first WELCOME, and can then still compute the time of the sample.
+    After a restart, it cannot, so the repeated publication has no time.
     """
     met, restarted = S + S // 20, 5 * S // 2
     landed = [

@@ -1,4 +1,4 @@
-"""Faults of boards and lines strike at the same places on a busy machine as on an idle one."""
+"""Faults of boards and lines happen at the same places on a busy machine as on an idle one."""
 
 import time
 from pathlib import Path

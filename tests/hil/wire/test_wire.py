@@ -287,7 +287,9 @@ def test_a_strike_for_a_publication_falls_after_it_however_the_bytes_come(
 
 
 def test_a_forger_may_end_a_frame_of_the_board(rig: Callable[..., Rig]) -> None:
-    """The forger's first bytes end a frame of the board. The gateway gets the whole frame."""
+    """The board has sent a frame except for its last byte. The first bytes of the forged frame end
+    this frame, so the gateway receives the board's frame whole.
+    """
     wire = rig("--baud", "1000000")
     wire.open()
     device = DeviceLink("sensor-1", boot=5, key=NO_KEY)

@@ -44,7 +44,7 @@ class Begun:
 
 @pytest.fixture(scope="module")
 def begun(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> Begun:
-    """Return a job that has taken three micro-batches."""
+    """Return a job that has taken three micro-batches, and a copy of its checkpoint."""
     folder = tmp_path_factory.mktemp("torn")
     job = Job(spark, folder)
     for number in (1, 2, 3):

@@ -123,7 +123,7 @@ def printed(text: str) -> None:
 
 
 def goes_into_the_table(announced: Announced) -> None:
-    """Check the text with which a damaged batch is reported in the table."""
+    """Check that the text about a damaged batch can be written to the table and printed."""
     reason = announced.flaw
     if reason is None:
         return

@@ -235,7 +235,8 @@ class Site:
         return min(moments)
 
     def _gateway(self) -> None:
-        """Let the gateway do all work that is due. Commits take no time."""
+        """Let the gateway do all work that is due at this time. Its commits take no simulated time.
+        """
         if self._leaves is not None and self.now >= self._leaves:
             self._leaves = None
             self.tnc.finish()

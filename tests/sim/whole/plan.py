@@ -120,8 +120,8 @@ def _dying(random: Random, gateway: str, seconds: float) -> list[Fault]:
 
 
 def _there_and_back(client: str, here: str, there: str) -> list[Fault]:
-    """Return faults that bring a client back to a gateway with an older session, while a newer
-    session is at another gateway.
+    """Return faults by which a client begins a newer session at `there` while `here` is cut off,
+    and then returns to `here`, which still has its older session.
     """
     return [
         Fault(0.7, "part", (here, 3.0)),

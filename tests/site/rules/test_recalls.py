@@ -82,8 +82,9 @@ def test_concurrent_recalls_end(site: Site) -> None:
 
 
 def test_departed_session_is_not_ended(site: Site) -> None:
-    """c has given its session to a, which was silent when b began a newer session. If c's record
-    became suspect, a would not learn that.
+    """c has given its session to a. Then b, while a was silent, began a newer session. c's record
+    of the session that has left must not become suspect: if it did, a would not learn that its
+    session is over.
     """
     begin_with(
         site,

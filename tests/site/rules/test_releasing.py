@@ -1,5 +1,5 @@
-"""PUBRELs whose identifier is unknown at the client's gateway, on virtual time. No query about an
-identifier outlasts the session at that gateway.
+"""PUBREL with a packet identifier that the client's gateway does not know, on virtual time: the
+gateway asks the other members. No such query outlasts the session at this gateway.
 """
 
 import pytest

@@ -194,7 +194,9 @@ def begins_anew(sites: Sites, member: Peer) -> None:
 def test_shared_message_for_a_member_that_has_just_left_goes_to_another_one(
     sites: Sites, end: Callable[[Sites, Peer], None], connected: bool
 ) -> None:
-    """b, the publisher's gateway, learns only later that the group has no member at a any more."""
+    """The publisher's gateway, b, learns only after its first messages that the group has no member
+    at a any more.
+    """
     first, other = (reader(sites, name, "$share/g/t") for name in "ac")
     source = publisher(sites, "b")
     if not connected:

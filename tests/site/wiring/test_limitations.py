@@ -84,8 +84,8 @@ def test_session_that_goes_on_in_doubt_may_get_a_message_again(sites: Sites) -> 
 
 
 def test_session_in_doubt_may_send_a_message_again(sites: Sites) -> None:
-    """The session is at b, which has delivered the message. b is cut off before a learns that the
-    session has arrived.
+    """The session moves from a to b, and b delivers the message. b is cut off before a hears that
+    the move is finished. So a still has the session, with the message.
     """
     reader(sites, "a", "t", client="c").client.break_line()
     publisher(sites, "a").publish("t", "m", 2)

@@ -128,7 +128,9 @@ def test_publication_at_any_member_and_step_comes_once(path: str) -> None:
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("path", ["b", "bc", "ba", "bcb"])
 def test_a_link_that_is_cut_meanwhile_delays_it(path: str, pair: tuple[str, str]) -> None:
-    """The client moves again before the gateway without a link has confirmed the first move."""
+    """After each move of the client along `path`, the link of `pair` is cut. The client moves again
+    before the gateway behind this link has confirmed the move.
+    """
     ride = Ride()
     for name, before in zip(path, "a" + path, strict=False):
         ride.join()

@@ -219,15 +219,17 @@ class Source:
 
 
 class Repeater:
-    """A publisher at QoS 2 that moves. If a gateway has its session, the publisher repeats
-    unacknowledged messages with the same identifiers. said: payloads in order. excused: payloads in
-    flight when the session was suspect.
+    """A publisher at QoS 2 that moves between gateways. If a gateway has its session, the publisher
+    sends its unfinished messages again with the same identifiers. said: payloads in order of
+    publishing. excused: payloads that may be stored twice, because they were in flight when the
+    session was suspect.
     """
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
         self._flight: dict[int, tuple[str, str, bool]] = {}
-        """Payload, topic, and whether PUBREC has arrived, by packet identifier."""
+        """Messages in flight, by packet identifier: payload, topic, and whether PUBREC has arrived.
+        """
         self._connected = False
         self.said: list[str] = []
         self.excused: set[str] = set()

@@ -15,7 +15,7 @@ def sites() -> Sites:
 
 
 def restart(sites: Sites, name: str) -> None:
-    """Restart a member, which then has no link."""
+    """Restart a member by a power cut. It then has no link."""
     sites.members[name].power_cut()
 
 

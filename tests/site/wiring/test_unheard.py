@@ -66,7 +66,11 @@ def test_client_that_sends_something_has_heard_it(sites: Sites, power: bool, oth
 @pytest.mark.parametrize("other", ["a", "b", "c"])
 @pytest.mark.parametrize("later", [0.0, 4.0])
 def test_missed_end_of_a_session_is_repeated(power: bool, other: str, later: float) -> None:
-    """c decides that the session at b is over, and the CONNACK does not reach the client."""
+    """c decides that the session at b is over, but its CONNACK does not reach the client, because
+    the connection breaks. power: c also has a power cut. later: seconds between the return of c's
+    links and the client's next CONNECT, which goes to `other`. This CONNACK must report the end of
+    the session again.
+    """
     sites = Sites("a", "b", "c")
     client = sites.connect("b")
     client.take(Connack)
