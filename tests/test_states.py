@@ -1,6 +1,6 @@
-"""The states of sessions and links: each change that happens is in the table, and each change in
-the table happens. The page shows the same tables. `tests/broker/test_state.py` tests the states of
-connections.
+"""The states of sessions and links: each change of a state that happens is in the table, and each
+change in the table happens. The page shows these tables. `tests/broker/test_state.py` does the same
+for the states of connections.
 """
 
 from collections.abc import Callable

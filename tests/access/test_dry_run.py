@@ -1,4 +1,6 @@
-"""Findings of `check-config` about access rules that leave a user without any right."""
+"""Findings of `check-config` about access rules: users, boards and anonymous clients that can
+publish nothing, and boards that cannot send readings or receive commands.
+"""
 
 from pathlib import Path
 

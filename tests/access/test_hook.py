@@ -150,8 +150,8 @@ async def test_silent_hook_admits_no_user_and_is_logged_once(tmp_path: Path, how
 
 
 def test_a_program_inherits_nothing_but_its_question() -> None:
-    """The program gets no socket of a client, and runs in its own process session. SIGPIPE, which
-    the gateway ignores, ends it as usual.
+    """The hook's program gets no socket of the gateway, and runs in a process session of its own.
+    The gateway ignores SIGPIPE, but the program does not.
     """
     program = (
         'test "$(wc -c)" = 500000 && test "$(cut -d" " -f6 /proc/$$/stat)" = $$'

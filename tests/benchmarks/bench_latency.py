@@ -58,8 +58,9 @@ def beyond_the_fsync(folder: Path, messages: int) -> list[float]:
 
 
 def on_a_slow_disk(folder: Path, seconds: float, per_second: int) -> tuple[list[float], float]:
-    """Return the seconds from PUBLISH to PUBACK at a steady rate, and the part of the time for
-    which threads of the gateway waited for a CPU.
+    """Publish at a steady rate to a gateway whose disk takes SLOW_MS for each sync. Return the time
+    from PUBLISH to PUBACK of each message, in seconds, and the share of the time in which threads
+    of the gateway waited for a CPU.
     """
     library, plan = build("faults", folder), folder / "plan"
     plan.write_text(f"delay {SLOW_MS}")

@@ -169,8 +169,9 @@ def test_silence_while_the_gateway_was_off_is_no_problem(site: Site) -> None:
 
 @pytest.mark.parametrize("hours", [1, 12, 24])
 def test_silence_counts_over_restarts_without_the_time_between(site: Site, hours: int) -> None:
-    """A gateway that runs only some hours at a time also notices the silence of a board that seldom
-    measures. The time in which the gateway is off does not count.
+    """The gateway runs for ten hours at a time and is then off for two. The silence of a board that
+    seldom measures still counts up over these restarts, but without the time in which the gateway
+    is off.
     """
     interval = hours * 3600
     site.expected.want("roof-1", interval)

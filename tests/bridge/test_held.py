@@ -56,7 +56,7 @@ async def test_a_command_that_is_refused_for_now_waits_and_others_go_on(
 async def test_a_command_that_can_never_be_taken_is_refused_and_counted(
     tmp_path: Path, qos: int
 ) -> None:
-    """The command is larger than the queue, so waiting would not help."""
+    """The command is larger than the subscriber's whole queue, so waiting would not help."""
     async with picky() as far, bridged(tmp_path, far.port, FULL) as near:
         await near.logged("bridge cloud: connected")
         async with wire(near.port, SLOW) as slow:

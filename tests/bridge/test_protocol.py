@@ -40,7 +40,9 @@ async def test_a_second_connack_ends_the_connection(tmp_path: Path, packet: Pack
 async def test_acknowledgements_of_nothing_change_nothing(
     tmp_path: Path, qos: int, reason: ReasonCode
 ) -> None:
-    """The packet identifier is not in flight, or its message has another QoS."""
+    """Acknowledgements with a packet identifier that is not in flight, and acknowledgements of
+    another QoS for the message in flight.
+    """
     async with (
         scripted() as far,
         bridged(tmp_path, far.port, f"{UP}\nqos = {qos}") as near,

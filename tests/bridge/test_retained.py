@@ -293,7 +293,9 @@ def test_later_reading_at_the_other_broker_is_not_replaced() -> None:
 
 
 async def readings(port: int) -> dict[str, bytes]:
-    """Wait until the other broker has retained readings, and return them."""
+    """Wait at most 60 s until the broker at `port` has retained readings from the bridge. Return
+    them by topic.
+    """
     async with asyncio.timeout(60):
         while not (found := await held_of(port, "s/readings/+/adc0")):
             pass

@@ -12,9 +12,10 @@ from gateway.bridge.suspects import SLOWEST, SOON_S, TIMES, Release, Suspects
 def connection(
     suspects: Suspects, waiting: list[int], closes: Callable[[int], bool], late: bool = False
 ) -> list[int]:
-    """Simulate a connection of the bridge, which sends suspects alone and other messages together.
-    Return the messages that still wait. closes: returns whether the other broker closes at a
-    message. late: the close comes a long time after the message.
+    """Simulate a connection of the bridge until it ends, and return the messages that still wait.
+    As long as there are suspects, the bridge sends each message alone, otherwise all together.
+    closes: returns whether the other broker closes the connection at this message. late: it closes
+    a long time after the message.
     """
     suspects.keep(waiting)
     left = [number for number in waiting if not suspects.guilty(number)]

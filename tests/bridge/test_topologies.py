@@ -92,8 +92,9 @@ async def settles(
     ids=["up", "up and down"],
 )
 async def test_two_gateways_with_all_topics_end_equal(tmp_path: Path, more: str) -> None:
-    """Retained messages change at both gateways while the gateways are disconnected. Then each
-    gateway's bridge sends its own state to the other gateway.
+    """Each gateway has a bridge to the other one. The retained messages of each gateway change
+    while the other gateway is down. Then both bridges connect, and each sends its own gateway's
+    messages.
     """
     a, b, topics = free_port(), free_port(), f"{ALL}{more}"
     to_b, to_a = section("to-b", b, topics), section("to-a", a, topics)

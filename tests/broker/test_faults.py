@@ -113,8 +113,8 @@ def modules() -> list[ModuleType]:
 
 
 def calls() -> Iterator[Call]:
-    """Yield the broker's functions and methods, those of its engine, and the transport of this
-    harness.
+    """Yield the functions and methods in which an exception is tried: those of the broker and its
+    engine, and of this harness only those by which it stands in for the product.
     """
     classes: list[type] = [Client, harness.Anonymous, PacketStream]
     for module in modules():
@@ -592,7 +592,7 @@ class Scene:
         ]
 
     def hurry(self) -> None:
-        """End the turn before all bytes of the victim are parsed."""
+        """Let the turn count as over before all bytes of the victim are parsed."""
         broker, calls = self.world.broker, iter([True])
         broker.turn_is_over = lambda: next(calls, False)
         self.say(Pingreq(), Pingreq())
@@ -744,7 +744,7 @@ FOR_ALL = {"Engine.hear"}
 THREAD = {
     f"Commits.{name}" for name in ("_from_store", "_from_writer", "_on_failure", "_on_landed")
 }
-"""Calls in the writer's thread, which only forward something to the event loop."""
+"""Functions that run in the writer's thread. They only forward something to the event loop."""
 
 
 CALLS = [

@@ -207,7 +207,9 @@ def test_listening_to_radios_ends(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """The gateway sends rows without end."""
+    """The gateway sends rows without end. The command stops after the time of `--for`, or at once
+    if that is not a time.
+    """
     rows: dict[str, Any] = {"radios": [{}], "listen": repeat({})}
 
     def follow(folder: Path, do: str) -> Iterator[dict[str, Any]]:

@@ -77,8 +77,8 @@ class Board:
         assert await self._process.wait() == -signal.SIGKILL, "the program ended by itself"
 
     async def end_delivered(self, seed: int) -> None:
-        """Start the board again without sampling. When everything is delivered, including the
-        status of this start, switch the board off.
+        """Start the board again, with sampling switched off. When it has delivered everything,
+        including the status of this start, switch it off.
         """
         await self.power_off()
         self.set_interval(SAMPLING_OFF)

@@ -300,7 +300,9 @@ class Channel:
         return self._in_flight[0][0] if self._in_flight else None
 
     def due(self, now: float, known: Id | None) -> bytes:
-        """Return the next piece if it is due, else b"". known: the session at the receiver."""
+        """Return the next piece of bytes if it has arrived by `now`, otherwise b"". known: the
+        session at the receiver.
+        """
         if not self._in_flight or self._in_flight[0][0] > now:
             return b""
         data = self._in_flight.popleft()[1]

@@ -32,8 +32,8 @@ COPIED = ("gateway", "provisioning", "hil", "firmware", "systemd", "tests")
 BEFORE_C = "BEFORE=ulimit -t 20;"
 """A limit of 20 s of processor time for each C program."""
 SHORTEST_S = 10.0
-"""A mutant whose tests do not end is killed after this many seconds, and four times the time that
-they take without a mutant.
+"""Part of the time limit for the tests of a mutant, in seconds. The other part is four times the
+time that the tests take without a mutant.
 """
 
 

@@ -149,7 +149,9 @@ def check(machine: Machine, before: dict[str, State]) -> None:
 
 
 def put_all(machine: Machine, state: State) -> dict[str, State]:
-    """Set both services to a state. The timer of backups runs."""
+    """Set the gateway and the uplink to a state, and the timer of backups to running. Return the
+    state of each unit.
+    """
     before = {GATEWAY: state, UPLINK: state, TIMER: State()}
     for unit, wanted in before.items():
         machine.put(unit, wanted)

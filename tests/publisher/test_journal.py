@@ -230,7 +230,9 @@ def test_file_that_is_no_journal_is_a_named_error(tmp_path: Path) -> None:
 def test_a_disk_that_may_not_be_written_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root may write to any file, so the test lets SQLite open the journal read-only."""
+    """The test lets SQLite open the journal read-only. File permissions would not stop root, who
+    may run the tests.
+    """
     three(tmp_path / "j.db")
     connect = sqlite3.connect
 

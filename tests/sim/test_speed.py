@@ -29,7 +29,7 @@ async def cost(board: SimulatedBoard, seconds: int) -> float:
 
 
 async def test_six_busy_boards_fit_on_two_cores(board: SimulatedBoard) -> None:
-    """A busy board polls and never sleeps. Bytes flow in both directions at full rate."""
+    """A busy board never sleeps. It receives and sends bytes at the line's full rate."""
     before = processor_seconds(board)
     for _ in range(200):
         await board.send(b"R\x00\x00" * 38)

@@ -45,8 +45,8 @@ async def test_a_cut_ordered_ahead_counts_from_its_sample(tmp_path: Path) -> Non
 async def test_the_same_order_strikes_in_the_same_cycle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One board gets the order before its start, the other one shortly before the strike. The
-    gateway's nonce is fixed, because the board's time for a key depends on it.
+    """One board gets the order for the power cut before its start, the other one just before the
+    sample. The gateway's nonce is fixed, because the board's time for a session key depends on it.
     """
     monkeypatch.setattr("gateway.links.greeter.draw_nonce", lambda: bytes(8))
     cycles = []

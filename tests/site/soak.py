@@ -194,7 +194,7 @@ class Schedule:
 
 
 def run_schedule(number: int) -> Counter[str]:
-    """Run one schedule; return how often each event happened."""
+    """Run one schedule. Return how often each event happened."""
     return Schedule(number).run()
 
 

@@ -353,7 +353,9 @@ def test_an_epoch_near_the_end_makes_no_record_that_others_must_refuse(
 
 
 def test_queries_for_absent_clients_are_forgotten(site: Site) -> None:
-    """The member remembers a query only for sessions that are here or about to arrive."""
+    """The member keeps a query of `mad` for longer only if its client's session is here or about to
+    arrive.
+    """
     marks, contacts = site.member._trust._marks, site.member.contacts
     for number in range(5000):
         contacts.now += 1

@@ -108,8 +108,8 @@ def number_bytes(data: bytes) -> Iterator[int]:
 
 
 def wrong(folder: Path) -> list[tuple[Any, ...]]:
-    """Return the rows that would leave the spool with another content than they were stored
-    with.
+    """Return the rows that would leave the spool with other content than the stored one. If the
+    store is refused, no row leaves.
     """
     try:
         found = leaving(folder)
@@ -242,8 +242,8 @@ def test_changed_row_is_named_and_held(folder: Path, column: str) -> None:
 
 
 def test_lost_check_holds_its_rows(folder: Path) -> None:
-    """One fault of the card may damage a row and the check beside it. So rows without a check do
-    not leave.
+    """One fault of the card may damage a row and also the check for this row. So a row without a
+    check does not leave the spool.
     """
     with closing(sqlite3.connect(folder / FILE)) as database, database:
         last = database.execute("SELECT min(last) FROM spool_check").fetchone()[0]

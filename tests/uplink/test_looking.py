@@ -400,7 +400,9 @@ def test_reader_sees_one_moment(data):
 
 
 def test_reader_changes_nothing(data, onceway, tmp_path):
-    """The copied database has commits in its log, as after a kill, and no process has it open."""
+    """The reader reads a copy of a database. The copy has commits in its write-ahead log, as after
+    a kill, and no other process has it open.
+    """
     with data.db() as other:
         other.execute("SELECT count(*) FROM meta").fetchone()
         data.add(5)

@@ -182,7 +182,9 @@ def test_a_copy_whose_numbers_were_cleaned_away_is_recognised_by_the_mark(
 def test_a_cut_batch_that_the_disk_lost_is_sent_under_a_new_epoch(
     data, drain, place, landed, monkeypatch
 ):
-    """The file cannot be made again, for example because a newer pyarrow writes other bytes."""
+    """The batch's file is damaged and cannot be made again, as if a newer pyarrow wrote other
+    bytes.
+    """
     data.add(10)
     spool = Spool(data.path)
     Cutter(spool, data.path, UplinkSection(landing="/x", batch_count=10)).cut()

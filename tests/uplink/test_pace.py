@@ -67,7 +67,9 @@ def test_rate_is_kept_on_average(monkeypatch):
 
 
 def test_a_try_that_failed_on_its_way_has_used_the_link_too(data, monkeypatch):
-    """The connection dies again and again during the upload of the batch."""
+    """Each try to upload the batch ends with a lost connection. The bytes of such a try count for
+    `bytes_per_s`.
+    """
     now, tries = 50.0, 0
 
     class Dying(LocalLanding):

@@ -84,7 +84,7 @@ def test_batch_on_s3_takes_four_requests(s3, data: GatewayData) -> None:
 
 
 class Polls(threading.Event):
-    """An event that ends the uplink after some polls."""
+    """A stop event for the uplink. Its wait returns at once, and it is set at the 20th poll."""
 
     left = 20
 

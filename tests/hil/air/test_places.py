@@ -1,4 +1,6 @@
-"""At each place of a board, exactly those gateways hear it in the ether that the rig expects."""
+"""For each place of a board, the rig expects certain gateways to hear it. In the simulated air,
+exactly these gateways do.
+"""
 
 from itertools import pairwise
 

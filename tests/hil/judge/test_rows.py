@@ -139,8 +139,8 @@ def test_rows_of_one_start_count_from_one_moment(sequence: int, off: int) -> Non
 
 
 def test_both_clocks_of_a_row_tell_the_same() -> None:
-    """A row's time may differ from its sample by half a second. The two clocks of the row must
-    agree with each other.
+    """Each of a row's two times may differ from the time of the sample by half a second. But the
+    difference between the two times must be the same in all rows of a start, with less tolerance.
     """
     quarters = changed(run_of(COUNT), HOPS[1:], 2, monotonic=2_240_000)
     why = "`received` and `monotonic` of the rows of site/e from start 1 on are up to 0.24 s apart"

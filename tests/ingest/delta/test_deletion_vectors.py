@@ -1,5 +1,5 @@
-"""Deletion vectors as Spark writes them: which of their files are synced, and which commits are
-rolled back after a power cut. The power cut has damaged a vector or the end of a commit.
+"""Deletion vectors as Spark writes them. Which of their files does the ingest sync? Which commits
+does it roll back, if a power cut has damaged a vector or the end of a commit?
 """
 
 import json

@@ -304,8 +304,8 @@ def test_the_checkpoint_of_another_stream_is_refused_and_stays_as_it_is(
 def test_progress_outlives_a_log_that_others_fill(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Delta deletes the oldest commits. So each start of the ingest writes the progress of all
-    feeds into a new commit.
+    """Delta deletes the oldest commits of a log. So if the newest list of all feeds is WHOLE_EVERY
+    commits old, the next start of the ingest adds a commit with a new list.
     """
     monkeypatch.setattr(taken_module, "WHOLE_EVERY", 3)
     put(job, 1)

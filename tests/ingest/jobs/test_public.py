@@ -47,8 +47,8 @@ def test_writer_is_chosen_by_name_and_availability(
 
 
 def another_delta(writer: DeltaWriter, note: dict[str, Any]) -> Any:
-    """Create the operation as another version of Delta would, whose constructor takes fewer
-    arguments.
+    """Create the operation with fewer arguments, as for a version of Delta with another
+    constructor. Here, the call fails.
     """
     return writer._jvm.org.apache.spark.sql.delta.DeltaOperations.Write(note)
 

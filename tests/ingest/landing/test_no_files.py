@@ -223,8 +223,9 @@ def test_a_note_that_a_cut_has_set_aside_is_read(
 def test_a_prefix_of_an_object_store_in_place_of_a_manifest_is_no_batch(
     folder_of_two: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder would block the name of the manifest, so that the batch could not land. A prefix
-    does not, so batch 2 counts as missing because batch 3 has landed.
+    """In a file system, a folder with the name of a manifest would prevent the batch from landing.
+    In an object store, such a prefix prevents nothing. So the report says that batch 2 is missing,
+    because batch 3 has landed.
     """
     manifest = folder_of_two / BAD / "000000000002.json"
     manifest.unlink()

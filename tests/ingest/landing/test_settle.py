@@ -28,7 +28,7 @@ SETTLE_S = 600.0
 ALL = 10**9
 
 Piece = tuple[str, float]
-"""Name of a file, and how many halves of it have arrived (0, 1 or 2)."""
+"""Name of a file, and the number of its halves that have arrived: 0, 1 or 2."""
 
 
 class Copy:

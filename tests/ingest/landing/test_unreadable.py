@@ -319,7 +319,7 @@ which include each file and each error. `make soak` tries all.
 def test_an_error_of_s3_that_passes_puts_nothing_into_quarantine(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, status: int
 ) -> None:
-    """Some requests for one object fail. All other requests succeed."""
+    """The first four requests for one object fail. All other requests succeed."""
     place = S3Place(s3, f"passes-{what}-{status}")
     monkeypatch.setattr(place_module, "PAUSES", (0.01, 0.01, None))
     monkeypatch.setattr(S3FileSystem, "retries", 1)  # retries of s3fs would hide some of the errors

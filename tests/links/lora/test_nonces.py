@@ -29,8 +29,8 @@ def backup(world: World) -> Backup:
 
 
 def restore(world: World, old: Backup) -> None:
-    """Restore the gateway's state. It then accepts again readings that it has forgotten; this test
-    does not check readings.
+    """Restore an old state of the gateway. The gateway has then forgotten readings and accepts them
+    again, but this test checks only nonces.
     """
     gateway = world.gateway
     gateway.session_present = old.session_present
@@ -39,8 +39,8 @@ def restore(world: World, old: Backup) -> None:
 
 
 def set_back(world: World) -> None:
-    """Write an old image into the board's EEPROM, as a user can. The count of starts is then lower
-    again.
+    """Lower the count of starts in the board's EEPROM, as if a user had written an old image there,
+    and start the board.
     """
     world.board.boot = max(0, world.board.boot - world.random.randint(1, 5))
     world.board.start(world.now)

@@ -58,7 +58,9 @@ class Roaming:
         self.board.start(self.now)
 
     def move(self, here: One) -> None:
-        """Move the session to this gateway, as `gateway/site` does."""
+        """Move the board's session to the gateway `here`, as `gateway/site` does. `here` also gets
+        the anti-replay windows of the other gateway.
+        """
         for other in self.gateways:
             if other is not here and other.session_present:
                 here.session_present, other.session_present = True, False

@@ -156,8 +156,8 @@ class Client:
             self.move(to)
 
     def mend(self, at: Gateway) -> None:
-        """Publish no new message, and complete the open exchanges. at: the gateway to use if the
-        client has none.
+        """From now on, publish no new message, and only complete the open exchanges. at: the
+        gateway to which the client connects if it has none, or if its own is lost.
         """
         self._silent = True
         if self._at is None or self._at.gone:

@@ -54,7 +54,7 @@ _RECEIVE_MAXIMUM = 20
 
 
 class _Clock(Clock):
-    """A clock that knows the time of day."""
+    """A clock that knows the time of day from the start on, by the run's virtual time."""
 
     def __init__(self, time: Time) -> None:
         super().__init__(trust=True)

@@ -65,7 +65,7 @@ class Member:
 
     @property
     def landed(self) -> int:
-        """Number of other members' rows that it has moved into its own spool."""
+        """Number of rows that this member has kept for others and moved into its own spool."""
         return self._copies.landed
 
     def joined(self, member: str) -> None:

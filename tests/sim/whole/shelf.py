@@ -42,6 +42,8 @@ class Shelved(SiteCopies):
         )
 
     def _kept(self) -> list[Line]:
-        """Read the stored copies. The real method would look for a file first."""
+        """Read the stored copies. The real method first looks for a database file, which does not
+        exist here.
+        """
         with self._opens:
             return self._read_shelf()

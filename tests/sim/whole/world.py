@@ -266,8 +266,8 @@ class World:
         return True
 
     def unlike(self) -> list[str]:
-        """Return a sentence for each topic whose retained message is not the same at all gateways.
-        The system must be at rest.
+        """Return a sentence for each topic whose retained message differs between gateways. Call
+        this when the system is at rest.
         """
         self.reached["messages retained"] += len({topic for one in self._held() for topic in one})
         return [

@@ -106,8 +106,8 @@ class Mover:
         self._held: set[int] = set()
         self._before: set[str] = set()
         self._ids: dict[int, str] = {}
-        """Payload of the last message with each packet identifier. If its PUBACK was lost, it
-        arrives again with DUP.
+        """Payload of the newest message with each packet identifier. If a QoS 1 message has DUP and
+        the same payload, it was sent again after a lost PUBACK.
         """
         self._from: dict[str, set[str]] = {name: set() for name in NAMES}
         self._tried: set[str] = set()
