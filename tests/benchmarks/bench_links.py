@@ -42,8 +42,8 @@ OVERHEAD = 7
 SECONDS = 6.0
 BOARDS = 32
 CATCH_UP = 256
-"""Largest number of bytes that a busy line may carry at once after this process was scheduled
-late.
+"""If this process was scheduled late, a busy line may carry the missed bytes at once, but at most
+this number.
 """
 _FULL_FRAME = MTU + OVERHEAD
 _PUBACK = 0x40
@@ -68,8 +68,9 @@ class Wire:
 
 
 class PacedBoard:
-    """A board behind a line of `BAUD`. lost: share of its full frames that are damaged. clean:
-    whether its session ends with its connection.
+    """A board at a line with the bit rate `BAUD`. lost: share of its full frames that are damaged.
+    clean: whether its session ends with its connection, by Clean Start and no Session Expiry
+    Interval.
     """
 
     clean = True

@@ -339,8 +339,8 @@ def _gaps(take: Callable[[Gaps], None]) -> float | None:
 
 
 def taken(*intervals: float) -> Gaps:
-    """Return gaps between readings that have no time of their own. intervals: seconds between two
-    arrivals.
+    """Return the gaps of readings without a time. intervals: seconds between the arrivals of two
+    readings.
     """
     gaps, now = Gaps(), 0.0
     gaps.take(None, now)

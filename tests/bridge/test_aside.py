@@ -657,8 +657,8 @@ def failing(folder: Path, *words: str) -> str:
 
 
 async def test_message_just_set_aside_is_tried_again(tmp_path: Path) -> None:
-    """The command works even before the message is committed as set aside. It reads only the
-    messages that it names.
+    """The command works even if the commit that sets the message aside is not on disk yet. It reads
+    only the messages that it names.
     """
     async with (
         picky() as far,

@@ -61,7 +61,7 @@ def test_guilty_ones_are_found_and_no_other_one(poison: set[int], count: int) ->
 def test_random_broker_stops_blame_no_acceptable_message(
     kills: list[bool],
 ) -> None:
-    """A connection that ends early has accepted at least one message before."""
+    """Each connection that the broker kills has accepted at least one message before."""
     suspects, waiting = Suspects(), list(range(10))
     for killed in kills:
         went: list[int] = []

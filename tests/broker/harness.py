@@ -600,7 +600,7 @@ class World:
         self.turn()
 
     def disk_full(self, short: bool) -> None:
-        """Fill the disk so that the store has no room for messages, or (False) make room again."""
+        """Simulate a full disk. short: whether the store has no room for messages from now on."""
         self.disk.short = short
         self.broker.disk_lack = FULL.reason if short else ""
 

@@ -152,7 +152,9 @@ def test_most_recently_used_incarnations_of_each_device_are_kept() -> None:
 
 @pytest.mark.parametrize("places", [(0, 2), (1,), (0, 1, 2, 3)])
 def test_after_a_restart_places_are_given_once(places: tuple[int, ...]) -> None:
-    """The window of a board that has connected, but not published, is not in the store."""
+    """The store has no window for a board that has connected, but not published. So after a
+    restart, the places in the store may have gaps, which new windows fill.
+    """
     marks = Marks(("b", place, place + 1, 5, 0, b"") for place in places)
     marks.of("b", 9)
     marks.of("b", 10)

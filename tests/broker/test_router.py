@@ -67,7 +67,9 @@ def test_a_subscription_elsewhere_leaves_the_routes_of_a_topic_as_they_are() -> 
 
 
 def test_filters_with_many_levels_cannot_make_a_match_slow() -> None:
-    """Each filter matches the topic by a path of its own through the tree."""
+    """Each filter would match the topic, and by another path through the tree. The bound on levels
+    refuses most of the filters.
+    """
     world = World(subscriptions=1000, subscribe_bytes=1_000_000)
     name = "/".join("x" * 120)
     refused = 0

@@ -30,7 +30,9 @@ pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
 ROUNDS = 12
 LONGEST_S = 1.0
-"""Longest time in seconds between two outages."""
+"""Longest time, in seconds, from the start of the load to an outage, and longest duration of an
+outage.
+"""
 PATIENCE_S = 120
 UP = 'up = ["load/#", "state/#"]\ndown = ["there/#"]\nqos = {}'
 STATES = [f"{end}/{number}" for end in ("state", "there") for number in range(8)]

@@ -121,8 +121,8 @@ async def test_two_thermometers_beside_each_other_do_not_disturb(
 async def test_a_dht22_tells_two_values_in_one_reading(
     degrees: float, percent: float, tmp_path: Path
 ) -> None:
-    """The sensor sends bits while the serial link is busy. The interrupt of the UART must not
-    corrupt them.
+    """The sensor sends its bits while the serial link is busy. The UART's interrupt must not make
+    the library misread these bits.
     """
     gateway = Gateway()
     firmware = named(SKETCHES / "uno" / "dht22.hex", "uno", tmp_path)

@@ -25,7 +25,9 @@ pytestmark = [
 
 FEED = f"site/{EPOCH}"
 NUMBER, MICRO_BATCHES = 6, 3
-"""A `Site` first lands NUMBER batches. The stream reads them in MICRO_BATCHES micro-batches."""
+"""Number of batches that an `S3Site` lands at first, and number of micro-batches in which the
+stream reads them.
+"""
 
 
 @pytest.fixture(scope="module")

@@ -165,8 +165,8 @@ async def test_an_error_costs_one_websocket(
 async def test_after_an_error_a_serial_port_is_opened_again(
     call: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any call from the event loop may raise. Afterwards, the port is opened again, and the board
-    greets.
+    """Each call from the event loop to the port may raise an error. The port is then opened again,
+    and the board greets again.
     """
     broker, line = Broker(), Pty()
     async with serial_listening(broker, line.path) as listener:

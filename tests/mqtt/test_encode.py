@@ -39,7 +39,9 @@ OLD = pytest.mark.parametrize("version", [V3, V4])
     [Puback(7, R.QUOTA_EXCEEDED), Pubrec(7, R.QUOTA_EXCEEDED), Pubrec(7, R.NOT_AUTHORIZED)],
 )
 def test_an_old_client_never_gets_a_failure_as_a_success(version: Version, packet: Packet) -> None:
-    """MQTT 3.1.1 has no reason codes here, so the client would take the packet for a success."""
+    """In MQTT 3.1.1, PUBACK and PUBREC have no reason code, so the client would take each of them
+    for a success.
+    """
     with pytest.raises(ValueError, match="close the connection instead"):
         encode(packet, version)
 

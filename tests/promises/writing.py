@@ -36,8 +36,8 @@ def renewed(guide: str, table: str, marks: dict[str, str | list[str]], root: Pat
 
 
 def written(figure: str, real: float) -> str:
-    """Return a value in the unit of `figure`. If `figure` still has this value, return it
-    unchanged.
+    """Return `real`, which is in base units, as a text in the unit of `figure`. If `figure` still
+    has this value, return it unchanged.
     """
     said = value_of(figure)
     if any(math.isclose(said * factor, real) for factor in factors(figure)):

@@ -139,8 +139,8 @@ async def _shown(running: GatewayProcess, file: Path) -> list[tuple[str, int, in
 
 
 async def _show(running: GatewayProcess, file: Path, waiting: int, landed: int) -> None:
-    """Wait until each view shows these figures. The gateway notices landed batches once a
-    second.
+    """Wait until each view shows these figures, at most 120 s. The gateway looks for landed batches
+    once a second.
     """
     try:
         async with asyncio.timeout(120):

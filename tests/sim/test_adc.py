@@ -1,5 +1,5 @@
-"""The voltages that the rig sets: every conversion measures a new voltage exactly, and is in the
-log.
+"""The voltages that the rig sets at the simulated ADC: each conversion measures a new voltage
+exactly, and the log has it.
 """
 
 import time

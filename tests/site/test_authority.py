@@ -140,8 +140,8 @@ def test_an_invitation_is_used_once(site: Site) -> None:
 def test_interrupted_invitation_gives_no_second_key_a_certificate(
     site: Site, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """If the process is killed before it marks the invitation as used, no certificate exists. If it
-    is killed later, one key has a certificate.
+    """If the process is killed before it marks the invitation as used, the first key has no
+    certificate, and another key may get one. If it is killed later, only the first key gets one.
     """
     invitation, first = invited(site), Ed25519PrivateKey.generate()
 

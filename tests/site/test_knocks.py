@@ -121,7 +121,7 @@ def greeted(peer: Peer, generation: str = "0" * 16) -> None:
 
 
 async def knock(site: Site, by: str, at: str) -> bytes:
-    """Knock at a member; return the reason in its BYE."""
+    """Knock at a member. Return the reason in its BYE."""
     async with dialled(site.addresses[at], as_member(site, by)) as peer:
         said = await peer.hear(Kind.BYE)
         await peer.ended()

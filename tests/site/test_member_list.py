@@ -59,8 +59,8 @@ def test_later_list_is_newer_at_any_clock(site: Site) -> None:
 
 
 def test_two_lists_of_one_second_end_as_one_at_all_members(site: Site) -> None:
-    """Two machines may have one authority, such as a restored machine and the machine that it
-    replaces.
+    """Two machines with the same authority sign different lists with the same number in one second.
+    For example, one is a restored copy of the other.
     """
     one = sign(site.of("a"), TWO)
     (site.of("a") / FILE).unlink()

@@ -164,8 +164,8 @@ def test_a_member_that_answers_late_after_a_start_is_busy_and_not_silent(site: S
 
 
 def releases(site: Site, name: str) -> list[tuple[bool, tuple[str, ...]]]:
-    """Let a member look up an identifier that it does not know, as for a PUBREL. Return a list that
-    gets the answer: known, and the silent members.
+    """Let a member look up a packet identifier that it does not know, as for a PUBREL. Return a
+    list to which the answer is added: whether the identifier is known, and the silent members.
     """
     answers: list[tuple[bool, tuple[str, ...]]] = []
     gateway = site.gateways[name]

@@ -161,7 +161,9 @@ a part of the status. `job internal`: errors of timers that run again later.
 
 
 def starts_in(path: Path) -> Iterator[str]:
-    """Yield each function that starts background work, as CLASS.FUNCTION."""
+    """Yield the name of each function that starts background work: CLASS.FUNCTION, or FUNCTION
+    outside of a class.
+    """
 
     def visit(node: ast.AST, inside: list[str]) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -95,7 +95,9 @@ NOT_REPEATED = {
 
 
 def unthrottled(path: Path) -> Iterator[str]:
-    """Yield the name of the enclosing function for each logger call without a throttle."""
+    """For each call of a logger that is not guarded by a throttle, yield the name of the function
+    that contains it.
+    """
 
     def walk(node: ast.AST, function: str, guarded: bool) -> Iterator[str]:
         for child in ast.iter_child_nodes(node):

@@ -43,8 +43,8 @@ def test_lost_batch_leaves_the_spool_only_if_it_has_landed(
 
 
 class Place:
-    """A landing place that records calls. kept: number of bytes that it keeps of a file; None: all.
-    there: content by name.
+    """A landing place that records calls. there: content of the files, by name. kept: number of
+    bytes of each new file that it stores; None: all.
     """
 
     url = "there:"

@@ -83,8 +83,8 @@ def test_the_command_prints_the_key_and_the_name(data, onceway, tmp_path: Path) 
 
 
 def test_a_gateway_that_gets_another_key_goes_on(data, drain, landed, tmp_path: Path) -> None:
-    """If a batch without a signature, or with one by the old key, is already at the landing place,
-    its rows land again under a new epoch.
+    """The file with the gateway's key is deleted between two batches. The second batch lands under
+    a new key, and no row lands twice.
     """
     data.add(10)
     drain(data, tmp_path / "landing")

@@ -93,8 +93,8 @@ async def test_a_board_is_added_updated_and_replaced(
 async def test_failed_write_is_answered_with_a_sentence(
     tmp_path: Path, uno: SimulatedBoard
 ) -> None:
-    """The causes: invalid input, a path that is not one of the gateway's ports, a second job, and a
-    board that does not answer.
+    """The causes: invalid input, a path that is none of the gateway's ports, another job in
+    progress, and a board that does not answer.
     """
     async with page(tmp_path, [], serial(uno)) as there, browser(there.url) as client:
 

@@ -382,7 +382,9 @@ def test_lent_port_is_not_a_problem(tmp_path: Path) -> None:
 
 
 def test_pattern_without_a_port_is_not_a_problem(tmp_path: Path) -> None:
-    """Boards may be plugged in or not. If an expected board is missing, that is another problem."""
+    """For a pattern of ports, boards may be plugged in or not. (A missing board that is expected is
+    reported elsewhere.) A port that is named in full must exist.
+    """
     config = parse({"serial": [{"port": "/dev/ttyACM*"}, {"port": "/dev/ttyS1"}]}, "here")
     ports = [
         a_port("/dev/ttyACM0", False),

@@ -66,7 +66,9 @@ def test_each_qos_has_its_answer_with_the_same_identifier(version: Version, pack
 def test_acknowledgements_come_in_the_order_of_the_messages(
     version: Version, together: bool
 ) -> None:
-    """Some messages wait for the disk. together: whether the messages arrive in one piece."""
+    """The messages for the durable session wait for the disk. together: whether all messages arrive
+    in one piece.
+    """
     world = World()
     world.durable("s").subscribe("kept")
     client = world.accepted("c", version=version)

@@ -255,7 +255,9 @@ def test_filters_of_one_packet_act_like_packets_of_their_own() -> None:
 @pytest.mark.mqtt("MQTT-3.8.3-3")
 @POWER_CUT
 def test_no_local_keeps_a_clients_own_retained_messages_away_too(power_cut: bool) -> None:
-    """The publisher's client identifier decides, even after its connection has ended."""
+    """No Local depends on the client identifier of the publisher, even if the publisher's
+    connection has ended.
+    """
     world = World()
     publisher = world.durable("c", answers=True)
     publisher.publish("own", "x", 1, retain=True)

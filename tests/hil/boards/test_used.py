@@ -45,7 +45,9 @@ def test_a_slot_whose_marks_were_not_taken_away_first_holds_a_publication_that_s
 
 
 def test_a_used_board_counts_its_starts_across_the_end_of_16_bits() -> None:
-    """The test writes the boot cells as the firmware does: the next number into the next cell."""
+    """The test writes each start into the boot cells as the firmware does: the next number goes
+    into the next cell.
+    """
     ledger = Ledger.from_image(used_image(100, 1))
     for at in list(BOOT_CELLS)[:3]:
         number = (ledger.boots + 1) & 0xFFFF

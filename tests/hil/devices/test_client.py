@@ -275,7 +275,7 @@ HAS = '{"event": "acknowledged", "sequence": 1}'
 
 
 async def says(tmp_path: Path, programs: Children, *lines: str, qos: int = 2) -> Client:
-    """Run a foreign client that prints these lines, and follow it to its end."""
+    """Run a foreign client that prints these lines and ends. Follow it until then."""
     script = tmp_path / "says.sh"
     script.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join([*lines, "END", ""]))
     script.chmod(0o755)

@@ -14,7 +14,7 @@ from tests.hil.judge.test_silences import happened, run
 
 
 def by_air(*more: Event) -> list[Event]:
-    """Return a run in which uno-2 has a radio."""
+    """Return a run in which uno-2 is a radio board, and add the events `more`."""
     events = []
     for event in run_of(3):
         if event.hop == "wire" and event.data.get("line") == "uno-2":

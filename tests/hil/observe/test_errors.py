@@ -1,4 +1,4 @@
-"""Errors that a program has logged, but that have not ended it."""
+"""Errors that a program has logged without ending: the rig notes each traceback in the history."""
 
 import logging
 import sys

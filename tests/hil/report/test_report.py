@@ -43,8 +43,8 @@ def publication(t: float, hop: str, sequence: int) -> Event:
 
 
 def run(lost: int = 0) -> list[Event]:
-    """Return a run of ten readings, one a second, that take two seconds from board to batch. The
-    last `lost` readings never arrive. One of two planned faults happens.
+    """Return a run of ten readings, one a second. Each takes two seconds from the board to its
+    batch, but the last `lost` readings never arrive. Of two planned faults, one happens.
     """
     events = [
         Event(

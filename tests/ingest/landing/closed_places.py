@@ -1,6 +1,6 @@
-"""Landing places of each kind with a part that cannot be read. The means are real: file modes; an
-SFTP server with a user without rights; an S3 server behind a proxy that refuses; and a file system
-of fsspec that raises errors.
+"""Landing places of each kind, with a part that cannot be read. The obstacles are real for files
+(file modes) and SFTP (a user without rights). For S3, a proxy before the server refuses requests. A
+file system of fsspec raises errors.
 """
 
 import os

@@ -251,14 +251,16 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def restore(self, share: float) -> None:
-        """Restore the table to an earlier version. Rows whose batches were cleaned are lost."""
+        """Restore the table to an earlier version. Rows that this removes are lost if their batches
+        were cleaned at the landing place.
+        """
         self.table.commits.append(Version([], {}, int(share * self.table.head)))
         left = set(self.table.rows(self.table.head))
         self.lost |= {key for batch in self.landed[: self.cleaned] for key in batch} - left
 
     @rule(share=st.floats(0, 1))
     def clean(self, share: float) -> None:
-        """Delete batches at the landing place that the table has."""
+        """Clean a share of the batches that the table has: delete them at the landing place."""
         taken = Taken(self.table, lambda version: {})  # type: ignore[arg-type]
         taken.load(self.table.head)
         self.cleaned = max(self.cleaned, int(share * taken.feeds.get(FEED, 0)))

@@ -55,8 +55,8 @@ def test_a_site_without_collisions_needs_what_its_frames_take() -> None:
 
 
 def test_collisions_are_those_of_pure_aloha() -> None:
-    """To first order, an exchange collides with each exchange that begins within one airtime before
-    or after it.
+    """To first order, an exchange collides with each exchange of another board that begins up to
+    one airtime before or after its own begin.
     """
     cost, rate = exchange(20, 7), 99 / 600
     expected = 1 - exp(-rate * 2 * cost.airtime)

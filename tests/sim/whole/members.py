@@ -59,7 +59,9 @@ class Member:
 
     @property
     def at_rest(self) -> bool:
-        """Whether the member keeps no copies for others, and owes them no retained messages."""
+        """Whether the member keeps no copies of other members' rows, and has no retained message
+        that it still has to send them.
+        """
         kept = self._copies.figures()["copies_kept_bytes"]
         return not kept and not any(self._retained.sharing.owed.values())
 

@@ -1,4 +1,6 @@
-"""The whole system on virtual time (README.md). It also notices programs that break a promise."""
+"""The whole system on virtual time (README.md): it keeps its promises, and if a promise is broken
+on purpose, the judge notices it.
+"""
 
 from collections import Counter
 from collections.abc import Callable

@@ -96,8 +96,8 @@ class _Errors(logging.Handler):
 
 
 class World:
-    """A system at its beginning: all boards and clients are at the first gateway. The faults come
-    from `Faults`.
+    """The whole system of a run: gateways, boards, clients and the network. At its beginning, all
+    boards and clients are at the first gateway. Another class, `Faults`, makes the faults.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -218,7 +218,9 @@ class World:
             client.leave(gone, self.living())
 
     def restore(self, gateway: str, copy: bytes) -> None:
-        """Give a dead gateway another store. The old store's rows land first."""
+        """Give a gateway that is off an earlier copy of its store. The rows of the present store
+        land first.
+        """
         self.land(self.gateways[gateway])
         self.gateways[gateway].load(copy)
         database = self.gateways[gateway].database

@@ -69,8 +69,9 @@ def test_remaining_one_of_two_sessions_that_name_each_other_is_suspect(
 
 
 def test_remaining_session_takes_over_the_older_members_of_the_other(site: Site) -> None:
-    """The client was at b, a, and c. Only c knows that a is older than c. When c's session ends, b
-    must have learned that a is older.
+    """The client was at b, then at a, then at c, and has a session at each. Only c knows that the
+    session at a is older than its own. c's session ends in favour of b's, and b must then have the
+    knowledge about a.
     """
     begin_with(
         site,

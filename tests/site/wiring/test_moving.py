@@ -370,8 +370,8 @@ def test_late_shared_message_for_a_session_that_has_left_the_group_goes_to_anoth
 
 
 def test_late_message_for_an_ended_session_is_dropped() -> None:
-    """The client begins a new session elsewhere, which must not get messages for the old
-    session.
+    """A message for the old session is late. The client has then begun a new session at another
+    gateway, which must not get the message.
     """
     sites = Sites(*NAMES)
     client = reader(sites, "a", "t", client="c")

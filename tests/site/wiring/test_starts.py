@@ -59,7 +59,9 @@ def test_a_client_that_comes_in_the_first_seconds_finds_its_session(
 
 
 def test_a_session_that_is_here_is_not_put_in_doubt_by_a_start(sites: Sites) -> None:
-    """The client has a QoS 2 exchange in flight. A suspect session would lose it."""
+    """The client has a QoS 2 exchange in flight. If its session became suspect, the exchange would
+    be lost.
+    """
     client = begin(sites, "b")
     sites.say(client, Publish("x", b"m", 2, 9))
     client.take_all(Pubrec)
