@@ -66,7 +66,7 @@ def _file(code: CodeType) -> str | None:
 
 @contextmanager
 def walking() -> Iterator[Walk]:
-    """Record all calls of the product's functions in the block."""
+    """Yield a walk. Record in it all calls of the product's functions that the block makes."""
     walk = Walk()
     depth = 0
 

@@ -1,4 +1,4 @@
-"""Retained messages of topics that mosquitto and this gateway both have."""
+"""The bridge makes the retained messages of its topics equal at mosquitto and at this gateway."""
 
 import asyncio
 import json

@@ -153,7 +153,9 @@ async def restart(client: Client, at: Where) -> str:
 
 
 async def cut_publisher(client: Client, at: Where) -> str:
-    """Let the client publish many messages over a proxy that cuts its connections."""
+    """Let the client publish many messages over a proxy that cuts its connections. Return how many
+    arrived, and what the client reports.
+    """
     came: list[int] = []
     more = at.options() | {"count": MANY, "within_s": LONG_S}
     async with (
@@ -168,7 +170,9 @@ async def cut_publisher(client: Client, at: Where) -> str:
 
 
 async def cut_subscriber(client: Client, at: Where) -> str:
-    """Let the client receive many messages over a proxy that cuts its connections."""
+    """Let the client receive many messages over a proxy that cuts its connections. Return how many
+    arrived.
+    """
     async with (
         cutting(at.own.ports["tcp"], CUTS, "subscriber") as proxy,
         running(client, "subscribe", **at.options() | {"port": proxy.port}) as driver,

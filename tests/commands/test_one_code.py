@@ -34,7 +34,7 @@ OF_NONE = OF_STORE | {"backup", "store check", "store salvage"}
 check` reports it, and `store salvage` repairs it.
 """
 READ_ANYWAY = {"spool land"}
-"""Commands that read a copy of a store at another place."""
+"""Commands that do not read the gateway's own store, but a copy of a store elsewhere."""
 DAMAGE = {"empty": b"", "garbage": b"no database" * 1000, "none": None, "no folder": None}
 OF_GATEWAY = sorted(
     {*ASK_GATEWAY, "bridge again", "clock show", "clock trust", "device ping"}

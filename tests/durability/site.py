@@ -25,7 +25,9 @@ from tests.service.process import GatewayProcess, spooling, start
 from tests.store.drain import drain
 
 LONGEST_S = 1.0
-"""Longest time in seconds between two outages."""
+"""Longest time, in seconds, from the begin of the load, or from the start of the gateway, to an
+outage.
+"""
 AGAIN = 0.3
 """Probability that another outage comes while the gateway starts after an outage."""
 

@@ -18,8 +18,8 @@ RIG = ROOT / "hil"
 PAGE = RIG / "INPUTS.md"
 WORDS = frozenset().union(*EVENTS.values())
 WRITERS = {"add", "tell", "say", "_say", "_tell", "_enter", "emit"}
-"""Functions that take the name of an event as one of their first two arguments, or in a mapping
-with the key `event`.
+"""Functions whose calls name an event: in one of the first two arguments, or under the key `event`
+of a mapping.
 """
 NO_EVENTS = {
     "hil/devices/kept.py": {"sent"},

@@ -113,7 +113,9 @@ def by_duckdb(lake: Job) -> Answers:
 
 @pytest.mark.parametrize("ask", [by_duckdb, pytest.param(by_spark, marks=pytest.mark.soak)])
 def test_the_answers_are_true(lake: Job, ask: Callable[[Job], Answers]) -> None:
-    """The queries take 20 s with Spark, so only `make soak` runs them there."""
+    """`make test` runs the queries with DuckDB. With Spark they take 20 s, so only `make soak` does
+    that.
+    """
     last, hourly, silent, complete, lacking, late, firmware, odd, clocks, strange = ask(lake)
     assert [(one["device"], one["value"], one["unit"]) for one in last] == [
         ("roof-1", 23.0, "V"),

@@ -212,7 +212,7 @@ def test_mqtt_3_1_allows_flags_of_a_missing_user_name() -> None:
 @pytest.mark.mqtt("MQTT-3.1.0-1", "311:MQTT-3.1.0-1")
 @pytest.mark.parametrize("data", ["30", "C0 00", "E0 00", "00", "20 02 00 00", "F0 00"])
 def test_the_first_packet_is_connect(data: str) -> None:
-    """The decoder refuses the first byte and does not wait for more bytes."""
+    """The decoder refuses another packet at its first byte, without waiting for the rest."""
     stream = PacketStream(100)
     stream.feed(from_hex(data))
     with pytest.raises(ProtocolError, match="first packet is not CONNECT") as caught:

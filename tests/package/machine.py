@@ -139,7 +139,8 @@ class Machine:
             (self.root / "usr/lib/systemd/system" / unit).unlink()
 
     def put(self, unit: str, state: State) -> None:
-        """Set the state of a unit, with a time long before dpkg runs."""
+        """Set the state of a unit. The recorded time of its last change is long before dpkg runs.
+        """
         active = self.root / f"units/{unit}.active"
         active.unlink(missing_ok=True)
         if state.active != "inactive":

@@ -232,8 +232,8 @@ def test_an_exception_in_what_the_gateway_itself_hears_ends_that_client_alone() 
 
 
 def test_a_topic_that_no_longer_fits_behind_a_prefix_ends_the_bridges_connection_alone() -> None:
-    """The bridge adds its prefix to the topic, and the result is too long. Other clients get their
-    messages.
+    """The topic with the bridge's prefix is too long, here simulated by an error. Only the bridge's
+    connection ends. Other clients get their messages.
     """
     world = World()
     first, last = world.accepted("first"), world.accepted("last")

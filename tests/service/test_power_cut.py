@@ -74,7 +74,9 @@ def read_notes(path: Path) -> list[Note]:
 
 
 def disk_after(notes: list[Note], moment: float, chance: random.Random) -> dict[str, bytes]:
-    """Return the database (`d`) and the log (`l`) after a power cut at `moment`."""
+    """Return the contents of the database (`d`) and of the write-ahead log (`l`) after a power cut
+    at `moment`: all synced writes, and a random part of later ones.
+    """
     files = {"d": bytearray(), "l": bytearray()}
     for file, content in files.items():
         past = [note for note in notes if note.file == file and note.begin <= moment]

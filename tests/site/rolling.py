@@ -30,8 +30,9 @@ SETTLED_S = 300.0
 
 @dataclass(slots=True)
 class Crowd:
-    """Counts and times of all clients and restarts. come: accepted connections. lost: sessions that
-    were not found again. waits, stops, starts: seconds. late: largest delay of the event loop.
+    """Counts and times of all clients and restarts. come: number of accepted connections. lost:
+    clients whose session was not found again. waits, stops, starts: durations in seconds. late:
+    largest delay of the event loop in seconds.
     """
 
     connected: set[str] = field(default_factory=set)

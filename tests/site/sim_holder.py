@@ -136,7 +136,7 @@ class MemoryHolder:
         self._bring(client, record, partial(done, None))
 
     def _bring(self, client: str, record: Record, done: Event) -> None:
-        """Add a record to memory when it is on disk, as a real gateway does."""
+        """Store a record. It is in memory only when it is on disk, as at a real gateway."""
         self._coming[client] = record
 
         def arrive() -> None:

@@ -59,8 +59,8 @@ async def _pauses(site: Gateways) -> None:
 
 
 async def _is_commanded_elsewhere(site: Gateways) -> None:
-    """Send the board a command at another gateway. The command must set the interval that the
-    board's gateway expects.
+    """At gateway a, send commands that set the board's interval, until b, where the board is,
+    expects this interval.
     """
     phone, _ = await site.connect("a", "phone")
     number, row = 0, await ask(site, "b", do="boards")

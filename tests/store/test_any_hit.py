@@ -59,7 +59,9 @@ def read(database: sqlite3.Connection) -> Rows:
 
 
 def silent(rows: Rows, before: Rows) -> set[str]:
-    """Return the tables that have changed in a way that the start should have noticed."""
+    """Return the tables that differ from `before` in a way that the start should have noticed. Some
+    tables may lose rows, and some may change.
+    """
     return {
         table
         for table, found in rows.items()

@@ -289,7 +289,9 @@ def test_checks_of_a_failed_commit_are_not_kept(tmp_path: Path) -> None:
 def test_version_0_2_0_reads_and_writes_the_store_and_its_rows_count_as_sound(
     folder: Path,
 ) -> None:
-    """The test runs the statements of commit 440d853."""
+    """The test runs the SQL statements of version 0.2.0 (commit 440d853) on a store of this
+    version.
+    """
     old = "INSERT OR REPLACE INTO spool VALUES (?,?,?,?,?,?,?,?,?,?),(?,?,?,?,?,?,?,?,?,?)"
     with closing(connect(folder / FILE)) as database, database:
         assert database.execute("PRAGMA user_version").fetchone() == (7,)

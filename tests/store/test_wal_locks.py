@@ -39,8 +39,9 @@ def test_a_look_at_the_log_keeps_the_locks(tmp_path: Path) -> None:
 
 
 def test_a_log_whose_next_round_was_not_written_yet_is_whole(tmp_path: Path) -> None:
-    """A kill falls between the two steps in which SQLite begins the log again. The index, which the
-    uplink also has open, already belongs to the new round. The file still has the previous round.
+    """SQLite begins the log again in two steps, and the kill comes between them. The WAL index,
+    which the uplink also has open, already belongs to the new round. The log file still has the
+    previous round.
     """
     path = tmp_path / "gateway.db"
     with closing(sqlite3.connect(path)) as gateway, closing(sqlite3.connect(path)) as uplink:

@@ -100,7 +100,7 @@ def land(site: Path) -> None:
 
 
 def until_landed(site: Path) -> None:
-    """Wait until a batch has landed."""
+    """Wait until a batch has landed, at most START_S seconds."""
     end = time.monotonic() + START_S
     while not landed(site):
         assert time.monotonic() < end

@@ -93,7 +93,7 @@ def test_a_status_tells_a_number_that_its_starts_allow() -> None:
 
 
 def test_starts_of_a_used_board_count_beyond_their_16_bits() -> None:
-    """A status contains only the low 14 bits of the count."""
+    """A status message contains only the low 14 bits of the count of starts."""
     starts = [(0, "power-on"), (100, "power-on"), (200, "power-on")]
     samples = made([], starts, tells=True, earlier=0xFFFE)
     told = [

@@ -31,7 +31,9 @@ class Site:
         assert self.run(0.0) == [RadioReady("KISS modem, firmware 2")]
 
     def run(self, now: float) -> list[Event]:
-        """Do all work that is due. Return the events."""
+        """Let the station and its modem do all work that is due at `now`. Return the station's
+        events.
+        """
         events = self.station.tick(now)
         while True:
             if self.disk and self.station.record(now) is not None:

@@ -53,7 +53,7 @@ class Faults:
             self._tell(kind, since=since)
 
     def _mending(self) -> None:
-        """End the faults in progress, and drop those that still wait for their step."""
+        """End all faults that are in progress, and drop those that wait for their step."""
         for gateway in self._world.gateways.values():
             gateway.die_at(0, None)
             gateway.start()

@@ -1,4 +1,6 @@
-"""Sessions that are called back (rule 9), on virtual time."""
+"""Session moves that are called back (rule 9), on virtual time: the session did not arrive, or the
+client has come back.
+"""
 
 from gateway.site.rules.holder import Outcome
 from tests.site.rules.three import Site, assert_nothing_is_swallowed, begin_with, forget

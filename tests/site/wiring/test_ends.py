@@ -191,9 +191,9 @@ def without_a(sites: Sites) -> None:
 def test_end_with_a_removed_member_is_that_of_one_broker_but_for_what_it_alone_has(
     connected: bool, source: str
 ) -> None:
-    """a is removed from the site, with the client's session. Each shared message that waits for a
-    goes once to the other subscriber. The client gets a new session, and later messages. Its will
-    and its queue are lost with a.
+    """a is removed from the site, and with it the client's session. Each shared message that waits
+    for a goes once to the other subscriber. The client gets a new session, which receives later
+    messages. The will and the queue of its old session are lost with a.
     """
     scene = Scene("a", "b", "c", source, delay=0, connected=connected)
     sites = scene.sites

@@ -420,7 +420,9 @@ class Schedule:
             self.sites.pass_time(rng.choice((0.01, 0.1, 1.0, 4.0)))
 
     def repeat(self) -> None:
-        """Let the repeater publish, or connect to another gateway."""
+        """Let the repeater publish. With a probability of 20%, let it connect to a random gateway
+        instead.
+        """
         repeater = self.repeater
         assert repeater is not None
         if self.rng.random() < 0.2:
