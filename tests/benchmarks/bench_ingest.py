@@ -279,8 +279,8 @@ def skipping(spark: Any, folder: Path) -> list[Figure]:
 
 
 def files_read(rows: Any, device: str, day: int, expected: int) -> tuple[int, int]:
-    """Return the number of files that Delta reads for a device and a day, and the number of files
-    in the table. expected: number of rows.
+    """Return the number of files that Delta reads for the rows of a device and a day, and the
+    number of all files of the table. expected: number of those rows.
     """
     begin = f"timestamp_micros({BEGIN_US + day * 86_400_000_000})"
     found = rows.where(

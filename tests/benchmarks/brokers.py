@@ -65,8 +65,7 @@ class BrokerProcess:
 
 
 def written_by(pid: int) -> int:
-    """Return the number of bytes that a process has caused to be written to disk since its start.
-    """
+    """Return the number of bytes that a process has caused to be written to disk until now."""
     return int(Path(f"/proc/{pid}/io").read_text().partition("\nwrite_bytes: ")[2].split()[0])
 
 

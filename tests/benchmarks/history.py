@@ -106,8 +106,8 @@ def _files(
     file_rows: int,
     step_us: int,
 ) -> Iterator[Addition]:
-    """Write the files of a table, and yield them for its commits. Their rows are in the order of
-    their arrival, from one device after the other.
+    """Write the files of a table, and yield the additions for its commits. The rows are in the
+    order of their arrival: each device in turn has one row.
     """
     names, incarnations = (pa.array(column) for column in zip(*devices, strict=True))
     for first in range(0, rows, file_rows):

@@ -107,7 +107,7 @@ async def test_a_board_that_answers_late_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_command_not_taken_by_the_board_is_reported(tmp_path: Path) -> None:
-    """A silent radio board sends no PUBREC."""
+    """The board is connected but sends no PUBREC, like a radio board that is silent."""
     async with gateway(tmp_path) as running, wire(running.port, Connect(NAME)) as silent:
         silent.send(Subscribe(1, [Subscription(f"commands/{NAME}", 2)]))
         await silent.take(Suback)

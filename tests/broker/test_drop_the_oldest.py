@@ -65,7 +65,9 @@ def test_qos_0_forces_nothing_where_the_oldest_are_not_dropped(full: str) -> Non
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_queue_comes_back_to_its_bound(seed: int) -> None:
-    """New messages arrive while the front of the queue is read from the store."""
+    """New messages arrive even while the broker reads the oldest messages of the queue from the
+    store.
+    """
     draw = random.Random(seed)
     section = QueueSection(full="drop the oldest", qos_0=draw.random() < 0.7, messages=MOST)
     world = World(queue=[section], inflight=draw.choice([1, 10, 100]))

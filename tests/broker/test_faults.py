@@ -270,7 +270,9 @@ class Writer(Bystander):
         self.client.bring(encode(packet, V5))
 
     def go_on(self) -> None:
-        """Answer the received packets."""
+        """Continue the exchanges until no packet comes: answer each PUBREC with PUBREL, and note
+        each PUBREC and PUBCOMP.
+        """
         while packets := self.look():
             for packet in packets:
                 if isinstance(packet, Pubrec):

@@ -23,7 +23,7 @@ TOPIC = "spool/t"
 
 
 class BrokenOff(Exception):
-    """Raised at the point where a test kills the gateway."""
+    """The exception by which a test kills the gateway."""
 
 
 def board(name: str = "b", incarnation: int = 7, next_sequence: int = 1) -> DeviceIdentity:

@@ -503,8 +503,9 @@ def test_each_further_refusal_doubles_the_pause_up_to_30_s() -> None:
     ("away", "taken_after"), [(0.0, 4), (0.5, 4), (1.0, 4), (3.0, 2), (4.0, 0)]
 )
 def test_a_second_until_the_client_is_back_does_not_count(away: float, taken_after: float) -> None:
-    """paho and mqtt.js wait for a second before they reconnect. This second is not part of the
-    pause.
+    """After a refusal, paho and mqtt.js wait for a second before they reconnect. Time up to one
+    second until the client is back is not part of the pause. away: seconds until the client is
+    back. taken_after: seconds after that until its message is accepted.
     """
     full = _spool()
     for seconds in (1, 2):

@@ -1,4 +1,6 @@
-"""Retained messages are sent page by page, whenever there is room for a page. None is left out."""
+"""The broker sends retained messages page by page, whenever there is room for a page, and omits
+none.
+"""
 
 import tracemalloc
 

@@ -36,8 +36,9 @@ VERSIONS = st.sampled_from(list(Version))
 def test_the_pieces_that_bytes_come_in_make_no_difference(
     data: st.DataObject, version: Version, kept: bool
 ) -> None:
-    """The disk commits after all bytes. If it committed between them, a client that is closed could
-    get an answer in one case, but not in the other.
+    """The broker gets the same bytes once whole and once byte by byte, and each time commits only
+    at the end. With a commit in between, a client whose connection then ends could get an answer in
+    one case only.
     """
     stream = data.draw(damaged(version))
     whole = feed(World(), stream, Manner(version, True, kept, singly=False, slow=True))

@@ -39,7 +39,9 @@ WINDOW = 100
 
 
 class Line(asyncio.Protocol):
-    """A network connection. taken: called with all packets that one read has completed."""
+    """The client's end of a Network Connection. taken: called after each read, with all packets
+    that are then complete.
+    """
 
     def __init__(self, version: Version, taken: Callable[[list[Packet]], None]) -> None:
         self._stream = PacketStream(1 << 20, version, Side.SERVER)

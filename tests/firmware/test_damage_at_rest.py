@@ -33,9 +33,8 @@ __all__ = ["configuration"]
 NEWEST, WAITING = 90, 8
 DONE = NEWEST - WAITING
 DAMAGED = (31, DONE, DONE + 1, NEWEST - 3, NEWEST)
-"""Sequences whose slots are damaged. The first is the oldest one, whose slot the next publication
-overwrites. Then come the last publication that is done, and the first, a middle and the last
-publication that still wait.
+"""Sequences whose slots are damaged: the oldest one, whose slot the next publication overwrites;
+the last one that is done; and the first, a middle and the last one that still wait.
 """
 
 

@@ -170,8 +170,8 @@ def test_damaged_packets(client: ctypes.CDLL) -> None:
 
 def test_strings(client: ctypes.CDLL) -> None:
     """[MQTT-1.5.4-1], [MQTT-1.5.4-2]: the test tries all sequences of one to three bytes from the
-    limits of UTF-8's byte ranges, and sequences of four such bytes that begin like a character of
-    four bytes.
+    limits of UTF-8's byte ranges. It also tries sequences of four bytes that begin like a character
+    of four bytes.
     """
     edges = bytes.fromhex(
         "00 61 7f 80 8f 90 9f a0 bf c0 c1 c2 df e0 e1 ec ed ee ef f0 f1 f3 f4 f5 ff"

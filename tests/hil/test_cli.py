@@ -278,8 +278,8 @@ def test_the_glue_takes_no_bench_with_what_it_does_not_know(
 
 
 def test_the_kinds_of_faults_are_reported_with_all_that_a_bench_may_say_of_them() -> None:
-    """The list includes a kind whose class only changes the default of a key that many kinds
-    have.
+    """The test also covers a kind whose class only changes the default of a key that it shares with
+    many kinds.
     """
     done = runner.invoke(cli.app, ["faults", "--json"])
     assert done.exit_code == 0, done.output

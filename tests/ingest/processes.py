@@ -115,8 +115,8 @@ class Site:
         return Counter(dict.fromkeys(expected.union(more), 1))
 
     def check(self, more: Iterable[Key] = ()) -> None:
-        """Check that each publication and each reading is in its table once, and one batch in
-        quarantine.
+        """Check that each landed publication is in its table once, that each of them has its
+        reading, and that one batch is in quarantine. more: further keys that must be in the tables.
         """
         assert self.keys() == self.landed(more)
         assert self.keys("_readings") == self.keys()

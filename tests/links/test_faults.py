@@ -33,8 +33,8 @@ _SCHEDULES = {
     "add_writer": 1,
     "add_done_callback": 0,
 }
-"""Functions that schedule a call in the event loop, with the position of the argument that is
-called.
+"""Functions that schedule a call in the event loop. The value is the position of the argument with
+the function to call.
 """
 _GUARDED = ("self._do", "partial(self._do", "self.do", "partial(self.do", "self._engine.do")
 """Prefixes of calls whose exceptions the engine or the port handles."""

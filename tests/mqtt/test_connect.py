@@ -1,5 +1,4 @@
-"""CONNECT packets that the gateway must refuse, and the MQTT version in which it writes the answer.
-"""
+"""CONNECT packets that the gateway refuses, and the MQTT version in which it writes the answer."""
 
 import pytest
 

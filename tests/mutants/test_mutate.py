@@ -1,4 +1,6 @@
-"""Each mutant has one change, and none changes a text on which no test should depend."""
+"""Each mutant differs from the source in one place, and never in a text on which no test should
+depend.
+"""
 
 import ast
 

@@ -139,8 +139,7 @@ class Machine:
             (self.root / "usr/lib/systemd/system" / unit).unlink()
 
     def put(self, unit: str, state: State) -> None:
-        """Set the state of a unit. The recorded time of its last change is long before dpkg runs.
-        """
+        """Set the state of a unit. Its recorded last change is long before dpkg runs."""
         active = self.root / f"units/{unit}.active"
         active.unlink(missing_ok=True)
         if state.active != "inactive":
@@ -189,6 +188,6 @@ class Machine:
         return done.stdout + done.stderr
 
     def _here(self, script: str) -> str:
-        """Return the script with the paths of this machine."""
+        """Return the text of a script with the machine's folder in front of each absolute path."""
         folders = "|".join(_FOLDERS)
         return re.sub(rf"(?<![\w.}}/])/({folders})(?=/)", rf"{self.root}/\1", script)

@@ -404,7 +404,9 @@ def test_without_a_running_systemd_nothing_is_started_or_stopped(
 
 
 def test_functions_of_the_same_name_are_the_same() -> None:
-    """The scripts cannot share a file, so such functions are copied."""
+    """The maintainer scripts cannot share a file, so functions that they share are copied. The
+    copies must be equal.
+    """
     found: dict[str, set[str]] = {}
     for script in NOW.iterdir():
         for name, body in re.findall(r"(?ms)^(\w+)\(\) \{\n(.*?)^\}", script.read_text()):
@@ -414,7 +416,7 @@ def test_functions_of_the_same_name_are_the_same() -> None:
 
 
 def test_each_call_of_dpkg_is_tried_here() -> None:
-    """The list of calls is the table in Debian Policy 6.5."""
+    """All calls of the table in Debian Policy 6.5 occur in the tests of this file."""
     calls = [
         *(call for what in FAILING for how in FAILS for call in failing(what, NOW, how)),
         *(call for given_up in GIVEN_UP.values() for call in given_up),

@@ -152,7 +152,9 @@ def _names(found: list[Audit]) -> set[str]:
 
 
 def write() -> None:
-    """Write the present values of constants into the guides and the tables."""
+    """Write the present values of constants and measurements into the guides, and into the tables
+    of evidence.
+    """
     for path in TABLES.glob("*.toml"):
         text = path.read_text()
         table = tomllib.loads(text)

@@ -57,7 +57,7 @@ def test_file_is_not_a_port_and_only_a_terminal_device_is_one(tmp_path: Path) ->
 
 
 def test_board_that_was_unplugged_meanwhile_is_reported(tmp_path: Path) -> None:
-    """Somebody may unplug the board between the check of its port and the next step."""
+    """The board may be unplugged between the check of its port and the next step."""
     with pytest.raises(OncewayError, match="cannot open the port"):
         ports.drop_dtr(str(tmp_path / "ttyACM0"))
 

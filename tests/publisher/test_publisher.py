@@ -1,5 +1,5 @@
-"""A publisher with a server that refuses messages, loses sessions, closes connections and sends
-wrong answers.
+"""A publisher whose server refuses messages, loses sessions, closes connections and sends wrong
+answers.
 """
 
 import asyncio

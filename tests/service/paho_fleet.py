@@ -18,8 +18,8 @@ from paho.mqtt.properties import Properties
 TOPIC = "t"
 EVERY_S = 5.0
 AT_FIRST = 3
-"""Number of messages that a client publishes at once at the start. Then it publishes one every
-EVERY_S.
+"""Number of messages that a client publishes at once when it starts. After that, it publishes one
+message every EVERY_S seconds.
 """
 SETTLE_S = 90.0
 

@@ -94,7 +94,7 @@ MODES = {
         "/srv/lake": "755 onceway-ingest",
     },
 }
-"""Files that the lines of a guide create, with mode and owner."""
+"""Mode and owner of the files that the lines of a guide create, by guide and path."""
 
 
 @cache

@@ -332,7 +332,9 @@ def real(folder: Path, hours: float) -> dict[str, Series]:
 
 
 def collect(days: Iterator[dict[str, float]]) -> dict[str, Series]:
-    """Return the samples by quantity. Print some values of each sample."""
+    """Collect the samples of all days, or until Ctrl-C. Print the memory in each sample. Return the
+    samples by quantity.
+    """
     samples: dict[str, Series] = {}
     began = time.monotonic()
     ending: list[int] = []

@@ -303,8 +303,8 @@ async def test_eeprom_of_the_sensor_lives_ten_years(tmp_path: Path) -> None:
 async def test_a_full_journal_skips_samples_and_the_next_reading_counts_them(
     tmp_path: Path,
 ) -> None:
-    """The gateway is away for 400 samples. The count of missed samples stops at 255, and no slot is
-    overwritten.
+    """The gateway is away for 400 samples. No slot that still waits is overwritten. The count of
+    missed samples stops at 255.
     """
     gateway = Gateway()
     async with board_in(tmp_path / "board", with_interval(100)) as board:

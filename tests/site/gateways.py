@@ -115,8 +115,7 @@ class Gateways:
                 await asyncio.sleep(0.05)
 
     async def told(self, name: str, words: str) -> None:
-        """Wait at most SOON_S until a row of this gateway's status has a problem with these words.
-        """
+        """Wait at most SOON_S until a row of this gateway's status has a problem with this text."""
         async with asyncio.timeout(SOON_S):
             while True:
                 if any(words in (row["problem"] or "") for row in await self.rows(name)):

@@ -94,7 +94,9 @@ async def _learns_later(site: Gateways) -> None:
 
 
 async def _forgets(site: Gateways) -> None:
-    """Check that a board has no pause after it was removed and added again."""
+    """Revoke the board and admit it again. Check that its pause is then forgotten, so that b
+    reports it as missing.
+    """
     with closing(Registry(site.data("a") / "registry.db")) as registry:
         registry.revoke("roof-1")
         async with asyncio.timeout(SOON_S):

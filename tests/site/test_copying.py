@@ -121,7 +121,9 @@ def test_late_confirmation_counts_when_the_member_is_chosen_again() -> None:
 
 
 def test_oversized_old_row_stops_no_member() -> None:
-    """Older versions allowed larger publications. Such a row is left out."""
+    """Older versions allowed larger publications. A row that is larger than a frame is not sent to
+    the keeper.
+    """
     owner = Owner(rows=3)
     owner.rows[1] = row(2, bytes(FRAME_BYTES))
     owner.copying.joined("b", 0.0)

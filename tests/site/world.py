@@ -51,8 +51,8 @@ class World:
         self.crashes = 0.0
         """Probability that a gateway crashes right before or after a commit."""
         self.breaks = 0.0
-        """Probability that a connection breaks after a frame, which may arrive or not. No
-        connection breaks after a keep-alive.
+        """Probability that a connection breaks after a frame. The frame may or may not arrive.
+        After a keep-alive, no connection breaks.
         """
         self.commit_max = 0.02
         self.eager = 0.7

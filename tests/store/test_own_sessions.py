@@ -38,7 +38,9 @@ class Bridge:
         return sum(isinstance(packet, Publish) for packet in self.received)
 
     def take(self) -> "Bridge":
-        """Let four seconds pass, and receive packets."""
+        """Let four seconds pass, with a commit after each. Return this bridge, which has then
+        received its packets.
+        """
         for _ in range(4):
             self._world.sleep(1)
             self._world.commit()

@@ -169,8 +169,8 @@ def test_flipped_bit_anywhere_in_a_page_lets_no_wrong_row_leave(
 def test_changed_row_number_lets_no_row_leave_as_another(
     folder: Path, tmp_path: Path, state: str, start: bool, step: int
 ) -> None:
-    """state: after a kill, some rows have no check yet. start: whether the gateway starts before
-    the uplink reads.
+    """state: whether the gateway was stopped or killed. After a kill, some rows have no check yet.
+    start: whether the gateway starts with the damaged store before the uplink reads the store.
     """
     data = killed(folder) if state == "killed" else (folder / FILE).read_bytes()
     hits = [(at, bit) for at in number_bytes(data) for bit in range(8)]

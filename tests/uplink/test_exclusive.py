@@ -728,8 +728,8 @@ def test_other_file_systems_prove_a_way_or_are_refused(protocol, way, data):
 @pytest.mark.parametrize("wrong", [ConnectionError("cut"), TimeoutError(), OSError(errno.EIO, "x")])
 @pytest.mark.parametrize("operation", ["open", "mv", "info"])
 def test_an_error_on_the_way_is_no_answer(operation, wrong, monkeypatch):
-    """After such an error, no way of landing counts as proven, and the name does not count
-    as free.
+    """A lost connection says nothing about a way of landing or a name. So after this error, no way
+    counts as proven or as impossible, and the name does not count as free.
     """
     MemoryFileSystem.store.clear()
     landing = open_landing("memory://place")

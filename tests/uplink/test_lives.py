@@ -26,7 +26,7 @@ from tests.uplink.conftest import GatewayData, decoded
 
 
 class PowerCut(BaseException):
-    """The process is dead."""
+    """An exception that stands for a power cut: the uplink does nothing after it."""
 
 
 class Lives(RuleBasedStateMachine):

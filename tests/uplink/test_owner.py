@@ -223,7 +223,7 @@ def test_a_batch_that_was_damaged_after_it_was_published_is_sent_under_a_new_epo
 
 
 class PowerCut(BaseException):
-    """The process is dead."""
+    """An exception that stands for a power cut: the uplink does nothing after it."""
 
 
 def landed_until(number: int):

@@ -159,8 +159,9 @@ async def two_boards(folder: Path, rules: str, section: str = "") -> AsyncIterat
 
 
 async def said(client: Browser, shown: Any, bob: Any) -> str:
-    """As this user, read each GET address of the page except `/api/flash`, also for forbidden
-    devices and clients, and both event streams. Return the text of all answers.
+    """Make every request of this user that only reads: each GET address of the page except
+    `/api/flash`, also for forbidden devices and clients, and both event streams. Return the text of
+    all answers.
     """
     texts = []
     queries = {

@@ -113,8 +113,8 @@ def _state(number: int, **more: Any) -> dict[str, Any]:
 
 
 def test_identifier_of_a_problem_stays_while_its_words_change(tmp_path: Path) -> None:
-    """One notification comes at the beginning and one at the end, even if the words change in
-    between.
+    """A problem with one identifier causes one notification at its beginning and one at its end,
+    even if its text changes in between.
     """
     config = parse(UPLINK | {"serial": [{"port": "/dev/ttyA"}]}, "here")
     LastBackup(1).begin(tmp_path)

@@ -73,7 +73,9 @@ def test_packets_sent_with_connect_are_answered_after_connack(version: Version) 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("qos", [1, 2])
 def test_disconnect_is_the_last_packet_of_the_broker(kept: bool, qos: int) -> None:
-    """After DISCONNECT, the PUBLISH that made the session's queue overflow gets no answer."""
+    """A PUBLISH makes the queue of its own sender's session overflow. The broker sends DISCONNECT,
+    and after it no acknowledgement of this PUBLISH.
+    """
     world = World(queue_messages=3)
     client = world.durable("c") if kept else world.accepted("c")
     client.subscribe("t")

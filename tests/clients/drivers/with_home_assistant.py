@@ -88,7 +88,9 @@ async def publish(home: core.HomeAssistant) -> None:
 
 @contextmanager
 def place() -> Iterator[str]:
-    """Yield a temporary folder, in which the integration also writes certificates."""
+    """Yield a new configuration folder for Home Assistant. The integration's temporary files, such
+    as certificates, are in it as well.
+    """
     with tempfile.TemporaryDirectory() as folder:
         tempfile.tempdir = folder
         Path(folder, "configuration.yaml").touch()

@@ -55,8 +55,8 @@ def test_a_board_that_is_known_to_tell_its_starts_tells_the_first_one_too() -> N
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=30))
 def test_conversions_that_became_no_reading_are_missed(gaps: list[int]) -> None:
-    """gaps: for each reading, the number of ADC conversions since the previous reading. The last of
-    them is the reading's own; the others were missed.
+    """gaps: for each reading, the number of ADC conversions since the previous reading. The last
+    conversion is the reading's own; the others were missed.
     """
     samples = made(range(10, 10 * sum(gaps) + 11, 10))
     at = 0

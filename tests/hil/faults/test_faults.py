@@ -567,8 +567,9 @@ async def test_a_checkpoint_is_lost_when_it_holds_something(tmp_path: Path) -> N
 async def test_an_ingest_is_stopped_when_it_has_saved_what_it_has_seen(
     tmp_path: Path, code: int, saves: bool, happened: bool
 ) -> None:
-    """code: the exit code of the ingest. saves: whether it has saved the list of batches that it
-    has read. These batches then land again under other epochs.
+    """code: exit code of the ingest. saves: whether the ingest saves the list of batches that it
+    has read. happened: whether the fault then happens, that is, the same batches land again under
+    other epochs.
     """
     table = tmp_path / "publications"
     (table / "_onceway").mkdir(parents=True)

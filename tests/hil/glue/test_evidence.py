@@ -1,4 +1,6 @@
-"""A fault of the glue counts as happened only when there is evidence."""
+"""The glue (a hand-made pipeline in place of Onceway): a fault counts as happened only if there is
+evidence.
+"""
 
 import asyncio
 import json

@@ -559,7 +559,7 @@ def test_more_than_planned_is_no_doubt() -> None:
 
 
 def test_missing_hop_of_a_system_is_not_judged() -> None:
-    """The rig measures another system instead of Onceway. Some hops do not exist in that system."""
+    """The rig measures a system other than Onceway, in which some hops do not exist."""
     events = [e for e in run_of(3) if e.hop not in ("spool", READINGS)]
     events[0].data["hops"] = ["board", "batch", "table"]
     assert check(events).verdict is Verdict.HOLDS

@@ -115,8 +115,8 @@ def test_a_publish_that_a_start_overtook_is_no_meeting_of_the_new_life() -> None
 
 
 def test_a_board_by_radio_that_had_the_time_must_say_it_too() -> None:
-    """A radio board has no wire that shows when its PUBLISH left. Its ledger has the first PUBLISH
-    of each session.
+    """For a radio board, no tap on a wire shows when a PUBLISH left. The rig's events of the air
+    show the WELCOMEs, and the first PUBLISH of each session.
     """
     met = [Event(t * S, "air", "welcome", {"line": "lora-1"}) for t in (101, 301)]
     began = Event(102 * S, "air", "publish", {"line": "lora-1", "id": 1})

@@ -47,8 +47,8 @@ def placed(event: Event, gateway: str, position: int, t: int = 0, **data: Any) -
 
 
 def copied(events: list[Event], hops: tuple[str, ...] = ("spool", "batch")) -> list[Event]:
-    """Return the events of the third reading of uno-1 at the barn, where it comes after earlier
-    rows.
+    """Return the events by which the third reading of uno-1 is also at the barn, as the barn's
+    second row.
     """
     there = [event for event in events if is_of(event, 3) and event.hop in hops]
     return [placed(event, "barn", 2, LATER) for event in there]

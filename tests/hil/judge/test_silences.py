@@ -1,5 +1,5 @@
-"""Several gateways: suspect sessions that a silent gateway allows, and losses that a gateway which
-is gone for good allows.
+"""Exceptions that the judge makes at a site of several gateways: lost sessions while a gateway is
+silent, and lost rows after a gateway and its card are gone for good.
 """
 
 from typing import Any

@@ -30,7 +30,7 @@ JUDGED = (
     *(f"gateway/{name}" for name in ("broker", "ingest", "links", "site", "store", "uplink")),
     *("gateway/bridge", "gateway/runtime", "firmware"),
 )
-"""Packages that a bench judges."""
+"""Parts of the product whose sabotages a bench must notice."""
 FOLDER = ROOT / "build" / "sabotages"
 
 

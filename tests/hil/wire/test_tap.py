@@ -305,7 +305,9 @@ def test_frames_of_another_seed_do_not_count_for_the_session() -> None:
 
 
 def both_talk(seed: int, loss: float) -> Talk:
-    """Let both ends write. The gateway sometimes drops its session."""
+    """Let both ends write for a while, and let the gateway end its session at every 40th step.
+    Return the Talk.
+    """
     talk = Talk(seed, loss)
     for number in range(120):
         for end in (talk.device, talk.gateway):
@@ -319,7 +321,9 @@ def both_talk(seed: int, loss: float) -> Talk:
 
 @given(seed=st.integers(0, 2**32), loss=st.floats(0, 0.4))
 def test_whole_frames_of_both_ends_fit_their_session(seed: int, loss: float) -> None:
-    """The frames fit even while one end is in a session that the other end has left."""
+    """Each whole frame fits the session that its sender is in, even if the other end has already
+    left this session.
+    """
     talk = both_talk(seed, loss)
     assert all(
         session[direction]["strange"] == 0

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 LINE = -1
-"""As `left`: only the first line of the commit's file is left. Other values of `left` are numbers
-of bytes.
+"""Value of `left` by which only the first line of the commit's file is left. Other values are
+numbers of bytes.
 """
 
 PAYLOAD = b'[{"n":"a","v":1}]'

@@ -1,5 +1,5 @@
-"""A gateway dies with readings that it has acknowledged. The table shows the gap. When the card can
-be read, `onceway spool land` lands them.
+"""A gateway dies before all the readings that it has acknowledged have landed. The table shows the
+gap. As soon as its card can be read, `onceway spool land` lands the readings.
 """
 
 import threading

@@ -35,7 +35,9 @@ def refused(table: Path, landing: Path, words: list[str]) -> str:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    """Return the content of all files by path, without the lease files beside tables."""
+    """Return the content of all files in a folder, by path, except for the lease files beside
+    tables.
+    """
     there = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lease")
     return {str(path): path.read_bytes() for path in there}
 

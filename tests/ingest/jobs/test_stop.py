@@ -1,5 +1,5 @@
-"""A signal to stop reaches only the ingest's job, which then saves state for the next start. It
-does not reach Java: Java would end at once, and the job could save nothing.
+"""A signal to stop reaches the Python process of the ingest's job, which then saves its state for
+the next start. It does not reach Java, which would end at once, so that the job could save nothing.
 """
 
 import os

@@ -282,7 +282,9 @@ def test_a_place_that_is_down_as_a_whole_is_no_trouble_of_one_feed(place: Place)
 def test_a_busy_store_holds_a_feed_only_until_it_answers(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3 answers 503 to requests for one gateway's prefix, and later for the data of a batch."""
+    """S3 first answers 503 to all requests for one gateway's prefix. Later, it answers 503 to
+    requests for the data of a batch.
+    """
     place = S3Place(s3, "busy")
     with_options(monkeypatch, "s3", place.options)
     for gateway in ("a", "bad"):

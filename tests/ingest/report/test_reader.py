@@ -80,8 +80,8 @@ def test_a_table_that_uses_what_the_reader_does_not_know_is_reported_as_that(
 
 
 def test_a_shallow_clone_on_s3_is_reported_as_that(tmp_path: Path) -> None:
-    """As after a clone by Spark, the paths in the log are absolute and belong to the original
-    table's files.
+    """The paths in the log are absolute and belong to the original table's files, as after a clone
+    by Spark.
     """
     write_deltalake(tmp_path, pa.table({"gateway": ["site"], "epoch": ["0"], "batch": [1]}))
     log = tmp_path / "_delta_log" / f"{0:020d}.json"

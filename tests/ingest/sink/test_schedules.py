@@ -39,7 +39,7 @@ keys = st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.integers(0, 9))
 
 
 class Died(Exception):
-    """The process is dead."""
+    """An exception that stands for the death of a process: the job does nothing after it."""
 
 
 @dataclass(frozen=True)

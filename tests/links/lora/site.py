@@ -235,8 +235,7 @@ class Site:
         return min(moments)
 
     def _gateway(self) -> None:
-        """Let the gateway do all work that is due at this time. Its commits take no simulated time.
-        """
+        """Let the gateway do all work that is due now. Its commits take no simulated time."""
         if self._leaves is not None and self.now >= self._leaves:
             self._leaves = None
             self.tnc.finish()

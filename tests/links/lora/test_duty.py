@@ -92,7 +92,7 @@ def test_ledger_allows_99_percent_of_the_legal_airtime() -> None:
 
 
 def test_the_first_hour_holds_no_more_than_any_other() -> None:
-    """If a token bucket is full at the start, it allows twice the airtime in the first hour."""
+    """A token bucket that is full at the start would allow twice the airtime in the first hour."""
     sent = greedy(Ledger(0.1), [1.0] * 800, [0.0] * 800)
     assert sum(1 for start, _ in sent if start < HOUR) == 360
 
@@ -141,8 +141,8 @@ def test_a_board_that_keeps_silent_keeps_the_law(duty: float, factor: int, seed:
 
 
 def test_the_textbook_silence_alone_is_too_short_for_the_worst_hour() -> None:
-    """With a silence of 1/d − 1 airtimes, the board of this test breaks the law. `silence_factor`
-    makes the silence longer.
+    """If the board were silent for 1/d − 1 airtimes after each frame (d: its legal share of the
+    time), it would send too long in the worst hour. `silence_factor` returns a longer silence.
     """
     airtime = Modulation(12).airtime(64)
     shares = {}

@@ -60,7 +60,9 @@ class Flood:
     request=connect`.
     """
     env: Callable[[Path], dict[str, str]] = lambda folder: {}
-    """Function from the folder to the environment of the process."""
+    """Returns additional variables of the gateway's environment. Its argument is the folder of the
+    site.
+    """
 
 
 @dataclass(frozen=True, slots=True)

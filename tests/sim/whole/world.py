@@ -37,7 +37,7 @@ from tests.sim.whole.plan import Plan
 from tests.sim.whole.truth import Truth
 
 STEP_MS = 10
-"""A board runs for this long, in ms. Then its bytes are sent."""
+"""A board runs for this time, in ms. Then the bytes that it has written meanwhile are sent."""
 LOOK_MS = 70
 SILENT_S = 2.0
 """`copies_silent_s` of all gateways: after this time without a word of another gateway, in seconds,

@@ -110,8 +110,8 @@ def test_reply_to_an_earlier_run_answers_no_new_query(site: Site) -> None:
 
 
 def test_no_from_a_link_that_is_gone_does_not_count(site: Site) -> None:
-    """b replies `no`, then its link to a ends. While a still waits for c, the client connects to b,
-    which creates a session, and comes back to a.
+    """a asks b and c about the client. b replies `no`, then its link to a ends. While a still waits
+    for c, the client begins a session at b, and then comes back to a.
     """
     site.eager = 0.0
     site.cut("a", "c", notice=60)

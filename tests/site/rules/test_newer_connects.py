@@ -1,5 +1,5 @@
-"""Clients that connect again during their session lookup, on virtual time: the replies that count
-for the newer CONNECT.
+"""A client connects again while the members still look up its session, on virtual time. Which
+replies count for the newer CONNECT?
 """
 
 import pytest

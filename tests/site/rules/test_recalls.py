@@ -1,5 +1,5 @@
-"""Session moves that are called back (rule 9), on virtual time: the session did not arrive, or the
-client has come back.
+"""Session moves that are called back because the session did not arrive, and suspect sessions that
+are looked for (rule 9), on virtual time.
 """
 
 from gateway.site.rules.holder import Outcome

@@ -467,8 +467,9 @@ def comes_back_unknown(sites: Sites, at: str) -> None:
 
 
 def test_a_session_that_is_on_its_way_hears_the_word_of_a_restore(sites: Sites) -> None:
-    """c3 has the session. It moves to b, whose disk is slow, while a reports a restore. c3 has no
-    link to a.
+    """The client's session moves from c3 to b, but b's disk is slow. Meanwhile the client begins a
+    newer session at a, and a is restored from a backup. Its report of the restore reaches b while
+    the older session is still on its way to b's disk. c3 has no link to a.
     """
     backup = copy_of(sites["a"])
     leave_an_identifier(sites, "c3")

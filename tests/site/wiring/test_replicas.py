@@ -481,7 +481,9 @@ def test_a_disk_that_has_lost_rows_loses_no_reading(pair: Sites) -> None:
 
 
 def test_a_disk_that_has_lost_rows_and_has_others_by_then_loses_no_reading(pair: Sites) -> None:
-    """The other member is reachable again only when new rows have the ids of the lost rows."""
+    """a's disk has lost rows 2 and 3. When the link to b, which has copies of them, comes back, new
+    rows at a already have these ids.
+    """
     client, table = publisher(pair, "a"), Table()
     for number in range(1, 4):
         pair.say(client, Publish("spool/x", b"%d" % number, 1, number), wait=0)
@@ -563,7 +565,9 @@ def test_a_long_backlog_goes_from_the_disk_with_the_keys_that_it_has_here(pair: 
 def test_landing_during_a_backlog_changes_no_key(
     pair: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The uplink removes rows from the spool between two pages."""
+    """The keeper comes back and gets the rows that it lacks, page by page. Before the third page,
+    the uplink lands rows and removes them from the spool.
+    """
     clients, table = [publisher(pair, "a", f"p-{number}") for number in range(3)], Table()
     pair.part("a", "b")
     for begin in range(1, 3001, 500):

@@ -99,7 +99,9 @@ class Reader:
 
 
 class Mover:
-    """A client whose session moves: it connects to any gateway, at any time. got: as in Reader."""
+    """A client that connects to any gateway at any time, so that its session moves. got: payloads
+    of the received messages, as in `Reader`.
+    """
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
@@ -400,7 +402,9 @@ class Schedule:
                 self.sites.pass_time(0.08)
 
     def black_out(self) -> None:
-        """Cut the power of all gateways at once, then link them again in any order."""
+        """Cut all links, and the power of all gateways. Then restore the links one by one, in any
+        order, with a pause after each.
+        """
         repeater, rng = self.repeater, self.rng
         self.look()
         for pair in (("a", "b"), ("a", "c"), ("b", "c")):
