@@ -151,7 +151,7 @@ async def test_silent_hook_admits_no_user_and_is_logged_once(tmp_path: Path, how
 
 def test_a_program_inherits_nothing_but_its_question() -> None:
     """The hook's program gets no socket of the gateway, and runs in a process session of its own.
-    The gateway ignores SIGPIPE, but the program does not.
+    SIGPIPE ends it as usual, although the gateway ignores SIGPIPE.
     """
     program = (
         'test "$(wc -c)" = 500000 && test "$(cut -d" " -f6 /proc/$$/stat)" = $$'

@@ -256,7 +256,7 @@ class Subscriber(Peer):
 
 
 def run(kinds: bytes, at: int) -> int:
-    """Return how often the byte at `at` is repeated there without another byte in between."""
+    """Return the length of the run of equal bytes that begins at `at`."""
     rest = kinds[at:] if at else kinds
     return len(rest) - len(rest.lstrip(rest[:1]))
 

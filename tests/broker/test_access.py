@@ -486,8 +486,8 @@ def test_without_an_acl_each_client_may_speak_for_its_own_name() -> None:
 def test_error_in_one_login_refuses_no_other_client(
     call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Passwords are compared one after the other. After an error in one login, the next client is
-    served.
+    """The broker compares passwords one after the other. An error in one comparison must not stop
+    the comparisons that wait.
     """
     world = World()
 

@@ -608,8 +608,8 @@ def test_closing_keeps_dtr_and_the_line_is_raw(line: Pty) -> None:
 
 
 def test_a_deadline_that_has_passed_is_armed_again_before_it_fires() -> None:
-    """For a deadline in the past, uvloop's timer handle does not have its time. The resulting error
-    once ended a turn of the gateway half-way.
+    """For a time in the past, uvloop's `call_at` returns a handle without `when`. The resulting
+    error once ended a turn of the gateway half-way.
     """
     loop = uvloop.new_event_loop()
     port = object.__new__(SerialPort)

@@ -201,9 +201,8 @@ async def test_a_listener_or_a_client_may_ask_for_reason_codes(tmp_path: Path) -
 async def test_a_client_that_sends_on_and_on_reads_every_acknowledgement_before_the_end(
     tmp_path: Path,
 ) -> None:
-    """The gateway reads the client's bytes until the end of the connection. If it closed the
-    connection with unread bytes, TCP would reset it, and acknowledgements on their way could be
-    lost.
+    """Before the gateway closes the connection, it reads and discards the client's further bytes.
+    Otherwise TCP would reset the connection, and acknowledgements on their way could be lost.
     """
     async with (
         gateway(*configured(tmp_path, 200 * (ROW + 1000))) as running,

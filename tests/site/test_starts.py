@@ -76,8 +76,8 @@ def test_unreachable_member_waits_for_its_bound(site: Site, comes_after: float) 
 
 
 def test_the_bound_counts_from_the_end_of_a_start(site: Site) -> None:
-    """A start may take longer than the bound on waiting for links. So the bound counts from
-    `started`.
+    """The start of a gateway may take longer than the bound on waiting for links. So the bound
+    counts from the call of `started`.
     """
     start_without_links(site, "b")
     site.run(START_S + 1.0)

@@ -109,8 +109,8 @@ def test_manifest_names_and_content():
 
 def test_bytes_per_reading_keep_their_promise():
     """Limits of the file size: 20 bytes per reading in a batch of 500, and 45 bytes in a batch of
-    50. If each payload is 24 random bytes, which cannot be compressed, at most 12 bytes per reading
-    are added to them.
+    50. A payload of 24 random bytes cannot be compressed. With such payloads, a reading may take 12
+    bytes in addition to its payload.
     """
     assert len(encode(sensor_rows(500), ORIGIN, 1)) / 500 <= 20
     assert len(encode(sensor_rows(50, devices=5), ORIGIN, 1)) / 50 <= 45

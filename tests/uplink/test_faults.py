@@ -148,9 +148,9 @@ def test_a_full_landing_place_is_an_outage_that_heals(data, drain, faults, caplo
 
 
 def test_read_only_after_a_while_waits_between_tries(data, faults, caplog):
-    """The landing place accepts connections but refuses to write, which is an outage: the uplink
-    pauses before each further try. (If only the connection had died after it had worked, the uplink
-    would open another one at once, without a message.)
+    """A landing place that accepts connections but refuses to write is an outage: the uplink pauses
+    before each further try. A connection that dies after it has worked is none: the uplink opens
+    another one at once, without a message.
     """
     caplog.set_level(logging.INFO)
     tries = 0

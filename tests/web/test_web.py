@@ -382,8 +382,8 @@ def test_lent_port_is_not_a_problem(tmp_path: Path) -> None:
 
 
 def test_pattern_without_a_port_is_not_a_problem(tmp_path: Path) -> None:
-    """For a pattern of ports, boards may be plugged in or not. (A missing board that is expected is
-    reported elsewhere.) A port that is named in full must exist.
+    """For a pattern of ports, boards may be plugged in or not: a missing board is reported only if
+    it is expected. A port that is named in full must exist.
     """
     config = parse({"serial": [{"port": "/dev/ttyACM*"}, {"port": "/dev/ttyS1"}]}, "here")
     ports = [

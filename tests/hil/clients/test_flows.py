@@ -79,8 +79,8 @@ def test_answers_to_nothing_change_nothing(flows: Flows) -> None:
 
 
 def test_a_message_is_released_from_its_pubrec_to_its_pubcomp(flows: Flows) -> None:
-    """`released` returns the sequence while the rig can order the client to move between PUBREC and
-    PUBCOMP.
+    """Between PUBREC and PUBCOMP, `released` returns the message's number. In this time, the rig
+    can order the client to move to another broker.
     """
     begun = flows.begin(7, message())
     assert flows.released(begun.id) is None

@@ -93,7 +93,6 @@ def test_a_board_may_put_a_reading_in_other_words(
 
 
 def test_a_batch_that_a_fault_has_reworded_is_put_aside_and_nothing_else() -> None:
-    """The ingest must set the changed copy aside, and must not put it into the table."""
     events = [*run_of(3), Event(5, "landing", "reworded", {"origin": "site/copy"})]
     for event in run_of(3):
         if is_of(event, 2) and event.hop == "batch":

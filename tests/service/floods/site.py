@@ -60,8 +60,8 @@ class Flood:
     request=connect`.
     """
     env: Callable[[Path], dict[str, str]] = lambda folder: {}
-    """Returns additional variables of the gateway's environment. Its argument is the folder of the
-    site.
+    """A function of the flood's folder. It returns additional variables for the gateway's
+    environment.
     """
 
 

@@ -1,5 +1,5 @@
-"""A client connects again while the members still look up its session, on virtual time. Which
-replies count for the newer CONNECT?
+"""Clients that connect again while the members still look up their sessions, on virtual time. Only
+some replies count for the newer CONNECT.
 """
 
 import pytest

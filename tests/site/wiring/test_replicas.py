@@ -183,8 +183,9 @@ def test_without_another_member_new_ones_are_refused(pair: Sites) -> None:
 def test_client_without_a_replica_is_disconnected_with_the_reason(
     pair: Sites, qos: int, bound_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """bound_s: seconds before the gateway closes the connection. A client at QoS 2 has more time,
-    because a suspect session would forget its identifiers.
+    """bound_s: seconds before the gateway closes the connection. A client with an unfinished QoS 2
+    message has more time: at another gateway, its session may become suspect, and the client may
+    then publish the message twice.
     """
     client, idle = publisher(pair, "a"), publisher(pair, "a", "idle")
     pair.part("a", "b")
