@@ -178,8 +178,8 @@ async def test_permission_of_the_hook_is_cached_until_it_expires(tmp_path: Path)
 def server(
     seen: list[dict[str, str]], certificate: tuple[Path, Path] | None = None
 ) -> Iterator[str]:
-    """Yield the URL of an HTTP server that knows the password `right`. certificate: the server
-    speaks TLS with this certificate and its key.
+    """Yield the URL of an HTTP server that accepts the password `right`. seen: gets each request.
+    certificate: paths of a certificate and its key, with which the server speaks TLS.
     """
 
     class Handler(BaseHTTPRequestHandler):

@@ -16,7 +16,9 @@ from tests.benchmarks.report import RESULTS, keep
 
 FOLDER = Path(__file__).parent
 _ALONE = ("ingest",)
-"""Benchmarks that run only if they are named. Each takes longer than all others together."""
+"""Benchmarks that run only if they are named. Each takes longer than all benchmarks that are not
+listed here.
+"""
 
 
 def names() -> list[str]:

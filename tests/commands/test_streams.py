@@ -26,8 +26,9 @@ def no_reader() -> Iterator[int]:
 
 
 def run(words: list[str], out: int | None, *without: str) -> tuple[int, str]:
-    """Run a command. Return its exit code and its standard error. out: standard output; None: the
-    test's. without: streams that are closed: "in", "out" or "err".
+    """Run a command. Return its exit code and its standard error. out: file descriptor for its
+    standard output; None: that of the test. without: streams that are closed before the start:
+    "in", "out" or "err".
     """
     close = " ".join({"in": "<&-", "out": ">&-", "err": "2>&-"}[one] for one in without)
     done = subprocess.run(

@@ -58,7 +58,9 @@ kind = "gateway-kill"
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Path]:
-    """Write the bench file for a board that has only its boot loader. Yield its path."""
+    """Write the bench file for a simulated board that has only its boot loader. Yield the path of
+    the file.
+    """
     (tmp_path / "switch.py").write_text(SWITCH)
     turn = f"{sys.executable} {tmp_path / 'switch.py'} {tmp_path / 'uno'}"
     driver = f'{{ExternalPowerDriver: {{cmd_on: "{turn} on", cmd_off: "{turn} off"}}}}'

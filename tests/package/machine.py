@@ -73,8 +73,9 @@ _RECORDED = (
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a maintainer script. scripts: folder with the script. words: its arguments. fails:
-    "at once" if dpkg cannot run the script, "at the end" if its last line fails, or empty.
+    """A call of a maintainer script by dpkg. scripts: folder with the script. words: the script's
+    arguments. fails: "at once" if dpkg cannot run the script, "at the end" if its last line fails,
+    or empty.
     """
 
     scripts: Path

@@ -39,7 +39,9 @@ ALSO = {
     "tests/benchmarks/": {"bench"},
     "tests/links/fuzz.py": {"soak"},
 }
-"""For a folder or file: further groups of packages, which the make target that runs it installs."""
+"""Further groups of packages, by folder or file that needs them. The make target that runs the
+folder or file installs them.
+"""
 OWNERS = {
     "debootstrap": "debootstrap",
     "systemd-nspawn": "systemd-container",

@@ -71,7 +71,9 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def start(database: sqlite3.Connection, machine: Machine) -> tuple[Clock, float]:
-    """Start like a gateway. Return its clock, and its time axis in seconds."""
+    """Start as a gateway does. Return its clock, and the present time of its monotonic time axis,
+    in seconds.
+    """
     clock = machine.clock()
     clock.know(last_seen(database))
     up = Uptime(f"boot {machine.boots}", machine.up / 1e6)

@@ -14,8 +14,8 @@ from tests.links.board import Board, Pty, until
 
 
 def configuration(folder: Path, lines: list[Pty], text: str = "", clock: bool = True) -> Path:
-    """Write a configuration with a serial port for each line, open to boards without a key. Return
-    its path.
+    """Write a configuration with a serial port for each line, which accepts boards without a key.
+    Return the path of the file.
     """
     path = folder / "gateway.toml"
     ports = "".join(f'[[serial]]\nport = "{line.path}"\nopen = true\n' for line in lines)

@@ -95,8 +95,8 @@ _SHELL = re.compile(
 
 @dataclass(frozen=True)
 class Line:
-    """A line of shell in a guide. text: without its comment; continuation lines are joined
-    to it.
+    """A line of shell in a guide. text: the line and its continuation lines as one line, without a
+    comment.
     """
 
     guide: str

@@ -77,8 +77,8 @@ async def test_hours_without_a_gateway_fit(tmp_path: Path) -> None:
 async def test_damage_at_rest_is_mended_before_the_watchdog_bites(
     tmp_path: Path, kind: Kind
 ) -> None:
-    """At its start, the board reads all slots, and reports each damaged slot under its
-    sequence.
+    """At its start, the board reads all slots of the memory. It reports each damaged slot by a
+    publication with the slot's sequence and the payload `lost`.
     """
     gateway = Gateway()
     async with board_in(tmp_path / "board", kind) as board:

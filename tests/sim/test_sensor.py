@@ -139,8 +139,8 @@ async def test_power_cut_at_every_byte_sent(tmp_path: Path, step: int) -> None:
 
 
 class Forgetful(Gateway):
-    """A gateway that forgets the packet identifiers at each connection, although it says that the
-    session is present.
+    """A gateway that says Session Present 1 at each connection, although it has forgotten the
+    packet identifiers.
     """
 
     def connected(self) -> None:

@@ -53,8 +53,8 @@ def table(landing: Path) -> dict[tuple[str, int, int], bytes]:
 
 
 class Source:
-    """A publisher at QoS 1 and 2. Half of its messages have an identity. acknowledged: their
-    payloads.
+    """A publisher at QoS 1 and 2. Half of its messages have an identity. acknowledged: payloads of
+    the acknowledged messages.
     """
 
     def __init__(self, wire: Wire) -> None:

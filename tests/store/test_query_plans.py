@@ -46,8 +46,8 @@ ONCE = {
     "gateway/uplink/delta_reader.py": "the table at the centre, asked by a person",
     "gateway/uplink/rescue.py": "a rescue of a damaged store, by a person",
 }
-"""Files whose statements run only at a start, or when a person starts a process of its own. Each
-has the reason.
+"""Files whose statements run only at a start, or in a process that a person starts. The value is
+the occasion or the reason.
 """
 
 BOUNDED = {
@@ -104,7 +104,7 @@ _OF_NO_TABLE = ("json_each", "meta", "CONSTANT", "line", "spool_last")
 """
 _PREPARES = ("execute", "executemany", "executescript")
 _HELPERS = ("many", "rows")
-"""Local functions whose first argument is a statement."""
+"""Names of local functions that run the statement in their first argument."""
 
 
 class Call:

@@ -197,8 +197,8 @@ def onceway():
 
 @pytest.fixture
 def landed():
-    """Return a function that reads a landing folder like the ingest: manifests from number 1 on
-    without a gap. Check each file against its manifest.
+    """Return a function that reads a landing folder as the ingest does: from manifest 1 on, until a
+    number is missing. The function checks each file against its manifest, and returns the rows.
     """
 
     def read(landing: Path, gateway: str = "site-1", epoch: str = "00c0ffee") -> list[tuple]:

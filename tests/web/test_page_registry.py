@@ -14,7 +14,9 @@ from gateway.web.page_registry import PageRegistry
 
 
 class Slow(PageRegistry):
-    """A registry on the page whose commands end only when `go` is set."""
+    """A `PageRegistry` whose commands wait until the test sets `go`. ran: the devices of the
+    commands that have begun.
+    """
 
     def __init__(self, folder: Path) -> None:
         registry: Any = SimpleNamespace(registered=lambda: dict.fromkeys(("roof-7", "roof-8")))

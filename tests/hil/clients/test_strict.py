@@ -1,5 +1,5 @@
-"""The broker to which a strict client connects next, after it has lost its broker or was ordered to
-move.
+"""The rig's strict publisher: the broker to which it connects after it has lost its broker or was
+ordered to move, and what it reports about a move.
 """
 
 import json

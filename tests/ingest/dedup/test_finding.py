@@ -1,4 +1,6 @@
-"""A task reports the rows that it has read as ranges, whatever the order of the rows."""
+"""A Spark task reports the sequences of the rows that it has read as ranges. The order of the rows
+does not matter.
+"""
 
 import subprocess
 import sys

@@ -17,7 +17,9 @@ KEYS = {device: bytes(range(device, device + 16)) for device in range(1, 101)}
 
 
 class Site:
-    """A station with its modem. The disk writes at once while `disk` is true."""
+    """A station with its modem. disk: whether the airtime record is written at once; otherwise, it
+    is not written.
+    """
 
     def __init__(self, band: str = "P") -> None:
         self.tnc = Tnc()

@@ -34,7 +34,9 @@ _GIVEN_UP_S = 2.0
 
 
 class Member:
-    """The parts of a gateway for its site, for one life of the gateway."""
+    """The site's part of a gateway: sessions, forwarding, replicas, and retained messages. It lasts
+    from a start of the gateway to its death.
+    """
 
     def __init__(
         self, gateway: Gateway, names: Iterable[str], send: Callable[[str, bytes], None]

@@ -32,11 +32,11 @@ SHARED = [b"s%d" % number for number in range(4)]
 
 
 class Seen(NamedTuple):
-    """Visible effects of an end. wills: payloads on the will's topic, in order, including the
-    "online" that the client publishes when it is back. retained: last payload on that topic.
-    present: Session Present of the next CONNACK; None if the client does not return. queue: queued
-    payloads that the client gets at its return. shared: payloads of the shared subscription that
-    any subscriber received after the end.
+    """The visible effects of the end of a session. wills: payloads on the will's topic, in order,
+    including the "online" that the client publishes when it is back. retained: last payload on that
+    topic. present: Session Present of the next CONNACK; None if the client does not return. queue:
+    queued payloads that the client gets at its return. shared: payloads of the shared subscription
+    that any subscriber received after the end.
     """
 
     wills: tuple[bytes, ...]
