@@ -1,4 +1,4 @@
-"""The groups of `make test` (`tests/__main__.py`): each test file is in one of them."""
+"""The groups of `make test` (`tests/__main__.py`): each test file is in exactly one group."""
 
 from collections import Counter
 from pathlib import Path

@@ -56,7 +56,9 @@ HOSTS = "127.0.0.1 localhost\n::1 two\n127.0.0.1 two\n"
 answers.
 """
 PACKETS = 14
-"""Number of kills of the near broker: after 0, 1, 2, … packets on the bridge's connection."""
+"""Number of runs in which the near broker is killed: in run n, counted from 0, after n reads of the
+proxy on the bridge's connection.
+"""
 
 
 class Proxy:

@@ -1,4 +1,4 @@
-"""The state of a bridge, as users see it: how old its oldest message is."""
+"""The state of a bridge, as users see it: the age of its oldest message, and its problems."""
 
 import json
 from dataclasses import asdict, replace

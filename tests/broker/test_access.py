@@ -41,7 +41,7 @@ class Named(Anonymous):
 
 
 class Slow(Anonymous):
-    """Access rules that check in another thread that the password is `right`."""
+    """Access rules that let another thread check whether the password is `right`."""
 
     def refuses_connect(
         self, connection: Connection, packet: Connect

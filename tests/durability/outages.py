@@ -25,8 +25,8 @@ PART = 12
 
 
 async def run(kind: str, times: int, seed: int, reached: Counter[str]) -> list[str]:
-    """Run `times` outages of one kind. Return the broken promises. reached: counts of events, which
-    the run adds to.
+    """Run `times` outages of one kind. Return a text for each broken promise. reached: gets the
+    counts of the events of this run.
     """
     done = 0
     task = asyncio.current_task()

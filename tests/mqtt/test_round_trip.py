@@ -52,8 +52,8 @@ def test_connect_survives_writing_and_reading(data: st.DataObject, version: Vers
 
 @st.composite
 def conversations(draw: st.DrawFn, version: Version, sender: Side) -> list[Packet]:
-    """Draw a series of packets. Many are PUBLISH or acknowledgements that differ only in packet
-    identifier and payload.
+    """Draw a series of packets. Many of its packets are PUBLISH packets or acknowledgements that
+    differ only in packet identifier and payload.
     """
     topics = st.sampled_from(["a", "a/b"])
     plain = st.one_of(

@@ -165,9 +165,9 @@ class Machine:
         )
 
     def dpkg(self, *calls: Call | str) -> str:
-        """Run dpkg once. Return the output of the scripts. calls: scripts, and "unpack" or "remove"
-        for what dpkg does to the package's files between them. Raises AssertionError if a script
-        fails that should not.
+        """Simulate one run of dpkg. Return the output of the maintainer scripts. calls: the calls
+        of scripts in order, with "unpack" or "remove" for what dpkg does to the package's files
+        between them. Raises AssertionError if a script fails that should not.
         """
         lines = ["set -e"]
         for number, call in enumerate(calls):

@@ -38,7 +38,7 @@ TRIES = 8
 
 @asynccontextmanager
 async def chip(program: Path, name: str, link: Path) -> AsyncIterator[Path]:
-    """Run a simulated chip whose flash has only its boot loader. Yield the path of its serial port."""
+    """Run a simulated chip with only its boot loader. Yield the path of its serial port."""
     kind, (mcu, loader) = board(name), OTHERS[name]
     assert first_address(loader) == kind.application_end
     command = [

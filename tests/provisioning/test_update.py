@@ -48,8 +48,8 @@ def newer(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mute(tmp_path: Path) -> Path:
-    """Return a firmware with the library's signature that hangs. It is longer than the sensor
-    example's.
+    """Return a firmware that hangs, although it has the library's signature. It is longer than the
+    sensor example.
     """
     image = IntelHex()
     image.puts(0, b"\xff\xcf" * 10_000)  # the instruction rjmp to itself

@@ -17,7 +17,9 @@ from tests.service.process import gateway
 
 @pytest.fixture
 def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a registry that this process may not write. Return the configuration."""
+    """Make a registry that this process counts as not allowed to write. Return the path of the
+    configuration.
+    """
     Registry(tmp_path / "data" / FILE).admit("roof-1")
     config = tmp_path / "gateway.toml"
     config.write_text(f'[gateway]\ndata = "{tmp_path}/data"\n[[listener]]\nbind = "127.0.0.1:0"\n')

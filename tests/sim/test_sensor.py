@@ -93,7 +93,9 @@ async def used_eeprom(folder: Path) -> bytes:
 
 
 async def uncut(folder: Path, eeprom: bytes) -> tuple[int, int]:
-    """Run without a power cut. Return the number of EEPROM cells written, and of bytes sent."""
+    """Run a board until READINGS readings are complete, without a power cut. Return the number of
+    EEPROM cells that it wrote, and of bytes that it sent.
+    """
     gateway = Gateway()
     async with board_in(folder, eeprom) as board:
         await converse(board, gateway, completed=READINGS)

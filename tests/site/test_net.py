@@ -36,8 +36,8 @@ time without a check proves nothing about the member.
 
 @pytest.fixture(scope="module", params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy])
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """Return the policy of asyncio's loop, or of uvloop, which the gateway uses. Their TLS code
-    differs.
+    """Return the policy of asyncio's event loop or of uvloop's. The gateway uses uvloop. The two
+    differ in their TLS code.
     """
     return request.param()
 

@@ -34,8 +34,8 @@ from tests.store.test_references import world
 
 assert world
 VALUES = ("NULL", "x'ff'", "'x'", "1.5", "-1", "9223372036854775807", "''", "CAST(x'ff' AS TEXT)")
-"""SQL values of each type, among them negative, huge, empty and invalid ones. In most columns, only
-one or two of them are valid.
+"""SQL values of each type, among them negative, huge, empty and invalid ones. In most columns, all
+but one or two values are invalid.
 """
 CLIENTS = {"waiting": 600, "flying": 19, "shared": 20, "willing": 0}
 NAMES = {("session", "client"), ("session", "user")}

@@ -46,8 +46,8 @@ ONCE = {
     "gateway/uplink/delta_reader.py": "the table at the centre, asked by a person",
     "gateway/uplink/rescue.py": "a rescue of a damaged store, by a person",
 }
-"""Files whose statements run only at a start, or in a process that a person starts. The value is
-the occasion or the reason.
+"""Files whose statements run rarely, or on a small table, so that they need no check. The value
+says when they run, or why the table is small.
 """
 
 BOUNDED = {

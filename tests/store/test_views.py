@@ -28,8 +28,8 @@ def world(tmp_path: Path) -> World:
 
 
 def a_mixed_lot(world: World) -> None:
-    """Create three clients: one without messages, a publisher, and a subscriber. The subscriber has
-    messages that are queued, in flight, acknowledged in part, and released.
+    """Create three clients: one without messages, a publisher, and a subscriber. Some messages of
+    the subscriber are queued, some are in flight, and some are released by PUBREL.
     """
     world.durable("quiet", properties=EXPIRES_SOON)
     busy = world.durable("busy")

@@ -1,4 +1,4 @@
-"""Connections to a name with several addresses, some of them dead."""
+"""Connections to a host name with several addresses, some of which do not answer or refuse."""
 
 import asyncio
 import logging

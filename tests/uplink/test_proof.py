@@ -316,7 +316,7 @@ def test_leftover_is_logged_once(tmp_path, data, caplog, monkeypatch):
 
 
 class Taken(Exception):
-    """A file system's own type of error."""
+    """An error of a type that only one file system has."""
 
     code = 412
 

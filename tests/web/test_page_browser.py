@@ -79,9 +79,9 @@ async def fits(shown: Page, width: int) -> None:
 
 
 async def look(shown: Page, name: str, every: bool) -> None:
-    """Check a view on a phone and on a wide screen, in light and dark colours. It needs no
-    horizontal scrolling, and axe finds no fault. Save a screenshot of each. every: all four
-    combinations instead of two.
+    """Check a view at the width of a phone and of a wide screen, in light and dark colours: the
+    view needs no horizontal scrolling, and axe finds no fault. Save a screenshot of each. every:
+    all four combinations instead of two.
     """
     SHOTS.mkdir(parents=True, exist_ok=True)
     pairs = product(WIDTHS, SCHEMES) if every else zip(WIDTHS, SCHEMES, strict=True)

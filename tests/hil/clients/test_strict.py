@@ -1,5 +1,5 @@
-"""The rig's strict publisher: the broker to which it connects after it has lost its broker or was
-ordered to move, and what it reports about a move.
+"""The rig's strict publisher after it has lost its broker or was ordered to move: the next broker
+to which it connects, and its report about a move.
 """
 
 import json

@@ -24,7 +24,9 @@ MET = S // 2
 
 
 def payload(device: str, raw: int, sequence: int) -> str:
-    """Return the payload of a reading that was taken at `sequence` seconds."""
+    """Return the payload of a reading that was taken at `sequence` seconds of the history. raw:
+    result of the ADC conversion.
+    """
     volts = raw * 5 / 1024
     record = {-2: f"{device}:", -3: UTC + sequence, 0: "adc0", 1: "V", 2: volts, "tu": UNSURE}
     return cbor2.dumps([record]).hex()

@@ -1,4 +1,6 @@
-"""Errors that Spark, Java and Python workers wrap in each other: the innermost message is found."""
+"""Spark, Java and Python workers wrap errors in each other. The ingest reports the innermost
+message.
+"""
 
 import socket
 from types import SimpleNamespace

@@ -93,7 +93,9 @@ class _Link:
         self.cut = False
         self.held: list[Callable[[], object]] = []
         self.clear = dict.fromkeys(ends, 0.0)
-        """Time at which the newest frame to each end arrives."""
+        """For each end: the time at which the last frame that was sent to it arrives. Later frames
+        do not arrive earlier.
+        """
 
 
 class Network:
