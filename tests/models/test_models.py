@@ -16,7 +16,7 @@ GROUPS = {"Next", "Normal", "Goes", "Site", "Fate", "Client"}
 _NAMED = re.compile(r"((?:gateway|firmware|hil)/[\w/]+\.(?:py|c)): ([\w, ]+?)(?= \(|;|\n)")
 _DEFINED = re.compile(r"^(\w+)(?:\(.*\))? ==", re.M)
 _SABOTAGE = re.compile(r"\s*/\\ Broken = ")
-"""The beginning of an action that only a broken variant has."""
+"""The first condition of an action that only a variant broken on purpose has."""
 _FUNCTION = {
     ".py": r"^ *(?:async )?def {}\(",
     ".c": r"^[a-z][\w *]*\b{}\([^;]*?\)\s*\{{",

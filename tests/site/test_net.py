@@ -1,4 +1,6 @@
-"""Links between members, over real TLS on loopback: admitted and refused members, and the log."""
+"""Links between members, over real TLS on loopback: which members are admitted or refused, and what
+is logged about links.
+"""
 
 import asyncio
 import logging

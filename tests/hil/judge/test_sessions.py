@@ -12,8 +12,8 @@ from hil.observe.history import Event
 
 
 class Run:
-    """A history that a test builds, with one subscriber and named clients. Each event is one tick
-    later than the previous one.
+    """A history that a test builds, with one subscriber and named clients. Each event is one
+    nanosecond later than the previous one.
     """
 
     def __init__(

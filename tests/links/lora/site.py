@@ -67,7 +67,7 @@ def build() -> ctypes.CDLL:
 
 class Site:
     """A gateway and a radio board in simulated time, in seconds. lost, damaged, late: probability
-    of each for a frame.
+    that a frame is lost, damaged or late.
     """
 
     def __init__(self, seed: int = 1) -> None:

@@ -46,7 +46,9 @@ PUBLISH, PUBREC, PUBREL, PUBCOMP = 0x34, 0x50, 0x62, 0x70
 
 @cache
 def build() -> ctypes.CDLL:
-    """Compile the board's half; undefined behaviour ends the process with a message."""
+    """Compile the board's half of the turn link. Undefined behaviour ends the process with a
+    message.
+    """
     library = Path(tempfile.mkdtemp(prefix="onceway-turn-")) / "turn.so"
     files = [SOURCES / f"ow_{name}.c" for name in NAMES]
     checks = ["-Wall", "-Wextra", "-Werror", "-fsanitize=undefined", "-fno-sanitize-recover=all"]

@@ -15,8 +15,8 @@ KILLED, SLOW, FAILS = "kill -9 of the gateway", "slow fsync", "disk full"
 CUT_OFF = "gateways cut off from each other"
 """The judge's name of this fault (`hil/judge/silences.py`)."""
 _QUICK_S = 0.1
-"""Longest delay of a disk that is not a fault, in seconds. A gateway waits one second for another
-gateway.
+"""If commits may take longer than this time, in seconds, the slow disk is a fault in the history. A
+gateway waits one second for another gateway.
 """
 
 
