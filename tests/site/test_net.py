@@ -1,5 +1,5 @@
-"""Links between members, over real TLS on loopback: which members are admitted or refused, and what
-is logged about links.
+"""Links between members, over real TLS on loopback: the members that are admitted or refused, and
+the log lines about links.
 """
 
 import asyncio
